@@ -1,0 +1,1 @@
+"""Declarative, reproducible builds of ONNX Runtime EPContext models."""

@@ -1,0 +1,1 @@
+"""The command line: arguments, calls, rendering; nothing else (design section 10)."""

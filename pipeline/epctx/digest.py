@@ -1,0 +1,101 @@
+"""Digests: a digest is a type, and bytes are hashed in the pass that moves them.
+
+BLAKE3 identifies content inside epctx (it runs at the speed of memory), SHA-256 goes with what is
+released (`SHA256SUMS`, lock). Source: design section 9.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import blake3
+
+Buffer = bytes | bytearray | memoryview
+Algorithm = Literal["blake3", "sha256"]
+CHUNK = 1 << 22
+"""Bytes moved at a time: 4 MiB."""
+
+
+@dataclass(frozen=True, order=True)
+class Digest:
+    """A content digest, printed as `algorithm:hex`."""
+
+    algorithm: Algorithm
+    hex: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}:{self.hex}"
+
+
+class HashingWriter:
+    """Writes to a binary stream and takes both digests of what goes through."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._blake3 = blake3.blake3()
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: Buffer) -> int:
+        """Write all of `data`; return its length in bytes."""
+        self._stream.write(data)
+        self._blake3.update(data)
+        self._sha256.update(data)
+        self.size += len(data)
+        return len(data)
+
+    @property
+    def blake3(self) -> Digest:
+        """BLAKE3 of everything written so far."""
+        return Digest("blake3", self._blake3.hexdigest())
+
+    @property
+    def sha256(self) -> Digest:
+        """SHA-256 of everything written so far."""
+        return Digest("sha256", self._sha256.hexdigest())
+
+
+def of_chunks(chunks: Iterable[Buffer], algorithm: Algorithm = "blake3") -> Digest:
+    """Digest a stream of byte chunks."""
+    hasher = blake3.blake3() if algorithm == "blake3" else hashlib.sha256()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return Digest(algorithm, hasher.hexdigest())
+
+
+def of_bytes(data: Buffer, algorithm: Algorithm = "blake3") -> Digest:
+    """Digest a buffer."""
+    return of_chunks((data,), algorithm)
+
+
+def of_stream(stream: BinaryIO, algorithm: Algorithm = "blake3") -> Digest:
+    """Digest an open binary stream from where it stands to its end."""
+    return of_chunks(iter(lambda: stream.read(CHUNK), b""), algorithm)
+
+
+def of_file(path: Path, algorithm: Algorithm = "blake3") -> Digest:
+    """Digest a file's content, streaming."""
+    with path.open("rb", buffering=0) as stream:
+        return of_stream(stream, algorithm)
+
+
+def canonical_json(value: object) -> bytes:
+    """One byte string for one JSON value: sorted keys, no spaces, UTF-8, no NaN.
+
+    Raises:
+        ValueError: a number is not finite.
+        TypeError: a value is not JSON.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def of_json(value: object) -> Digest:
+    """BLAKE3 of the canonical JSON of `value`."""
+    return of_bytes(canonical_json(value))

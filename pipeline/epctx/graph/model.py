@@ -1,0 +1,118 @@
+"""What the stages hand to each other: a graph in memory, its weights still on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.digest import Digest
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file that a model was read from. `path` is absolute and never reaches an output."""
+
+    path: Path
+    size: int
+    digest: Digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A checked source model with its dimensions fixed.
+
+    Attributes:
+        name: the manifest's key.
+        model: the graph; large tensors are `external_data.MappedTensor`, nothing of them is read.
+        sources: the model file first, then each external data file, by location.
+    """
+
+    name: str
+    model: ir.Model
+    sources: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassRecord:
+    """What one pass did: counts by kind of change, empty where it changed nothing."""
+
+    name: str
+    changed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizedModel:
+    """A model after the provider-independent passes.
+
+    Attributes:
+        name: the manifest's key.
+        model: the graph; weights that no pass touched are still references to the source.
+        passes: each pass that ran, in order.
+        digest: of the canonical graph and of every weight's content; no path, no name of a file.
+    """
+
+    name: str
+    model: ir.Model
+    passes: tuple[PassRecord, ...]
+    digest: Digest
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Partition:
+    """A convex subgraph that one EP takes.
+
+    Attributes:
+        provider: index into the group's `execution_providers`.
+        nodes: its nodes, in topological order.
+        inputs: values made outside and used inside (initializers excepted), each once; graph
+            inputs first, in the graph's order, then by producer.
+        outputs: values made inside and used outside or graph outputs, by producer; at least one.
+        initializers: initializers of the main graph that are used inside (also in subgraphs).
+    """
+
+    provider: int
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    initializers: tuple[ir.Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decline:
+    """Why a node was left to the default EP: one reason for each EP asked, in priority order."""
+
+    node: str
+    op_type: str
+    domain: str
+    reasons: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionedModel:
+    """A model and who takes which part of it; the default EP takes what is in no partition.
+
+    Attributes:
+        partitions: ordered topologically.
+        declined: one entry for each node left to the default EP.
+        nodes: count of nodes of the main graph.
+        boundary_quantize: of those, Quantize/DequantizeLinear nodes at the graph's border left to
+            the default EP; `coverage` does not count them.
+    """
+
+    name: str
+    model: ir.Model
+    partitions: tuple[Partition, ...]
+    declined: tuple[Decline, ...]
+    nodes: int
+    boundary_quantize: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """EP nodes over all nodes, boundary Quantize/DequantizeLinear apart; 1.0 if none."""
+        counted = self.nodes - self.boundary_quantize
+        return sum(len(p.nodes) for p in self.partitions) / counted if counted else 1.0

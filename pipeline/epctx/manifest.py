@@ -1,0 +1,161 @@
+"""The manifest as types: parsed once, frozen, keyword-only; no dict beyond this module.
+
+Everything here is resolved: defaults < group < target < command line (design section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+OptionValue = str | int | float | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A source model, as the manifest names it.
+
+    Attributes:
+        name: the manifest's key; output names derive from it.
+        path: the `.onnx` file, absolute.
+        external_data_dir: where external data is resolved, absolute; None: the model's folder.
+        dimensions: symbolic dimension name to its fixed size, in elements (>= 1).
+        shapes: graph input name to its whole fixed shape.
+    """
+
+    name: str
+    path: Path
+    external_data_dir: Path | None = None
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderSpec:
+    """An entry of `execution_providers`: which EP, and its options.
+
+    Attributes:
+        alias: the manifest's key.
+        provider: ONNX Runtime's name of the EP.
+        options: provider options, validated against the EP's option schema.
+        allow_unknown_options: options outside the schema were let through on purpose.
+    """
+
+    alias: str
+    provider: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    allow_unknown_options: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeSettings:
+    """`optimize`: a level, or an explicit list of pass names (then `level` is "explicit")."""
+
+    level: Literal["none", "basic", "extended", "explicit"] = "basic"
+    passes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionSettings:
+    """`partition`: what the partitioner must honour.
+
+    Attributes:
+        exclude_op_types: op types kept off every EP (`Op` of the default domain, or `domain::Op`).
+        exclude_nodes: glob patterns of node names kept off every EP.
+        min_nodes: smallest partition, in nodes.
+        require_coverage: least share of the model's nodes on EPs, 0 to 1; None: not asked.
+        max_partitions: most partitions in one model; None: not asked.
+    """
+
+    exclude_op_types: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    min_nodes: int = 1
+    require_coverage: float | None = None
+    max_partitions: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyInputs:
+    """`verify.inputs`: seeded random inputs, or files.
+
+    Attributes:
+        seed: seed of the generator.
+        count: how many input sets.
+        ranges: graph input name to (low, high), both inclusive.
+        files: `.npz` or ONNX `.pb` files, absolute; when given, nothing is generated.
+    """
+
+    seed: int = 0
+    count: int = 1
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """`verify.tolerance`; None: the default of the EP and precision.
+
+    Attributes:
+        cosine_min: least cosine similarity of an output, -1 to 1.
+        max_abs: largest absolute difference, in the output's unit.
+        max_rel: largest difference relative to the output's largest magnitude.
+    """
+
+    cosine_min: float | None = None
+    max_abs: float | None = None
+    max_rel: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings:
+    """`verify`: how numbers are checked. `budget` is in seconds; None: no limit."""
+
+    inputs: VerifyInputs = field(default_factory=VerifyInputs)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    numbers: Literal["full", "generating", "off"] = "full"
+    budget: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalInitializers:
+    """`external_initializers`: `file` may hold `{model}`; tensors of >= `size_threshold` bytes."""
+
+    file: str
+    size_threshold: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelGroup:
+    """Models built with the same EPs, embed mode and prefix, in one output folder."""
+
+    name: str
+    models: tuple[ModelSource, ...]
+    execution_providers: tuple[ProviderSpec, ...] = ()
+    sharing_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    embed_mode: Literal[0, 1] = 0
+    node_name_prefix: str = ""
+    optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
+    partition: PartitionSettings = field(default_factory=PartitionSettings)
+    session_options: Mapping[str, str] = field(default_factory=dict)
+    external_initializers: ExternalInitializers | None = None
+    verify: VerifySettings = field(default_factory=VerifySettings)
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A named variation, with every group as it is built for it."""
+
+    name: str
+    groups: tuple[ModelGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A whole manifest, resolved. `path` is the file, absolute."""
+
+    name: str
+    path: Path
+    targets: tuple[Target, ...]

@@ -1,0 +1,1 @@
+"""Execution providers: the contract, the registry, the reference EP, ONNX Runtime EPs."""

@@ -1,0 +1,185 @@
+"""What an execution provider owes (design section 8). Third parties implement these Protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from epctx.digest import Buffer
+from epctx.manifest import OptionValue
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Partition, PartitionedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """All of the toolchain, and of the host, that can change the bytes an EP makes.
+
+    Attributes:
+        toolchain: what the key and the lock hold: package versions, digests of shared libraries.
+        host: facts of this host that the EP's bytes depend on (OpenVINO: CPU instruction set).
+    """
+
+    toolchain: Mapping[str, str]
+    host: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """An EP's answer to `get_capability`.
+
+    Attributes:
+        nodes: the main graph's nodes that the EP can take, each a candidate by itself.
+        declined: for other nodes, why not; a node in neither is "not supported".
+    """
+
+    nodes: Sequence[ir.Node]
+    declined: Mapping[ir.Node, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionGroupSpec:
+    """What a workspace is opened for: one sharing group, or one model that shares with nobody.
+
+    Attributes:
+        models: the models' names, in the sharing group's order; the first names the binary.
+        embed_mode: 0 external binary, 1 embedded (then there is one model).
+        node_name_prefix: put before every EPContext node name, partition name and graph name.
+        session_options: ONNX Runtime session config entries of the manifest.
+        folder: an empty folder that the EP may write to; gone after the group.
+    """
+
+    models: tuple[str, ...]
+    embed_mode: Literal[0, 1]
+    node_name_prefix: str
+    session_options: Mapping[str, str]
+    folder: Path
+
+    @property
+    def sharing(self) -> bool:
+        """More than one session shares the context."""
+        return len(self.models) > 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replacement:
+    """What takes the place of one partition.
+
+    Attributes:
+        partition: the partition replaced.
+        fragment: a model with the partition's inputs and outputs, by name and in order: one
+            EPContext node, or (ONNX Runtime as a composite EP) several and some CPU nodes. Every
+            output of an EPContext node has its type and shape.
+    """
+
+    partition: Partition
+    fragment: ir.Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextBinary:
+    """A context binary to be written beside the models, by bare `name`, streamed.
+
+    Attributes:
+        name: `[first model]_[ep].bin`.
+        chunks: makes a fresh iterator over the content each time it is called.
+    """
+
+    name: str
+    chunks: Callable[[], Iterator[Buffer]]
+
+
+@runtime_checkable
+class Workspace(Protocol):
+    """The context that the sessions of one session group share. Used in one process."""
+
+    def compile(self, model: PartitionedModel, partitions: Sequence[Partition]) -> Sequence[Replacement]:
+        """Compile one model's partitions for this EP: one session. Called in the group's order.
+
+        Raises:
+            CompileError: nothing is to be published.
+        """
+        ...
+
+    def finish(self) -> Sequence[ContextBinary]:
+        """The session that stops sharing: the binaries, none when embedded. Called once."""
+        ...
+
+    def close(self) -> None:
+        """Clear the workspace, whatever happened. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """One EPContext node, loaded. Synchronous, stateless, called from many threads."""
+
+    def compute(self, inputs: Sequence[ort.OrtValue]) -> Sequence[ort.OrtValue]:
+        """Run it on standard tensors, in the node's input order; outputs in the node's order."""
+        ...
+
+
+@runtime_checkable
+class SharedContexts(Protocol):
+    """The runtime's shared workspace (`ep.share_ep_contexts`): graphs loaded and not yet taken."""
+
+
+class ExecutionProvider(Protocol):
+    """An execution provider, bound to its options.
+
+    Attributes:
+        name: ONNX Runtime's name of it.
+        label: the `[ep]` of `[model]_[ep].bin`.
+        sources: values of an EPContext node's `source` that it accepts.
+        isolated: it needs a fresh process for each session group.
+        can_share: it can put several models into one context.
+        native: onnxruntime itself runs its EPContext nodes; `load` is not called.
+    """
+
+    name: str
+    label: str
+    sources: frozenset[str]
+    isolated: bool
+    can_share: bool
+    native: bool
+
+    def fingerprint(self) -> Fingerprint:
+        """Everything but the inputs and options that can change the bytes."""
+        ...
+
+    def get_capability(self, model: ir.Model) -> Capability:
+        """Which nodes of the main graph it can take."""
+        ...
+
+    def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
+        """An empty workspace. Raises ProviderUnavailable when this host cannot compile."""
+        ...
+
+    def load(
+        self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
+    ) -> Sequence[Kernel]:
+        """A kernel for each node (all of one model, all of this EP's `sources`), in order.
+
+        Args:
+            folder: where `ep_cache_context` is resolved; None: from bytes, without a path.
+            shared: where graphs are taken from and left for other sessions; None: not shared.
+
+        Raises:
+            InvalidGraph: whatever the reason.
+        """
+        ...
+
+
+class ProviderFactory(Protocol):
+    """What an entry point of `epctx.execution_providers` loads: the name is ONNX Runtime's name."""
+
+    def __call__(self, options: Mapping[str, OptionValue]) -> ExecutionProvider:
+        """Bind the EP to options that were validated against its schema."""
+        ...

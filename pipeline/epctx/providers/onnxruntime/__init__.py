@@ -1,0 +1,1 @@
+"""EPs of ONNX Runtime: plugin EPs and built-in ones."""

@@ -1,0 +1,1 @@
+"""Inference over EPContext models (design section 11)."""
