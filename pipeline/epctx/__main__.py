@@ -1,0 +1,5 @@
+"""`python -m epctx`."""
+
+from epctx.cli import main
+
+main()

@@ -1,0 +1,192 @@
+"""What every command shares: where it prints, in which form, and how an error becomes an exit code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Concatenate, ParamSpec
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from epctx.errors import EpctxError, Interrupted
+
+P = ParamSpec("P")
+
+
+class Format(StrEnum):
+    """How a command's result is printed on stdout."""
+
+    text = "text"
+    json = "json"
+
+
+class Color(StrEnum):
+    """When the output is coloured."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="Form of the result on stdout; json is alone there.")
+]
+VerboseOption = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more; twice: most.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+ColorOption = Annotated[Color, typer.Option("--color", help="When to colour the output.")]
+
+
+class UI:
+    """Where one command prints. Results go to stdout; progress, notes and errors to stderr."""
+
+    def __init__(
+        self,
+        *,
+        format: Format = Format.text,
+        verbose: int = 0,
+        quiet: bool = False,
+        color: Color = Color.auto,
+    ) -> None:
+        self.json = format is Format.json
+        self.verbose = verbose
+        self.quiet = quiet
+        self.out = _console(stderr=False, color=color)
+        self.err = _console(stderr=True, color=color)
+
+    def print(self, *renderables: RenderableType) -> None:
+        """Print a result for people; nothing in JSON form or when quiet."""
+        if not self.json and not self.quiet:
+            for renderable in renderables:
+                self.out.print(renderable)
+
+    def emit(self, result: object) -> None:
+        """Print a result for programs (dataclasses, mappings, paths); nothing in text form."""
+        if self.json:
+            import msgspec
+
+            encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
+            sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+
+    def note(self, *renderables: RenderableType) -> None:
+        """Say something beside the result, on stderr; nothing when quiet."""
+        if not self.quiet:
+            for renderable in renderables:
+                self.err.print(renderable)
+
+    def error(self, error: EpctxError) -> None:
+        """Report an error on stderr, and as JSON on stdout where that was asked for."""
+        head, _, remedy = str(error).rpartition("\n  -> ")
+        text = Text("error: ", style="bold red").append(head, style="not bold default")
+        self.err.print(text)
+        self.err.print(Text(f"  -> {remedy}", style="cyan"))
+        self.emit(
+            {
+                "error": {
+                    "type": type(error).__name__,
+                    "exit_code": error.exit_code,
+                    "where": error.where,
+                    "what": error.what,
+                    "why": error.why,
+                    "remedy": error.remedy,
+                }
+            }
+        )
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, Path):
+        return value.as_posix()
+    return str(value)
+
+
+def _console(*, stderr: bool, color: Color) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    forced = {Color.always: True, Color.never: False}.get(color)
+    return Console(
+        stderr=stderr,
+        force_terminal=forced,
+        no_color=True if color is Color.never else None,
+        # A log is not a terminal: lines stay whole, so that they can be searched.
+        width=None if stream.isatty() else 10_000,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=not stream.isatty(),
+    )
+
+
+def command(function: Callable[Concatenate[UI, P], None]) -> Callable[..., None]:
+    """Make a Typer command of `function(ui, ...)`: adds the common options, ends with an exit code.
+
+    This is the one place where an error becomes an exit code. No traceback reaches the user: an
+    unexpected one is written to a file that the message names.
+    """
+
+    @functools.wraps(function)
+    def run(
+        *args: P.args,
+        format: Format,
+        verbose: int,
+        quiet: bool,
+        color: Color,
+        **kwargs: P.kwargs,
+    ) -> None:
+        ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
+        try:
+            function(ui, *args, **kwargs)
+        except EpctxError as error:
+            ui.error(error)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            interrupted = Interrupted("interrupted", remedy="run the command again; nothing is lost")
+            ui.error(interrupted)
+            raise typer.Exit(interrupted.exit_code) from None
+        except BrokenPipeError:
+            # The reader of our stdout went away (`| head`): not an error of ours.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            unexpected = _unexpected(error)
+            ui.error(unexpected)
+            raise typer.Exit(unexpected.exit_code) from None
+
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, default, kind in (
+            ("format", Format.text, FormatOption),
+            ("verbose", 0, VerboseOption),
+            ("quiet", False, QuietOption),
+            ("color", Color.auto, ColorOption),
+        )
+    ]
+    positional = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    keyword = [p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    setattr(run, "__signature__", inspect.Signature([*positional, *keyword, *common]))  # noqa: B010
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
+    return run
+
+
+def _unexpected(error: Exception) -> EpctxError:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="epctx-", suffix=".log", delete=False, encoding="utf-8"
+    ) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return EpctxError(
+        "unexpected error, a bug in epctx",
+        why=f"{type(error).__name__}: {error}",
+        remedy=f"report it with the log file {log.name}",
+    )
