@@ -2,16 +2,274 @@
 
 Source: spec/ep-context-design.md, "EPContext Op Schema". The op's default of `embed_mode` is 1 and
 the session option's is 0, so `embed_mode` and `main_context` are always written.
+
+ONNX strings are UTF-8, an embedded payload is not: onnx_ir keeps such an attribute as `bytes` and
+warns. `Payload` is what goes into the graph here, and the warning about it is silenced.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from epctx.errors import InvalidGraph
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-DOMAIN = "com.microsoft"
-OP_TYPE = "EPContext"
+DOMAIN: Final = "com.microsoft"
+OP_TYPE: Final = "EPContext"
+
+Flag = Literal[0, 1]
+_Raw = int | bytes
+"""An attribute as it is stored: INT or STRING."""
+
+_INTS: Final = frozenset({"main_context", "embed_mode", "max_size"})
+_TEXTS: Final = (
+    "ep_sdk_version",
+    "onnx_model_filename",
+    "hardware_architecture",
+    "partition_name",
+    "source",
+    "notes",
+)
+_KNOWN: Final = _INTS | {"ep_cache_context", *_TEXTS}
+
+
+class Payload(bytes):
+    """Bytes as the value of an onnx_ir STRING attribute, serialized as they are."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """What onnx_ir asks of a string: here, the bytes themselves."""
+        return bytes(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EPContextNode:
+    """One EPContext node. Fields are the op's attributes and the node's own name and edges.
+
+    Attributes:
+        name: the node's name.
+        inputs: names of its inputs, in order; "" for one left out.
+        outputs: names of its outputs, in order.
+        main_context: 1: it references context content; 0: its graph is in another node's context.
+        ep_cache_context: the payload if `embed_mode` is 1, else the path (UTF-8, relative to the
+            model file, `/` between folders); None: the attribute is absent.
+        embed_mode: 1: `ep_cache_context` is the payload; 0: it is a path.
+        ep_sdk_version: the SDK version that made the node; None: absent, as in all that follow.
+        onnx_model_filename: the original model's file name.
+        hardware_architecture: what the graph was compiled for.
+        partition_name: the partition's name, which the EP finds the graph by.
+        source: which EP the node is for.
+        notes: what the EP adds.
+        max_size: the EP's maximum size in the context, in bytes, >= 0; 0: not said.
+        unknown: names of attributes that are not in the op's schema; read, never written.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    main_context: Flag = 1
+    ep_cache_context: bytes | None = None
+    embed_mode: Flag = 1
+    ep_sdk_version: str | None = None
+    onnx_model_filename: str | None = None
+    hardware_architecture: str | None = None
+    partition_name: str | None = None
+    source: str | None = None
+    notes: str | None = None
+    max_size: int = 0
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def context_path(self) -> str | None:
+        """The path in `ep_cache_context`; None when it holds a payload or nothing.
+
+        Raises:
+            InvalidGraph: the path is not UTF-8.
+        """
+        if self.embed_mode or not self.main_context or not self.ep_cache_context:
+            return None
+        return _decode(self.name, "ep_cache_context", self.ep_cache_context)
+
+    @classmethod
+    def from_proto(cls, node: onnx.NodeProto) -> EPContextNode:
+        """Read a NodeProto; absent attributes get the op schema's defaults.
+
+        Raises:
+            InvalidGraph: an attribute has another type than the schema's, or a value outside it.
+        """
+        import onnx
+
+        raw: dict[str, _Raw] = {}
+        for attribute in node.attribute:
+            if attribute.name not in _KNOWN:
+                continue
+            if attribute.ref_attr_name or attribute.name in raw:
+                raise _bad(node.name, attribute.name, "it is a reference or given twice")
+            integer = attribute.name in _INTS
+            wanted = onnx.AttributeProto.INT if integer else onnx.AttributeProto.STRING
+            if attribute.type != wanted:
+                found = onnx.AttributeProto.AttributeType.Name(attribute.type)
+                raise _bad(node.name, attribute.name, f"it is {found}, not {_kind(integer)}")
+            raw[attribute.name] = attribute.i if integer else attribute.s
+        unknown = (a.name for a in node.attribute if a.name not in _KNOWN)
+        return cls._parse(node.name, node.input, node.output, raw, unknown)
+
+    @classmethod
+    def from_ir(cls, node: ir.Node) -> EPContextNode:
+        """Read an onnx_ir node, as `from_proto` does.
+
+        Raises:
+            InvalidGraph: as in `from_proto`.
+        """
+        import onnx_ir as ir
+
+        name = node.name or ""
+        raw: dict[str, _Raw] = {}
+        for attribute in node.attributes.values():
+            if attribute.name not in _KNOWN:
+                continue
+            integer = attribute.name in _INTS
+            wanted = ir.AttributeType.INT if integer else ir.AttributeType.STRING
+            if attribute.is_ref() or attribute.type != wanted:
+                found = "a reference" if attribute.is_ref() else attribute.type.name
+                raise _bad(name, attribute.name, f"it is {found}, not {_kind(integer)}")
+            value = attribute.value
+            raw[attribute.name] = value.encode() if isinstance(value, str) else value
+        inputs = ("" if v is None else v.name or "" for v in node.inputs)
+        outputs = (v.name or "" for v in node.outputs)
+        unknown = (a for a in node.attributes if a not in _KNOWN)
+        return cls._parse(name, inputs, outputs, raw, unknown)
+
+    @classmethod
+    def _parse(
+        cls,
+        name: str,
+        inputs: Iterable[str],
+        outputs: Iterable[str],
+        raw: Mapping[str, _Raw],
+        unknown: Iterable[str],
+    ) -> EPContextNode:
+        context = raw.get("ep_cache_context")
+        texts = {key: _text(name, key, raw.get(key)) for key in _TEXTS}
+        max_size = raw.get("max_size", 0)
+        if not isinstance(max_size, int) or max_size < 0:
+            raise _bad(name, "max_size", f"{max_size!r} is not a size in bytes")
+        return cls(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            main_context=_flag(name, "main_context", raw),
+            embed_mode=_flag(name, "embed_mode", raw),
+            ep_cache_context=bytes(context) if isinstance(context, bytes) else None,
+            max_size=max_size,
+            unknown=tuple(sorted(unknown)),
+            **texts,
+        )
+
+    def attributes(self) -> tuple[ir.Attr, ...]:
+        """The attributes to write, by name: all that are set, `embed_mode` and `main_context`."""
+        import onnx_ir as ir
+
+        found = [
+            ir.AttrInt64("embed_mode", self.embed_mode),
+            ir.AttrInt64("main_context", self.main_context),
+        ]
+        if self.max_size:
+            found.append(ir.AttrInt64("max_size", self.max_size))
+        if self.ep_cache_context is not None:
+            payload = Payload(self.ep_cache_context)
+            found.append(ir.Attr("ep_cache_context", ir.AttributeType.STRING, payload))
+        for key in _TEXTS:
+            text = getattr(self, key)
+            if text is not None:
+                found.append(ir.AttrString(key, text))
+        return tuple(sorted(found, key=lambda attribute: attribute.name))
+
+    def to_ir(self, inputs: Sequence[ir.Value | None], outputs: Sequence[ir.Value]) -> ir.Node:
+        """An onnx_ir node over these values, whose names must be this node's `inputs`/`outputs`.
+
+        Every one of `outputs` must have its type and shape: ONNX Runtime cannot infer them.
+
+        Raises:
+            ValueError: the values are not this node's edges (a bug of the caller).
+        """
+        import onnx_ir as ir
+
+        names = tuple("" if v is None else v.name for v in inputs), tuple(v.name for v in outputs)
+        if names != (self.inputs, self.outputs):
+            raise ValueError(f"edges {names} are not those of {self.name!r}")
+        return ir.Node(
+            DOMAIN, OP_TYPE, inputs, self.attributes(), outputs=outputs, name=self.name, version=1
+        )
+
+
+def is_epcontext(node: onnx.NodeProto | ir.Node) -> bool:
+    """Whether a node is an EPContext node, whatever its attributes."""
+    return node.domain == DOMAIN and node.op_type == OP_TYPE
+
+
+def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
+    """The EPContext nodes of the main graph, in its order; bodies of control flow are not searched.
+
+    Raises:
+        InvalidGraph: one of them breaks the op's schema.
+    """
+    return tuple(_read(model))
+
+
+def _read(model: onnx.ModelProto | ir.Model) -> Iterator[EPContextNode]:
+    import onnx
+
+    if isinstance(model, onnx.ModelProto):
+        for proto in model.graph.node:
+            if is_epcontext(proto):
+                yield EPContextNode.from_proto(proto)
+    else:
+        for node in model.graph:
+            if is_epcontext(node):
+                yield EPContextNode.from_ir(node)
+
+
+def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:
+    value = raw.get(key, 1)
+    if value == 0:
+        return 0
+    if value == 1:
+        return 1
+    raise _bad(node, key, f"{value!r} is neither 0 nor 1")
+
+
+def _text(node: str, key: str, value: _Raw | None) -> str | None:
+    return _decode(node, key, value) if isinstance(value, bytes) else None
+
+
+def _decode(node: str, key: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise _bad(node, key, "it is not UTF-8 text") from error
+
+
+def _kind(integer: bool) -> str:
+    return "INT" if integer else "STRING"
+
+
+def _bad(node: str, key: str, why: str) -> InvalidGraph:
+    return InvalidGraph(
+        f"attribute {key!r} breaks the schema of the EPContext op",
+        where=f"node {node!r}",
+        why=why,
+        remedy="build the model again; `epctx inspect` shows what its nodes hold",
+    )
+
+
+def _not_about_payload(record: logging.LogRecord) -> bool:
+    return record.args != ("ep_cache_context",)
+
+
+logging.getLogger("onnx_ir.serde").addFilter(_not_about_payload)
