@@ -1,0 +1,129 @@
+"""What verification says: findings, comparisons of numbers, and the report that holds them.
+
+Everything here crosses process borders and goes into the build report as JSON
+(schemas/report.schema.json), so it is plain data: no path objects, no NaN, no infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from epctx.manifest import Tolerance
+
+Outcome = Literal["pass", "fail", "not checkable"]
+PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
+Sessions = Literal["generating", "files"]
+"""Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One check of one subject. A check is never skipped in silence: it is "not checkable".
+
+    Attributes:
+        policy: the policy that looked.
+        check: what was checked, the same word everywhere: `ep_cache_context`, `sums`, `outputs`.
+        subject: a file of the folder, or `file: node 'name'`, or `file: output 'name'`.
+        outcome: "not checkable" has its reason in `message`.
+        message: what was found, one clause.
+        remedy: what to do about it; empty for a pass.
+    """
+
+    policy: PolicyName
+    check: str
+    subject: str
+    outcome: Outcome
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worst:
+    """The element that differs most: its index, and both values as text (also `nan`, `inf`)."""
+
+    index: tuple[int, ...]
+    expected: str
+    actual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How far an output is from what it should be.
+
+    Attributes:
+        dtype: of the expected output, as numpy or ml_dtypes names it.
+        shape: of the expected output.
+        problem: a difference that no tolerance excuses (type, shape, NaN or infinity on one side).
+        equal: every element is equal, NaN to NaN too.
+        max_abs: largest absolute difference, in the output's unit; None: not a number.
+        max_rel: `max_abs` over the largest expected magnitude; None: that is 0, or not a number.
+        cosine: cosine similarity, -1 to 1; None: undefined, one side is zero or not floating point.
+        worst: where the difference is largest; None if there is none.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    problem: str | None = None
+    equal: bool = False
+    max_abs: float | None = None
+    max_rel: float | None = None
+    cosine: float | None = None
+    worst: Worst | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputNumbers:
+    """One output of one model on one input set, compared with the source model's.
+
+    Attributes:
+        model: the EPContext model's file name.
+        input_set: which inputs: `seed 0, set 1` or the file's name.
+        tolerance: what was allowed; None in a field: not judged by it.
+        passed: the comparison is within the tolerance.
+    """
+
+    model: str
+    output: str
+    input_set: str
+    sessions: Sessions
+    comparison: Comparison
+    tolerance: Tolerance
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderReport:
+    """What was found in one group folder, or about one model in it.
+
+    Attributes:
+        folder: how the caller names it.
+        models: file names of the models looked at.
+    """
+
+    folder: str
+    models: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    numbers: tuple[OutputNumbers, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """The result of `epctx verify`. `strict`: "not checkable" counts as a failure."""
+
+    folders: tuple[FolderReport, ...] = field(default=())
+    strict: bool = False
+
+    def findings(self, outcome: Outcome | None = None) -> Iterator[Finding]:
+        """All findings, or those with this outcome, in order."""
+        for folder in self.folders:
+            for finding in folder.findings:
+                if outcome is None or finding.outcome == outcome:
+                    yield finding
+
+    @property
+    def passed(self) -> bool:
+        """Nothing failed and, if strict, everything could be checked."""
+        bad: tuple[Outcome, ...] = ("fail", "not checkable") if self.strict else ("fail",)
+        return not any(finding.outcome in bad for finding in self.findings())
