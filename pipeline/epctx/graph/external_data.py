@@ -1,0 +1,228 @@
+"""External data of ONNX models: found, checked, mapped.
+
+Source: spec/onnx-external-data (the keys and where they are resolved), design section 7 "load"
+(what is checked before use). `DataFile`, `MappedTensor` and their functions are in
+`graph.mapped` and offered here too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from epctx.errors import ModelError
+from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest, open_regular
+
+__all__ = [
+    "DataFile",
+    "DataFolder",
+    "MappedTensor",
+    "Reference",
+    "Sink",
+    "chunks",
+    "content_digest",
+]
+
+_LARGEST = 2**63 - 1
+_DECIMAL = re.compile(r"[0-9]{1,19}")
+_SHA1 = re.compile(r"[0-9a-fA-F]{40}")
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A checked range of a data file that holds one tensor."""
+
+    file: DataFile
+    offset: int
+    length: int
+
+
+class DataFolder:
+    """The folder that external data is resolved in: each file in it is opened once.
+
+    Args:
+        path: the model's folder, or `external_data_dir`.
+        model: the model file, named in errors.
+    """
+
+    def __init__(self, path: Path, *, model: Path) -> None:
+        self.path = path
+        self._model = model
+        self._files: dict[str, DataFile] = {}
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The files opened so far, by location."""
+        return tuple(self._files[location] for location in sorted(self._files))
+
+    def resolve(self, tensor: onnx.TensorProto) -> Reference:
+        """The range that holds an external tensor, after every check of design section 7.
+
+        Keys other than location, offset, length and checksum are ignored, `basepath` with them.
+
+        Raises:
+            ModelError: a check failed; the message names the model, the tensor and the file.
+        """
+        where = f"{self._model}: tensor {tensor.name!r}"
+        keys = {entry.key: entry.value for entry in tensor.external_data}
+        file = self.open(keys.get("location", ""), where=where)
+        size = byte_size(tensor, where=where)
+        offset = _integer(keys, "offset", 0, where=where)
+        length = _integer(keys, "length", size, where=where)
+        if length != size:
+            raise ModelError(
+                f"has {length} bytes of external data, its type and shape need {size}",
+                where=where,
+                remedy="export the model again, or correct `length`, `dims` or `data_type`",
+            )
+        if offset + length > file.size:
+            raise ModelError(
+                f"reaches to byte {offset + length} of {file.path}, which has {file.size}",
+                where=where,
+                remedy="the data file is cut short or belongs to another model: copy it again",
+            )
+        _verify_checksum(keys.get("checksum"), file, where=where)
+        return Reference(file=file, offset=offset, length=length)
+
+    def open(self, location: str, *, where: str) -> DataFile:
+        """The data file at `location`, a relative path with `/` inside the folder.
+
+        Raises:
+            ModelError: not such a path; missing; not a regular file; a link that leads out.
+        """
+        relative = _relative(location, where=where)
+        known = self._files.get(relative)
+        if known is not None:
+            return known
+        path = self.path / relative
+        if not path.exists():
+            raise ModelError(
+                f"needs external data {location!r}, which is not in {self.path}",
+                where=where,
+                remedy=self._missing(relative),
+            )
+        if not (real := path.resolve()).is_relative_to(self.path.resolve()):
+            raise ModelError(
+                f"refers to external data {location!r}, a link to {real}, outside {self.path}",
+                where=where,
+                remedy="copy the file into the folder in place of the link",
+            )
+        real, descriptor = open_regular(real, where=f"{where}: external data {path}")
+        file = DataFile(self.path, relative, path=real, descriptor=descriptor)
+        self._files[relative] = file
+        return file
+
+    def _missing(self, relative: str) -> str:
+        folder = (self.path / relative).parent
+        try:
+            names = sorted(entry.name for entry in folder.iterdir())
+        except OSError:
+            names = []
+        near = difflib.get_close_matches(posixpath.basename(relative), names, n=1)
+        if near:
+            return f"did you mean {near[0]!r}? Otherwise set `external_data_dir` to its folder"
+        return "copy the data file there, or set `external_data_dir` to the folder that has it"
+
+
+def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
+    """Bytes that the raw data of a tensor of this type and shape takes.
+
+    Raises:
+        ModelError: a type that has no raw data, a negative dimension, or too large a product.
+    """
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError:
+        dtype = ir.DataType.UNDEFINED
+    if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        kind = "strings" if dtype == ir.DataType.STRING else f"data type {tensor.data_type}"
+        raise ModelError(
+            f"has {kind} as external data, which ONNX does not allow",
+            where=where,
+            remedy="export the model again with this tensor inside the model",
+        )
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(
+            f"has a negative dimension: {list(tensor.dims)}",
+            where=where,
+            remedy="export the model again",
+        )
+    bits: int = math.prod(tensor.dims) * dtype.bitwidth
+    if bits > _LARGEST:
+        raise ModelError(
+            f"has the shape {list(tensor.dims)}, larger than any file",
+            where=where,
+            remedy="export the model again",
+        )
+    return -(-bits // 8)
+
+
+def mapped(tensor: onnx.TensorProto, reference: Reference) -> MappedTensor:
+    """The tensor over its checked range."""
+    return MappedTensor(
+        reference.file,
+        reference.offset,
+        ir.DataType(tensor.data_type),
+        shape=ir.Shape(tensor.dims),
+        name=tensor.name,
+    )
+
+
+def _relative(location: str, *, where: str) -> str:
+    """Normalize a location, or say why it is none."""
+    if not location:
+        reason = "it is empty"
+    elif "\0" in location:
+        reason = "it holds a NUL"
+    elif "\\" in location:
+        reason = "it holds a backslash; ONNX separates folders by `/`"
+    elif location.startswith("/") or _DRIVE.match(location):
+        reason = "it is absolute"
+    elif ".." in location.split("/"):
+        reason = "it leads out of the folder by `..`"
+    else:
+        return posixpath.normpath(location)
+    raise ModelError(
+        f"has the external data location {location!r}",
+        where=where,
+        why=reason,
+        remedy="it must be a path relative to the model's folder; export the model again",
+    )
+
+
+def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int:
+    text = keys.get(key)
+    if text is None:
+        return default
+    if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
+        raise ModelError(
+            f"has the external data {key} {text!r}",
+            where=where,
+            remedy=f"{key} must be a whole number of bytes from 0 to 2**63 - 1",
+        )
+    return int(text)
+
+
+def _verify_checksum(checksum: str | None, file: DataFile, *, where: str) -> None:
+    if checksum is None:
+        return
+    if not _SHA1.fullmatch(checksum):
+        raise ModelError(
+            f"has the external data checksum {checksum!r}",
+            where=where,
+            remedy="it must be the SHA-1 of the data file, 40 hexadecimal digits",
+        )
+    if checksum.lower() != file.sha1():
+        raise ModelError(
+            f"expects {file.path} to have SHA-1 {checksum.lower()}, it has {file.sha1()}",
+            where=where,
+            remedy="the data file is corrupt or belongs to another model: copy it again",
+        )

@@ -1,0 +1,339 @@
+"""Weights that stay on disk: a file opened once and mapped, and tensors that are parts of it.
+
+Nothing here is read before it is asked for, and nothing is asked for twice: digests of the file
+and of its parts are computed once, in one pass over the bytes (design section 9).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import blake3
+import numpy as np
+import onnx_ir as ir
+
+from epctx.digest import CHUNK, Buffer, Digest
+from epctx.errors import ModelError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_NO_FILE = "check the path"
+
+
+class Sink(Protocol):
+    """What a tensor is written to: a binary stream, or `digest.HashingWriter`."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take all of `data`."""
+        ...
+
+
+class DataFile:
+    """A file of weights, opened once: checked on the open descriptor, mapped, never opened again.
+
+    The map lives as long as the object or a view of it does. The file must not shrink meanwhile
+    (the operating system then ends the process); `changed` tells of any other edit.
+
+    Attributes:
+        path: the real path, links followed; for messages and reports, never for reading.
+        location: the name by which the model refers to it, with `/`; the file's name for a model.
+        folder: what `location` is relative to.
+        size: in bytes, when it was opened.
+    """
+
+    def __init__(self, folder: Path, location: str, *, path: Path, descriptor: int) -> None:
+        """Take over an open `descriptor` of a regular file (it is closed)."""
+        self.folder = folder
+        self.location = location
+        self.path = path
+        try:
+            status = os.fstat(descriptor)
+            self.size = status.st_size
+            self._identity = _identity(status)
+            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if self.size else None
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
+        self._whole: Digest | None = None
+        self._sha1: str | None = None
+        self._parts: dict[tuple[int, int], Digest] = {}
+
+    def __repr__(self) -> str:
+        return f"DataFile({str(self.path)!r}, size={self.size})"
+
+    @classmethod
+    def open(cls, path: Path) -> DataFile:
+        """Open a file that the user named: links are followed wherever they lead.
+
+        Raises:
+            ModelError: it is missing, not a regular file, or cannot be read.
+        """
+        real, descriptor = open_regular(path, where=str(path))
+        return cls(path.parent, path.name, path=real, descriptor=descriptor)
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """Bytes [offset, offset + length) as a read-only view of the map; no copy.
+
+        Raises:
+            ValueError: the range is not inside the file (a bug: ranges are checked at load).
+        """
+        stop = self.size if length is None else offset + length
+        if not 0 <= offset <= stop <= self.size:
+            raise ValueError(f"[{offset}, {stop}) is outside {self.path}, {self.size} bytes")
+        return self._view[offset:stop]
+
+    def chunks(self, offset: int = 0, length: int | None = None) -> Iterator[memoryview]:
+        """The same in pieces of at most `digest.CHUNK` bytes.
+
+        Pages are given back once the caller has moved on, so that a pass over many gigabytes
+        does not grow the resident set.
+        """
+        view = self.view(offset, length)
+        for start in range(0, len(view), CHUNK):
+            piece = view[start : start + CHUNK]
+            yield piece
+            self._release(offset + start, len(piece))
+
+    def digest(self) -> Digest:
+        """BLAKE3 of the whole file; computed once."""
+        if self._whole is None:
+            self.hash_parts(())
+        assert self._whole is not None
+        return self._whole
+
+    def part_digest(self, offset: int, length: int) -> Digest:
+        """BLAKE3 of one range; computed once."""
+        known = self._parts.get((offset, length))
+        if known is None:
+            known = _blake3(self.chunks(offset, length))
+            self._parts[offset, length] = known
+        return known
+
+    def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
+        pending = sorted(set(ranges) - self._parts.keys(), reverse=True)
+        whole = blake3.blake3()
+        active: list[tuple[int, int, blake3.blake3]] = []
+        position = 0
+        for chunk in self.chunks():
+            end = position + len(chunk)
+            while pending and pending[-1][0] < end:
+                active.append((*pending.pop(), blake3.blake3()))
+            whole.update(chunk)
+            unfinished = []
+            for offset, length, hasher in active:
+                stop = offset + length
+                hasher.update(chunk[max(offset - position, 0) : stop - position])
+                if stop <= end:
+                    self._parts[offset, length] = Digest("blake3", hasher.hexdigest())
+                else:
+                    unfinished.append((offset, length, hasher))
+            active = unfinished
+            position = end
+        for offset, length in pending:  # empty ranges at the end of the file
+            self._parts[offset, length] = _blake3(self.chunks(offset, length))
+        self._whole = Digest("blake3", whole.hexdigest())
+
+    def sha1(self) -> str:
+        """SHA-1 of the whole file in hex: what the key `checksum` holds; computed once."""
+        if self._sha1 is None:
+            hasher = hashlib.sha1(usedforsecurity=False)
+            for chunk in self.chunks():
+                hasher.update(chunk)
+            self._sha1 = hasher.hexdigest()
+        return self._sha1
+
+    def changed(self) -> bool:
+        """The file at `path` is no longer the one that was opened, or was written to since."""
+        try:
+            return _identity(self.path.stat()) != self._identity
+        except OSError:
+            return True
+
+    def _release(self, offset: int, length: int) -> None:
+        """Drop whole pages of a range from the resident set; the page cache keeps them."""
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return  # Windows trims a working set by itself
+        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        count = (offset + length) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if count > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, first, count)
+
+
+class MappedTensor(ir.ExternalTensor):
+    """A tensor whose bytes are a range of a `DataFile`: immutable, read when asked for.
+
+    To onnx_ir it is an external tensor: its serde writes `location`, `offset` and `length`
+    (`location` being relative to `file.folder`), it never reads the bytes. `canonical.serialize`
+    writes the bytes themselves.
+
+    Attributes:
+        file: where the bytes are.
+    """
+
+    __slots__ = ("file",)
+
+    def __init__(
+        self,
+        file: DataFile,
+        offset: int,
+        dtype: ir.DataType,
+        *,
+        shape: ir.Shape,
+        name: str,
+        doc_string: str | None = None,
+        metadata_props: dict[str, str] | None = None,
+    ) -> None:
+        """Bind a range that was checked: `offset` plus the size of dtype and shape is in `file`."""
+        self.file = file
+        super().__init__(
+            file.location,
+            offset,
+            None,
+            dtype,
+            shape=shape,
+            name=name,
+            doc_string=doc_string,
+            metadata_props=metadata_props,
+            base_dir=str(file.folder),
+        )
+        self._length = self.nbytes
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte in `file`."""
+        return self._offset or 0
+
+    def view(self) -> memoryview:
+        """The raw bytes, little endian and packed as ONNX has them; no copy."""
+        return self.file.view(self.start, self.nbytes)
+
+    def chunks(self) -> Iterator[memoryview]:
+        """The raw bytes in pieces."""
+        return self.file.chunks(self.start, self.nbytes)
+
+    def digest(self) -> Digest:
+        """BLAKE3 of the raw bytes; computed once for a range of a file."""
+        return self.file.part_digest(self.start, self.nbytes)
+
+    def numpy(self) -> npt.NDArray[np.generic]:
+        """The values, read-only: a view of the map, or unpacked where a value is under a byte."""
+        if self.dtype.bitwidth < 8:
+            packed = np.frombuffer(self.view(), np.uint8)
+            return ir.PackedTensor(packed, self.dtype, shape=self.shape).numpy()
+        dtype = np.dtype(self.dtype.numpy()).newbyteorder("<")
+        return np.frombuffer(self.view(), dtype).reshape(self.shape.numpy())
+
+    def __array__(self, dtype: npt.DTypeLike | None = None) -> npt.NDArray[np.generic]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def tobytes(self) -> bytes:
+        """A copy of the raw bytes."""
+        return bytes(self.view())
+
+    def tofile(self, file: Sink) -> None:
+        """Write the raw bytes, piece by piece."""
+        for chunk in self.chunks():
+            file.write(chunk)
+
+    def release(self) -> None:
+        """Give nothing back: the map belongs to the `DataFile`."""
+
+
+def chunks(tensor: ir.TensorProtocol) -> Iterator[Buffer]:
+    """The raw bytes of any tensor but one of strings, as ONNX's raw_data has them, in pieces."""
+    if isinstance(tensor, MappedTensor):
+        return tensor.chunks()
+    return iter((tensor.tobytes(),))
+
+
+def content_digest(tensor: ir.TensorProtocol) -> Digest:
+    """BLAKE3 of the raw bytes of any tensor (its type and shape not included).
+
+    For strings: of each one's length (8 bytes, little endian) and bytes, in order.
+    """
+    if isinstance(tensor, MappedTensor):
+        return tensor.digest()
+    if tensor.dtype == ir.DataType.STRING:
+        strings = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
+        encoded = (s.encode() if isinstance(s, str) else bytes(s) for s in strings)
+        return _blake3(b for s in encoded for b in (len(s).to_bytes(8, "little"), s))
+    return _blake3(chunks(tensor))
+
+
+def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
+    """Open a regular file for reading: its real path, and a descriptor that is that very file.
+
+    Raises:
+        ModelError: missing, not a regular file, not readable, or exchanged while it was opened.
+    """
+    try:
+        real = path.resolve(strict=True)
+        _must_be_regular(real.stat(), where)  # before open: to open a device may do something
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = _open(real, flags)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError("cannot be opened", where=where, why=reason, remedy=_NO_FILE) from error
+    try:
+        status = os.fstat(descriptor)
+        _must_be_regular(status, where)
+        # What was opened is what the checked path names: nobody put a link in its place.
+        if _identity(status) != _identity(real.stat()) or real.resolve(strict=True) != real:
+            raise ModelError(
+                "was exchanged while it was opened",
+                where=where,
+                remedy="build again when nothing writes to the folder",
+            )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return real, descriptor
+
+
+def _open(path: Path, flags: int) -> int:
+    """os.open; where one-file-per-tensor models reach the limit of open files, raise the limit."""
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.EMFILE or not _raise_file_limit():
+            raise
+        return os.open(path, flags)
+
+
+def _raise_file_limit() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit on handles
+        return False
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return True
+
+
+def _must_be_regular(status: os.stat_result, where: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise ModelError(f"is {kind}", where=where, remedy="name a regular file")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _blake3(pieces: Iterable[Buffer]) -> Digest:
+    hasher = blake3.blake3()
+    for piece in pieces:
+        hasher.update(piece)
+    return Digest("blake3", hasher.hexdigest())
