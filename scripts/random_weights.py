@@ -1,6 +1,6 @@
 """Replace the constant weights of a model by seeded, fan-in-scaled random ones.
 
-    python scripts/random_weights.py in.onnx out.onnx [--seed 0]
+    python -m scripts.random_weights in.onnx out.onnx [--seed 0]
 
 The light models of the onnx wheel (`onnx/backend/test/data/light`) make their weights with
 ConstantOfShape, every element the same, so that their outputs do not depend on the input and any
@@ -13,31 +13,36 @@ activations finite and of about the same size from layer to layer:
 - batch normalization and scales: around 1 (less where a residual Sum follows, which adds up over
   the blocks), variances positive; biases and means: around 0.
 
-The numbers come from a counter-based generator keyed by seed and tensor name, are made in integer
-arithmetic and scaled once in float32: the same bytes on every machine. Weights are written as
-external data beside the model (`<out>.data`), one tensor in memory at a time.
+The same bytes on every machine (`scripts.seeded`). Weights are written as external data beside the
+model (`<out>.data`), one tensor in memory at a time.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-Floats = npt.NDArray[np.float32]
+from scripts import seeded
 
 RECTIFIED_GAIN = 1.7
 """Standard deviation of a filter after a ReLU, times sqrt(fan-in): 1/sqrt(0.34), since ReLU leaves
 0.34 of a normal variable's variance. Other filters have 1."""
+
+AROUND: Mapping[str, tuple[float, float]] = {
+    "scale": (1.0, 0.25),
+    "residual scale": (0.5, 0.125),
+    "variance": (1.0, 0.5),
+    "bias": (0.0, 0.1),
+}
+"""Centre and spread of the parameters that are no filters."""
 
 MOVES = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
 """Ops through which a parameter reaches its consumer with its elements in the same order."""
@@ -160,22 +165,20 @@ def _rectified(value: ir.Value | None) -> bool:
 
 def _lazy(name: str, shape: tuple[int, ...], role: Role, seed: int) -> ir.LazyTensor:
     def make() -> ir.TensorProtocol:
-        return ir.tensor(_MAKERS[role.kind](_generator(name, seed), role).reshape(shape), name=name)
+        return ir.tensor(_weights(name, role, seed).reshape(shape), name=name)
 
     return ir.LazyTensor(make, ir.DataType.FLOAT, ir.Shape(shape), name=name)
 
 
-def _generator(name: str, seed: int) -> np.random.Generator:
-    key = hashlib.sha256(f"{seed}/{name}".encode()).digest()[:16]
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+def _weights(name: str, role: Role, seed: int) -> seeded.Floats:
+    if role.kind == "filter":
+        return _filter(name, role, seed)
+    centre, spread = AROUND[role.kind]
+    return seeded.around(name, seed, role.shape, centre, spread)
 
 
-def _uniform(generator: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.int16]:
-    return generator.integers(-32767, 32767, size=shape, dtype=np.int16, endpoint=True)
-
-
-def _filter(generator: np.random.Generator, role: Role) -> Floats:
-    numbers = _uniform(generator, role.shape)
+def _filter(name: str, role: Role, seed: int) -> seeded.Floats:
+    numbers = seeded.integers(name, seed, role.shape)
     fan_in = math.prod(role.shape[axis] for axis in role.fan_in_axes)
     weights = np.empty(role.shape, np.float32)
     if fan_in >= 4:
@@ -183,25 +186,8 @@ def _filter(generator: np.random.Generator, role: Role) -> Floats:
         np.subtract(numbers, mean.astype(np.int32), out=weights, casting="unsafe")
     else:
         weights[...] = numbers
-    weights *= np.float32(role.gain * math.sqrt(3.0 / fan_in) / 32767)
+    weights *= seeded.scale(role.gain / math.sqrt(fan_in))
     return weights
-
-
-def _around(centre: float, spread: float) -> Callable[[np.random.Generator, Role], Floats]:
-    def make(generator: np.random.Generator, role: Role) -> Floats:
-        numbers = _uniform(generator, role.shape).astype(np.float32)
-        return numbers * np.float32(spread / 32767) + np.float32(centre)
-
-    return make
-
-
-_MAKERS: Mapping[str, Callable[[np.random.Generator, Role], Floats]] = {
-    "filter": _filter,
-    "scale": _around(1.0, 0.25),
-    "residual scale": _around(0.5, 0.125),
-    "variance": _around(1.0, 0.5),
-    "bias": _around(0.0, 0.1),
-}
 
 
 def _make_initializer(graph: ir.Graph, parameter: ir.Value, shape: tuple[int, ...]) -> None:

@@ -1,0 +1,136 @@
+"""The generators in scripts/ make what comparisons need: models whose outputs can be wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from scripts import random_weights, transformer
+
+Floats = npt.NDArray[np.float32]
+LIGHT = random_weights.light_models()
+
+
+def session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run_images(path: Path, count: int) -> list[Floats]:
+    run = session(path)
+    (image,) = run.get_inputs()
+    generator = np.random.default_rng(0)
+    images = (generator.random(image.shape, np.float32) for _ in range(count))
+    return [run.run(None, {image.name: item})[0].ravel() for item in images]
+
+
+def spread(left: Floats, right: Floats) -> float:
+    """Largest difference, relative to the largest magnitude: what verification compares."""
+    return float(np.abs(left - right).max() / np.abs(right).max())
+
+
+def test_there_are_nine_light_models() -> None:
+    names = "alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19"
+    assert set(LIGHT) == {*names.split(), "zfnet512"}
+
+
+def test_the_fills_of_the_light_models_hide_the_input() -> None:
+    first, second = run_images(LIGHT["squeezenet"], 2)
+    assert spread(first, second) == 0.0
+
+
+@pytest.mark.parametrize("name", sorted(LIGHT))
+def test_random_weights_show_the_input_and_one_wrong_weight(name: str, tmp_path: Path) -> None:
+    target = tmp_path / f"{name}.onnx"
+    random_weights.convert(LIGHT[name], target)
+    outputs = run_images(target, 2)
+    for output in outputs:
+        assert np.isfinite(output).all()
+        assert output.std() > 0.03 * np.abs(output).max()
+    assert spread(*outputs) > 0.01
+
+    filters = [node.inputs[1] for node in ir.load(target).graph if node.op_type == "Conv"]
+    tensor = filters[len(filters) // 2].const_value
+    assert isinstance(tensor, ir.ExternalTensor)
+    assert tensor.offset is not None
+    weights = np.memmap(tensor.path, np.float32, "r+", tensor.offset, tensor.shape.numpy())
+    worst = np.unravel_index(np.abs(weights).argmax(), weights.shape)
+    weights[worst] = -weights[worst]
+    weights.flush()
+    assert spread(run_images(target, 1)[0], outputs[0]) > 1e-5
+
+
+def test_random_weights_are_a_function_of_the_seed(tmp_path: Path) -> None:
+    one, same, other = tmp_path / "one.onnx", tmp_path / "same.onnx", tmp_path / "other.onnx"
+    random_weights.convert(LIGHT["squeezenet"], one)
+    command = [sys.executable, "-m", "scripts.random_weights", str(LIGHT["squeezenet"])]
+    subprocess.run([*command, str(same)], check=True, timeout=120)
+    random_weights.convert(LIGHT["squeezenet"], other, seed=1)
+    data = [path.with_suffix(".data").read_bytes() for path in (one, same, other)]
+    assert data[0] == data[1] != data[2]
+
+
+CONFIG = transformer.Config(layers=2, hidden=64, heads=4, kv_heads=2, vocab=97, tied=True)
+
+
+def decode(
+    run: ort.InferenceSession, ids: npt.NDArray[np.int64], past: list[Floats], mask: int
+) -> tuple[Floats, list[Floats]]:
+    names = [item.name for item in run.get_inputs()]
+    seen = np.full((ids.shape[0], past[0].shape[2]), mask, np.int64)
+    logits, *present = run.run(None, dict(zip(names, (ids, seen, *past), strict=True)))
+    return logits, present
+
+
+def cache(length: int) -> list[Floats]:
+    shape = (2, CONFIG.kv_heads, length, CONFIG.head_dim)
+    generator = np.random.default_rng(1)
+    return [generator.random(shape, np.float32) for _ in range(2 * CONFIG.layers)]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> ort.InferenceSession:
+    path = tmp_path_factory.mktemp("transformer") / "decoder.onnx"
+    transformer.write(path, CONFIG)
+    onnx.checker.check_model(str(path), full_check=True)
+    return session(path)
+
+
+def test_prefill_is_stepwise_decoding(decoder: ort.InferenceSession) -> None:
+    ids = np.random.default_rng(0).integers(0, CONFIG.vocab, (2, 11))
+    whole, whole_cache = decode(decoder, ids, cache(0), mask=1)
+    past, steps = cache(0), []
+    for position in range(ids.shape[1]):
+        logits, past = decode(decoder, ids[:, position : position + 1], past, mask=1)
+        steps.append(logits)
+    assert np.abs(whole).max() > 1
+    assert spread(np.concatenate(steps, axis=1), whole) < 1e-5
+    for stepped, at_once in zip(past, whole_cache, strict=True):
+        assert spread(stepped, at_once) < 1e-5
+
+
+def test_masked_past_is_no_past(decoder: ort.InferenceSession) -> None:
+    ids = np.random.default_rng(0).integers(0, CONFIG.vocab, (2, 5))
+    without, _ = decode(decoder, ids, cache(0), mask=1)
+    masked, _ = decode(decoder, ids, cache(1), mask=0)
+    attended, _ = decode(decoder, ids, cache(1), mask=1)
+    assert spread(masked, without) < 1e-5
+    assert spread(attended, without) > 1e-3
+
+
+def test_transformer_command(tmp_path: Path) -> None:
+    target = tmp_path / "small.onnx"
+    sizes = ["--layers", "1", "--hidden", "32", "--heads", "2", "--kv-heads", "1"]
+    command = [sys.executable, "-m", "scripts.transformer", str(target), *sizes]
+    subprocess.run(command, check=True, timeout=120)
+    names = [item.name for item in session(target).get_outputs()]
+    assert names == ["logits", "present.0.key", "present.0.value"]
