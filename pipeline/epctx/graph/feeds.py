@@ -1,0 +1,209 @@
+"""What a model must be fed, and seeded random values for it (design sections 5 and 7).
+
+A value depends on the seed, the number of the set and the input's name alone: not on the order of
+inputs, not on the other inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from epctx.errors import ManifestError
+
+if TYPE_CHECKING:
+    import onnx
+
+Array = npt.NDArray[np.generic]
+Feeds = dict[str, Array]
+Dim = int | str | None
+Range = tuple[float, float]
+
+FEW: Range = (0, 1)
+"""Range of integers that nothing else is known of: right for flags, masks, types and any index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """A graph input that a value has to be given for.
+
+    Attributes:
+        dtype: None: not a tensor, or of an element type that numpy cannot hold.
+        shape: a size, a dimension's name, or None for an unknown one; () is a scalar.
+        kind: its ONNX type for people: `float32`, `sequence`, ...
+        hint: a range that the graph implies (an index into a table of known length).
+    """
+
+    name: str
+    dtype: np.dtype[np.generic] | None
+    shape: tuple[Dim, ...]
+    kind: str
+    hint: Range | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why no value can be generated for it; None if one can."""
+        if self.dtype is None or self.dtype.kind in "OUSc" or self.kind in _PACKED:
+            return f"input '{self.name}' is of type {self.kind}, for which no values are generated"
+        for dim in self.shape:
+            if not isinstance(dim, int):
+                named = f"'{dim}'" if dim else "without a name"
+                return f"input '{self.name}' has a dimension {named} of unknown size"
+        return None
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        return f"{self.kind}[{dims}]"
+
+
+_PACKED = frozenset({"int4", "uint4", "int2", "uint2", "float4_e2m1fn"})
+
+
+def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
+    """The inputs that a run of `model` must be given: graph inputs that are no initializer."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    hints = _index_ranges(model.graph)
+    return tuple(
+        replace(_spec(info), hint=hints.get(info.name))
+        for info in model.graph.input
+        if info.name not in initializers
+    )
+
+
+def generate(
+    inputs: Sequence[InputSpec],
+    *,
+    seed: int,
+    index: int,
+    ranges: Mapping[str, Range] | None = None,
+) -> Feeds:
+    """Input set number `index`: one value for each of `inputs`, all of which have no `problem`.
+
+    Without a range: floats are standard normal; 8- and 16-bit integers, being quantized data, use
+    their whole range; wider ones are 0 or 1, or any index of the table that they index; booleans
+    are even. Ranges are inclusive.
+
+    Raises:
+        ManifestError: a range is empty, outside its input's type, or without an integer in it.
+    """
+    given = ranges or {}
+    return {spec.name: _generate(spec, _generator(seed, index, spec), given) for spec in inputs}
+
+
+def digest(feeds: Feeds) -> str:
+    """SHA-256 of an input set: names, types, shapes and values, in the order of names."""
+    hasher = hashlib.sha256()
+    for name in sorted(feeds):
+        array = feeds[name]
+        hasher.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return hasher.hexdigest()
+
+
+def _generator(seed: int, index: int, spec: InputSpec) -> np.random.Generator:
+    name = int.from_bytes(hashlib.sha256(spec.name.encode()).digest()[:16], "little")
+    return np.random.Generator(np.random.PCG64([seed % 2**64, index, name]))
+
+
+def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Range]) -> Array:
+    assert spec.problem is None and spec.dtype is not None, spec.problem
+    shape = tuple(int(dim) for dim in spec.shape if dim is not None)
+    given = ranges.get(spec.name)
+    if spec.dtype.kind == "b":
+        low, high = _integers(spec, given or (0, 1), 0, 1)
+        return rng.integers(low, high, shape, np.int64, endpoint=True).astype(np.bool_)
+    if spec.dtype.kind in "iu":
+        bounds = ml_dtypes.iinfo(spec.dtype)  # type: ignore[no-untyped-call]
+        whole = (int(bounds.min), int(bounds.max))
+        default = whole if spec.dtype.itemsize <= 2 else spec.hint or FEW
+        low, high = _integers(spec, given or default, *whole)
+        dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
+        return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
+    if given is None:
+        return rng.standard_normal(shape, np.float64).astype(spec.dtype)
+    low_f, high_f = _floats(spec, given)
+    return rng.uniform(low_f, high_f, shape).astype(spec.dtype)
+
+
+def _integers(spec: InputSpec, given: Range, least: int, most: int) -> tuple[int, int]:
+    low, high = given
+    if not low <= high:
+        raise _bad_range(spec, given, "its low end is above its high end")
+    if not (least <= low and high <= most):
+        raise _bad_range(spec, given, f"{spec.kind} holds [{least}, {most}]")
+    if low != int(low) or high != int(high):
+        raise _bad_range(spec, given, f"{spec.kind} holds integers only")
+    return int(low), int(high)
+
+
+def _floats(spec: InputSpec, given: Range) -> Range:
+    assert spec.dtype is not None
+    limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
+    low, high = given
+    if not low <= high:
+        raise _bad_range(spec, given, "its low end is above its high end")
+    if not (-limit <= low and high <= limit):
+        raise _bad_range(spec, given, f"{spec.kind} holds [-{limit:g}, {limit:g}]")
+    if high - low == np.inf:
+        raise _bad_range(spec, given, "it is wider than float64 can tell")
+    return low, high
+
+
+def _bad_range(spec: InputSpec, given: Range, why: str) -> ManifestError:
+    return ManifestError(
+        f"the range [{given[0]:g}, {given[1]:g}] of input '{spec.name}' cannot be used",
+        where="verify.inputs.ranges",
+        why=why,
+        remedy="change it to [low, high], both inclusive",
+    )
+
+
+def _spec(info: onnx.ValueInfoProto) -> InputSpec:
+    import onnx
+
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        word = (kind or "unknown_type").removesuffix("_type").replace("_", " ")
+        return InputSpec(name=info.name, dtype=None, shape=(), kind=word)
+    tensor = info.type.tensor_type
+    try:
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except KeyError:
+        return InputSpec(name=info.name, dtype=None, shape=(), kind=f"type {tensor.elem_type}")
+    shape: tuple[Dim, ...] = tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in tensor.shape.dim
+    )
+    if not tensor.HasField("shape"):
+        shape = (None,)
+    word = "string" if tensor.elem_type == onnx.TensorProto.STRING else str(dtype)
+    return InputSpec(name=info.name, dtype=dtype, shape=shape, kind=word)
+
+
+def _index_ranges(graph: onnx.GraphProto) -> dict[str, Range]:
+    """Inputs that index a Gather's table of known length: from 0 to the last row of the shortest.
+
+    Random token ids then reach the whole embedding table without a line in the manifest.
+    """
+    sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    origin = {info.name: info.name for info in graph.input if info.name not in sizes}
+    found: dict[str, Range] = {}
+    for node in graph.node:
+        if node.op_type in ("Identity", "Cast") and node.input and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+        if node.op_type != "Gather" or len(node.input) != 2 or node.input[1] not in origin:
+            continue
+        table = sizes.get(node.input[0], ())
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if -len(table) <= axis < len(table) and table[axis] > 0:
+            name = origin[node.input[1]]
+            last = float(table[axis] - 1)
+            found[name] = (0, min(last, found[name][1]) if name in found else last)
+    return found
