@@ -1,4 +1,4 @@
-"""What every command shares: where it prints, in which form, and how an error becomes an exit code."""
+"""What every command shares: where it prints, in which form, how an error becomes an exit code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ FormatOption = Annotated[
     Format, typer.Option("--format", help="Form of the result on stdout; json is alone there.")
 ]
 VerboseOption = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more; twice: most.")
+    int,
+    typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more; twice: most."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to colour the output.")]
@@ -149,7 +150,9 @@ def command(function: Callable[Concatenate[UI, P], None]) -> Callable[..., None]
             ui.error(error)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            interrupted = Interrupted("interrupted", remedy="run the command again; nothing is lost")
+            interrupted = Interrupted(
+                "interrupted", remedy="run the command again; nothing is lost"
+            )
             ui.error(interrupted)
             raise typer.Exit(interrupted.exit_code) from None
         except BrokenPipeError:

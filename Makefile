@@ -1,0 +1,35 @@
+# Nothing but Python 3.11 and make is needed: each target sets up .venv with the pinned packages.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: quickstart test lint unit soak bench models clean
+
+quickstart: $(READY)
+	$(BIN)/python -m scripts.quickstart_models
+	$(BIN)/epctx build manifests/quickstart.yaml
+	$(BIN)/epctx verify dist/quickstart
+
+test: lint unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench"
+
+soak: $(READY)
+	$(BIN)/pytest -m soak -s
+
+bench: $(READY)
+	$(BIN)/pytest -m bench -s
+
+clean:
+	rm -rf .venv dist build
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,qnn,openvino]"
+	touch $(READY)

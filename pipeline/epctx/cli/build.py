@@ -1,0 +1,64 @@
+"""`epctx build`: carry out a manifest."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from epctx.cli.render import UI
+
+
+def build(
+    ui: UI,
+    manifest: Annotated[Path, typer.Argument(help="The manifest.")],
+    *,
+    out: Annotated[Path, typer.Option(help="Where the outputs go.")] = Path("dist"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP[@TARGET]", help="Build this group only; may be repeated."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Session groups at a time; 0: one a core.")
+    ] = 0,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", "-k", help="Build and publish the other groups if one fails."),
+    ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
+    ] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
+    ] = False,
+) -> None:
+    """Build EPContext models as a manifest declares, verify and publish them."""
+    from epctx import plan, runner, verbs
+    from epctx.cli import progress
+
+    # A job control system ends a build as a user does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    planned: plan.Plan = verbs.plan(manifest, only=only or (), allow_outside=allow_outside)
+    with progress.live(ui) as listener:
+        report, failure = runner.run(
+            planned,
+            out=out,
+            jobs=jobs or os.cpu_count() or 1,
+            keep_going=keep_going,
+            numbers=not no_verify,
+            listener=listener,
+        )
+    if failure is not None:
+        if not ui.json:
+            progress.summary(ui, report, out)
+        raise failure
+    ui.emit(report)
+    progress.summary(ui, report, out)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

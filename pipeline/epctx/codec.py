@@ -1,0 +1,38 @@
+"""JSON to frozen dataclasses and back, paths as `/` strings; nothing is parsed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def encode(value: object, *, indent: int = 0) -> bytes:
+    """One line of JSON (`indent` 0) or a printed document; keys in the types' order."""
+    encoded = msgspec.json.encode(value, enc_hook=_encode)
+    return msgspec.json.format(encoded, indent=indent) if indent else encoded
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Parse JSON into `kind`.
+
+    Raises:
+        msgspec.ValidationError: a value is missing or of another type; names its path.
+        msgspec.DecodeError: it is not JSON.
+    """
+    return msgspec.json.decode(data, type=kind, dec_hook=_decode)
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _decode(kind: type, value: object) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise TypeError(f"{kind.__name__} cannot be made from {type(value).__name__}")

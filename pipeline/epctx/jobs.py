@@ -1,0 +1,81 @@
+"""The jobs that worker processes carry out, as types that cross the process border as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from epctx.digest import Digest
+from epctx.graph.model import PassRecord, SourceFile
+from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
+from epctx.outputs import GroupOutput
+from epctx.report import ModelReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeJob:
+    """Load and optimize one model; write it, weights by reference, to the new folder `folder`."""
+
+    source: ModelSource
+    settings: OptimizeSettings
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileJob:
+    """Partition, compile and dump one session group.
+
+    Attributes:
+        group: the model group that it belongs to.
+        models: the session group's models, in order.
+        optimized: model name to the folder that an OptimizeJob wrote.
+        folder: where the outputs go; exists, may hold other session groups' outputs.
+        scratch: an empty folder for the EPs.
+    """
+
+    group: ModelGroup
+    models: tuple[str, ...]
+    optimized: Mapping[str, Path]
+    folder: Path
+    scratch: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyJob:
+    """Verify a model group's staged folder. `numbers`: also run and compare."""
+
+    group: ModelGroup
+    folder: Path
+    numbers: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStarted:
+    """A worker has begun a stage, of a model where the stage goes model by model."""
+
+    stage: Literal["load", "optimize", "partition", "compile", "dump", "verify"]
+    model: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeResult:
+    """What an OptimizeJob found. `digest`: of the optimized graph and its weights' content."""
+
+    digest: Digest
+    sources: tuple[SourceFile, ...]
+    passes: tuple[PassRecord, ...]
+    peak_memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileResult:
+    """What a CompileJob wrote, and who took which part of each model."""
+
+    output: GroupOutput
+    models: tuple[ModelReport, ...]
+    peak_memory: int
+
+
+Job = OptimizeJob | CompileJob | VerifyJob

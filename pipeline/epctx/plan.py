@@ -1,0 +1,87 @@
+"""The plan: which session groups a manifest asks for (design section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from epctx.errors import UsageError
+from epctx.manifest import Manifest, ModelGroup, ModelSource
+from epctx.suggest import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionGroup:
+    """The unit of compilation: a sharing group, or one model that shares with nobody.
+
+    Attributes:
+        sharing: the sharing group's name; None for a model that shares with nobody.
+        models: in the sharing group's order.
+    """
+
+    sharing: str | None
+    models: tuple[ModelSource, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedGroup:
+    """A model group for one target: the unit of publication."""
+
+    target: str
+    group: ModelGroup
+    session_groups: tuple[SessionGroup, ...]
+
+    @property
+    def label(self) -> str:
+        """`group@target`, as `--only` takes it."""
+        return f"{self.group.name}@{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a build does, in manifest order. `whole`: nothing of the manifest was left out."""
+
+    manifest: Manifest
+    groups: tuple[PlannedGroup, ...]
+    whole: bool
+
+
+def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
+    """Plan a build of `manifest`, or of the `GROUP[@TARGET]` in `only`.
+
+    Raises:
+        UsageError: `only` names a group or a target that the manifest does not have.
+    """
+    groups = [
+        PlannedGroup(target=target.name, group=group, session_groups=_session_groups(group))
+        for target in manifest.targets
+        for group in target.groups
+    ]
+    if not only:
+        return Plan(manifest=manifest, groups=tuple(groups), whole=True)
+    known = {g.label for g in groups} | {g.group.name for g in groups}
+    for wanted in only:
+        if wanted not in known:
+            raise UsageError(
+                f'--only names "{wanted}", which the manifest does not build',
+                where=manifest.path.name,
+                remedy=did_you_mean(wanted, known),
+            )
+    chosen = tuple(g for g in groups if g.label in only or g.group.name in only)
+    return Plan(manifest=manifest, groups=chosen, whole=len(chosen) == len(groups))
+
+
+def _session_groups(group: ModelGroup) -> tuple[SessionGroup, ...]:
+    models = {model.name: model for model in group.models}
+    sharing_of = {
+        member: name for name, members in group.sharing_groups.items() for member in members
+    }
+    planned: dict[str, SessionGroup] = {}
+    for model in group.models:
+        sharing = sharing_of.get(model.name)
+        if sharing is None:
+            planned[f"model {model.name}"] = SessionGroup(sharing=None, models=(model,))
+        else:
+            members = tuple(models[name] for name in group.sharing_groups[sharing])
+            planned[f"sharing {sharing}"] = SessionGroup(sharing=sharing, models=members)
+    return tuple(planned.values())

@@ -1,0 +1,166 @@
+"""Publication: a group's folder appears whole or not at all (design section 6).
+
+    dist/<name>/<target>/<group>/          what is published
+    dist/<name>.staging/new/…              staged, then renamed in
+    dist/<name>.staging/old/…              the former one while it is swapped
+    dist/<name>.staging/work/…             scratch of the build
+    dist/<name>.logs/                      logs of workers that failed
+    dist/.<name>.lock                      the OS lock that a build holds
+
+Everything is beside the place it will have, on the same file system, so that a rename is enough.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx import outputs
+from epctx.errors import StorageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one manifest's outputs go. `out`: the `dist` folder."""
+
+    out: Path
+    name: str
+
+    @property
+    def root(self) -> Path:
+        """The folder whose content is a function of the manifest."""
+        return self.out / self.name
+
+    @property
+    def report(self) -> Path:
+        """The build report, beside `root`."""
+        return self.out / f"{self.name}.build.json"
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of workers are kept."""
+        return self.out / f"{self.name}.logs"
+
+    @property
+    def _staging(self) -> Path:
+        return self.out / f"{self.name}.staging"
+
+    def group(self, target: str, group: str) -> Path:
+        """Where a group is published."""
+        return self.root / target / group
+
+    def staged(self, target: str, group: str) -> Path:
+        """Where a group is put together before it is published."""
+        return self._staging / "new" / target / group
+
+    @property
+    def work(self) -> Path:
+        """Scratch of the build."""
+        return self._staging / "work"
+
+    @contextmanager
+    def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold the output alone; repair what an interrupted build left; leave no staging behind.
+
+        Args:
+            waiting: called once if another build holds the output.
+
+        Raises:
+            StorageError: the output folder cannot be written.
+        """
+        import filelock
+
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.out / f".{self.name}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                waiting()
+                lock.acquire()
+        except OSError as error:
+            raise outputs.unwritable(self.out, error) from error
+        with lock:
+            self._repair()
+            try:
+                yield
+            finally:
+                _remove(self._staging)
+
+    def publish(self, target: str, group: str) -> None:
+        """Swap a staged group in. A group that was there is there until the new one is.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        staged, place = self.staged(target, group), self.group(target, group)
+        old = self._staging / "old" / target / group
+        try:
+            outputs.sync_folder(staged)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.exists():
+                old.parent.mkdir(parents=True, exist_ok=True)
+                place.rename(old)
+            staged.rename(place)
+            outputs.sync_folder(place.parent)
+        except OSError as error:
+            raise outputs.unwritable(place, error) from error
+        _remove(old)
+
+    def prune(self, keep: set[tuple[str, str]]) -> None:
+        """Remove published groups that the manifest does not have any more."""
+        for target in _folders(self.root):
+            for group in _folders(target):
+                if (target.name, group.name) not in keep and (group / outputs.SUMS).is_file():
+                    _remove(group)
+            if not any(target.iterdir()):
+                target.rmdir()
+
+    def _repair(self) -> None:
+        for target in _folders(self._staging / "old"):
+            for old in _folders(target):
+                place = self.group(target.name, old.name)
+                if not place.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    old.rename(place)
+        _remove(self._staging)
+
+
+def _folders(path: Path) -> list[Path]:
+    return [p for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
+
+
+def _remove(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StorageError(
+            "cannot be removed",
+            where=str(path),
+            why=error.strerror,
+            remedy="close whatever uses it and run the command again",
+        ) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a small file in place of another, whole or not at all.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise outputs.unwritable(path, error) from error

@@ -1,0 +1,107 @@
+"""The build report as types: `dist/<name>.build.json`, described by schemas/report.schema.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from epctx.findings import FolderReport
+from epctx.graph.model import Decline, PassRecord
+from epctx.outputs import OutputFile
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionReport:
+    """A partition: the provider's alias, its size in nodes, its border by value name."""
+
+    provider: str
+    nodes: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReport:
+    """What happened to one model.
+
+    Attributes:
+        nodes: nodes of the optimized model's main graph.
+        coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
+        declined: each node left to the default EP, and why.
+    """
+
+    name: str
+    passes: tuple[PassRecord, ...]
+    nodes: int
+    coverage: float
+    partitions: tuple[PartitionReport, ...]
+    declined: tuple[Decline, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error, as the command line would print it."""
+
+    kind: str
+    exit_code: int
+    what: str
+    remedy: str
+    where: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """When a stage of a model or session group ran: seconds since the build's start."""
+
+    stage: str
+    subject: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One model group for one target.
+
+    Attributes:
+        state: built (published), failed, or skipped (another group's failure ended the build).
+        folder: where it was published, relative to the output folder; None if it was not.
+        peak_memory: largest resident size of a worker that worked for it, in bytes.
+    """
+
+    target: str
+    group: str
+    state: Literal["built", "failed", "skipped"]
+    folder: str | None = None
+    files: tuple[OutputFile, ...] = ()
+    models: tuple[ModelReport, ...] = ()
+    verify: FolderReport | None = None
+    failure: Failure | None = None
+    stages: tuple[StageTime, ...] = ()
+    peak_memory: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """Where it was built; only the report says so, no output does."""
+
+    system: str
+    machine: str
+    python: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport:
+    """A whole build. `started`: UTC, ISO 8601; `seconds`: wall time."""
+
+    schema_version: int
+    epctx: str
+    name: str
+    started: str
+    seconds: float
+    host: Host
+    groups: tuple[GroupReport, ...]
