@@ -89,7 +89,7 @@ class Place:
             try:
                 yield
             finally:
-                _remove(self._staging)
+                self._repair()
 
     def publish(self, target: str, group: str) -> None:
         """Swap a staged group in. A group that was there is there until the new one is.

@@ -1,0 +1,34 @@
+import hashlib
+import subprocess
+from pathlib import Path
+
+import blake3
+import pytest
+
+from epctx import outputs
+from epctx.errors import StorageError
+
+
+def test_both_digests_are_taken_in_the_pass_that_writes(tmp_path: Path) -> None:
+    written = outputs.write(tmp_path / "a.bin", [b"con", memoryview(b"tent")])
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    assert written.size == 7
+    assert written.sha256.hex == hashlib.sha256(b"content").hexdigest()
+    assert written.blake3.hex == blake3.blake3(b"content").hexdigest()
+
+
+def test_sums_are_what_sha256sum_checks(tmp_path: Path) -> None:
+    files = [outputs.write(tmp_path / name, [name.encode()]) for name in ("b.onnx", "a.bin")]
+    outputs.write_sums(tmp_path, files)
+    text = (tmp_path / "SHA256SUMS").read_text(encoding="utf-8")
+    assert [line.split("  ")[1] for line in text.splitlines()] == ["a.bin", "b.onnx"]
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True)
+    (tmp_path / "a.bin").write_bytes(b"x")
+    assert subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path).returncode == 1
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"old")
+    with pytest.raises(StorageError, match="File exists"):
+        outputs.write(tmp_path / "a.bin", [b"new"])
+    assert (tmp_path / "a.bin").read_bytes() == b"old"
