@@ -1,1 +1,27 @@
-"""Declarative, reproducible builds of ONNX Runtime EPContext models."""
+"""Declarative, reproducible builds of ONNX Runtime EPContext models.
+
+Every verb of the command line is a function here; nothing heavy is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from epctx._version import __version__
+
+if TYPE_CHECKING:
+    from epctx.verbs import build, plan
+
+__all__ = ["__version__", "build", "plan"]
+
+_HOMES = {
+    "build": "epctx.verbs",
+    "plan": "epctx.verbs",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

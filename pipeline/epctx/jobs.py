@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from epctx.build_report import ModelReport
 from epctx.digest import Digest
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.outputs import GroupOutput
-from epctx.report import ModelReport
 
 
 @dataclass(frozen=True, kw_only=True)

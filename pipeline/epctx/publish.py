@@ -76,7 +76,7 @@ class Place:
 
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.out / f".{self.name}.lock")
+            lock = filelock.FileLock(str(self.out / f".{self.name}.lock"))
             try:
                 lock.acquire(timeout=0)
             except filelock.Timeout:

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from epctx import codec, outputs, publish, report
+from epctx import build_report, codec, outputs, publish
 from epctx._version import __version__
+from epctx.build_report import BuildReport, Failure, GroupReport, StageTime
 from epctx.errors import EpctxError, Interrupted, VerificationError
 from epctx.findings import FolderReport
 from epctx.jobs import (
@@ -29,11 +30,10 @@ from epctx.jobs import (
     VerifyJob,
 )
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
-from epctx.plan import Plan, PlannedGroup, SessionGroup
+from epctx.planning import Plan, PlannedGroup, SessionGroup
 from epctx.pool import Pool
+from epctx.process import Worker
 from epctx.providers import registry
-from epctx.report import BuildReport, Failure, GroupReport, StageTime
-from epctx.worker import Worker
 
 R = TypeVar("R")
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir", "onnxruntime")
@@ -159,7 +159,7 @@ class _Build:
         if whole and self._plan.whole:
             self._place.prune({(p.planned.target, p.planned.group.name) for p in groups})
         built = BuildReport(
-            schema_version=report.SCHEMA_VERSION,
+            schema_version=build_report.SCHEMA_VERSION,
             epctx=__version__,
             name=self._plan.manifest.name,
             started=self._started,
@@ -206,7 +206,7 @@ class _Build:
             )
             subject = session_group.sharing or session_group.models[0].name
             with self._worker(group, f"{progress.planned.label}-{subject}") as worker:
-                result = self._do(progress, subject, worker, "compile", job, CompileResult)
+                result = self._do(progress, subject, worker, job, CompileResult)
         except EpctxError as error:
             self._fail(error)
             raise
@@ -229,7 +229,7 @@ class _Build:
             folder = self._place.work / f"o{next(self._numbered)}"
             job = OptimizeJob(source=source, settings=settings, folder=folder)
             with self._pool.shared() as worker:
-                result = self._do(progress, source.name, worker, "optimize", job, OptimizeResult)
+                result = self._do(progress, source.name, worker, job, OptimizeResult)
         except BaseException as error:
             future.set_exception(error)
             raise
@@ -246,7 +246,7 @@ class _Build:
             outputs.write_sums(folder, [f for r in results for f in r.output.files])
             job = VerifyJob(group=planned.group, folder=folder, numbers=self._numbers)
             with self._worker(planned.group, f"{planned.label}-verify") as worker:
-                found = self._do(progress, planned.group.name, worker, "verify", job, FolderReport)
+                found = self._do(progress, planned.group.name, worker, job, FolderReport)
             _refuse(planned, found)
         except BaseException as error:
             if isinstance(error, EpctxError):
@@ -260,7 +260,6 @@ class _Build:
         progress: _Progress,
         subject: str,
         worker: Worker,
-        kind: str,
         job: Job,
         result: type[R],
     ) -> R:
@@ -280,9 +279,7 @@ class _Build:
             self._tell(progress, "running", subject=entered.model or subject, stage=stage)
 
         try:
-            return worker.run(
-                kind, job, result, started=started, timeout=progress.planned.group.timeout
-            )
+            return worker.run(job, result, started=started, timeout=progress.planned.group.timeout)
         finally:
             note(self._now())
 
@@ -378,8 +375,8 @@ def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
         )
 
 
-def _host() -> report.Host:
-    return report.Host(
+def _host() -> build_report.Host:
+    return build_report.Host(
         system=platform.system(),
         machine=platform.machine(),
         python=platform.python_version(),

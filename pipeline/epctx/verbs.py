@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx import manifest as manifests
-from epctx import plan as plans
+from epctx import planning
 
 if TYPE_CHECKING:
-    from epctx.report import BuildReport
+    from epctx.build_report import BuildReport
     from epctx.runner import Listener
 
 
 def plan(
     manifest: str | os.PathLike[str], *, only: Sequence[str] = (), allow_outside: bool = False
-) -> plans.Plan:
+) -> planning.Plan:
     """What a build of `manifest` would do.
 
     Raises:
@@ -25,7 +25,7 @@ def plan(
         UsageError: `only` names what the manifest does not have.
     """
     parsed = manifests.load(Path(manifest), allow_outside=allow_outside)
-    return plans.make(parsed, only=only)
+    return planning.make(parsed, only=only)
 
 
 def build(

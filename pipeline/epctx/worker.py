@@ -1,264 +1,131 @@
-"""A worker: a fresh interpreter that carries out jobs, and the handle that the runner has of it.
+"""The worker's own process: jobs from stdin, carried out by the stages (design section 3).
 
-Jobs arrive on stdin and answers leave on a copy of stdout, one JSON line each. The worker's own
-stdout and stderr are its log, since vendor SDKs print to file descriptor 1 (real-eps.md section 9).
-It dies with its parent: stdin ends. An exit code other than 0 is believed over an "ok" before it.
+Answers leave on a copy of stdout, one JSON line each; stdout itself becomes the log, as vendor SDKs
+print there. The worker dies with its parent: stdin ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from epctx import codec
-from epctx.errors import CompileError, EpctxError, TimedOut
-from epctx.jobs import Job, StageStarted
+from epctx import codec, protocol
+from epctx.build_report import ModelReport, PartitionReport
+from epctx.graph import store
+from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.jobs import (
+    CompileJob,
+    CompileResult,
+    OptimizeJob,
+    OptimizeResult,
+    StageStarted,
+    VerifyJob,
+)
+from epctx.manifest import ModelGroup
+from epctx.protocol import Message
+from epctx.providers import registry
+from epctx.providers.base import SessionGroupSpec
+from epctx.stages import compile, dump, load, optimize, partition
 
-R = TypeVar("R")
-LOG_LINES = 15
-"""Lines of a worker's log that an error quotes."""
-KEPT_VARIABLES = (
-    "PATH", "HOME", "USERPROFILE", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TMPDIR",
-    "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "COMSPEC", "APPDATA", "LOCALAPPDATA",
-    "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
-)  # fmt: skip
-"""Of the environment, what a worker gets; all else could change what an SDK makes."""
-SET_VARIABLES = {
-    "LC_ALL": "C.UTF-8",
-    "TZ": "UTC",
-    "PYTHONHASHSEED": "0",
-    "PYTHONUTF8": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
-}
-
-
-class Message(msgspec.Struct, omit_defaults=True):
-    """One line of the protocol; exactly one field is set."""
-
-    optimize: msgspec.Raw | None = None
-    compile: msgspec.Raw | None = None
-    verify: msgspec.Raw | None = None
-    started: msgspec.Raw | None = None
-    result: msgspec.Raw | None = None
-    error: WorkerError | None = None
+Started = Callable[[StageStarted], None]
 
 
-class WorkerError(msgspec.Struct):
-    """An error on its way to the parent: the class of the error tree by name, and its words."""
+def execute(message: Message, started: Started) -> object:
+    """Carry out the job in `message`; `started` hears of each stage before it begins."""
+    assert message.job is not None
+    encoded = bytes(message.job)
+    match message.kind:
+        case "OptimizeJob":
+            return _optimize(codec.decode(encoded, OptimizeJob), started)
+        case "CompileJob":
+            return _compile(codec.decode(encoded, CompileJob), started)
+        case "VerifyJob":
+            return _verify(codec.decode(encoded, VerifyJob), started)
+    raise ValueError(f"no such job: {message.kind}")
 
-    kind: str
-    what: str
-    remedy: str
-    where: str | None = None
-    why: str | None = None
+
+def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
+    started(StageStarted(stage="load", model=job.source.name))
+    loaded = load.run(job.source)
+    started(StageStarted(stage="optimize", model=job.source.name))
+    job.folder.mkdir(parents=True)
+    optimized = optimize.run(loaded, job.settings, job.folder)
+    store.write(optimized, job.folder)
+    return OptimizeResult(
+        digest=optimized.digest,
+        sources=loaded.sources,
+        passes=optimized.passes,
+        peak_memory=peak_memory(),
+    )
 
 
-class Worker:
-    """A running worker process. Used by one thread at a time; `kill` from any.
+def _compile(job: CompileJob, started: Started) -> CompileResult:
+    group = job.group
+    providers = [registry.create(spec) for spec in group.execution_providers]
+    optimized = [store.read(job.optimized[name]) for name in job.models]
+    partitioned = []
+    for model in optimized:
+        started(StageStarted(stage="partition", model=model.name))
+        partitioned.append(partition.run(model, providers, group.partition))
+    reports = [_report(group, o, p) for o, p in zip(optimized, partitioned, strict=True)]
+    started(StageStarted(stage="compile"))
+    spec = SessionGroupSpec(
+        models=job.models,
+        embed_mode=group.embed_mode,
+        node_name_prefix=group.node_name_prefix,
+        session_options=group.session_options,
+        folder=job.scratch,
+    )
+    with compile.run(partitioned, providers, spec) as compiled:
+        started(StageStarted(stage="dump"))
+        output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
+    return CompileResult(output=output, models=tuple(reports), peak_memory=peak_memory())
 
-    Args:
-        folder: its working folder, made anew.
-        log: the file that gets all it prints.
-    """
 
-    def __init__(self, folder: Path, log: Path) -> None:
-        folder.mkdir(parents=True)
-        self.log = log
-        with log.open("wb") as stream:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "epctx.worker"],
-                cwd=folder,
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stream,
-                start_new_session=os.name != "nt",
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+def _report(
+    group: ModelGroup, optimized: OptimizedModel, partitioned: PartitionedModel
+) -> ModelReport:
+    # Taken before the compile, which changes the graph.
+    aliases = [spec.alias for spec in group.execution_providers]
+    return ModelReport(
+        name=partitioned.name,
+        passes=optimized.passes,
+        nodes=partitioned.nodes,
+        coverage=partitioned.coverage,
+        partitions=tuple(
+            PartitionReport(
+                provider=aliases[p.provider],
+                nodes=len(p.nodes),
+                inputs=tuple(str(value.name) for value in p.inputs),
+                outputs=tuple(str(value.name) for value in p.outputs),
             )
-        self._lines: queue.Queue[bytes] = queue.Queue()
-        self._stage: StageStarted | None = None
-        self._killed: EpctxError | None = None
-        assert self._process.stdout is not None
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+            for p in partitioned.partitions
+        ),
+        declined=partitioned.declined,
+    )
 
-    def run(
-        self,
-        kind: str,
-        job: Job,
-        result: type[R],
-        *,
-        started: Callable[[StageStarted], None],
-        timeout: float | None = None,
-    ) -> R:
-        """Carry out one job and return its result.
 
-        Raises:
-            EpctxError: what the job raised, as it was raised.
-            CompileError: the worker crashed.
-            TimedOut: `timeout` seconds passed; the worker and its children are gone.
-            EpctxError: `kill` was called with it.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self._stage = None
-        self._send(Message(**{kind: msgspec.Raw(codec.encode(job))}))
-        while True:
-            message = self._receive(deadline, timeout)
-            if message.started is not None:
-                self._stage = codec.decode(bytes(message.started), StageStarted)
-                started(self._stage)
-            elif message.error is not None:
-                raise restore(message.error)
-            elif message.result is not None:
-                return codec.decode(bytes(message.result), result)
-
-    def close(self) -> None:
-        """End it in good order. Raises CompileError if it does not exit with 0."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            code = self._process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self._process.wait()
-        if code != 0:
-            raise self._crashed(code)
-
-    def kill(self, reason: EpctxError | None = None) -> None:
-        """End it and every process that it started, at once."""
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes."""
+    if sys.platform == "win32":
         import psutil
 
-        if self._process.poll() is not None:
-            return
-        self._killed = self._killed or reason
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            for child in process.children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
-            process.kill()
-        self._process.wait()
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
 
-    def log_tail(self) -> str:
-        """The last lines of its log."""
-        text = self.log.read_bytes()[-20_000:].decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        return "\n".join(lines[-LOG_LINES:])
-
-    def _read(self, stream: BinaryIO) -> None:
-        for line in stream:
-            self._lines.put(line)
-        self._lines.put(b"")
-
-    def _send(self, message: Message) -> None:
-        assert self._process.stdin is not None
-        # A dead worker is reported by `_receive`, which knows how it died.
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            self._process.stdin.flush()
-
-    def _receive(self, deadline: float | None, timeout: float | None) -> Message:
-        try:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            line = self._lines.get(timeout=wait)
-        except queue.Empty:
-            self.kill()
-            raise TimedOut(
-                f"no result within {timeout:g} s, ended",
-                where=self._where(),
-                remedy="raise `timeout` in the model group, or make the model smaller",
-            ) from None
-        if not line:
-            code = self._process.wait()
-            if self._killed is not None:
-                raise self._killed
-            raise self._crashed(code)
-        try:
-            return msgspec.json.decode(line, type=Message)
-        except msgspec.MsgspecError as error:
-            self.kill()
-            raise CompileError(
-                "the worker broke its protocol",
-                where=self._where(),
-                why=str(error),
-                remedy=f"see its log: {self.log}",
-            ) from error
-
-    def _where(self) -> str | None:
-        if self._stage is None:
-            return None
-        model = f" model {self._stage.model}" if self._stage.model else ""
-        return f"{self._stage.stage}{model}"
-
-    def _crashed(self, code: int) -> CompileError:
-        tail = self.log_tail()
-        return CompileError(
-            f"the worker process crashed, {exit_words(code)}",
-            where=self._where(),
-            why=f"its log ends with:\n{tail}" if tail else "it left no log",
-            remedy=f"see the whole log: {self.log}",
-        )
-
-
-def environment() -> dict[str, str]:
-    """The scrubbed environment of a worker."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    return kept | SET_VARIABLES
-
-
-def exit_words(code: int) -> str:
-    """An exit code in words: the signal's name, or a Windows status."""
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
-
-
-def restore(error: WorkerError) -> EpctxError:
-    """The error that a worker reported, as its own class."""
-    classes = {cls.__name__: cls for cls in _tree(EpctxError)}
-    cls = classes.get(error.kind, EpctxError)
-    return cls(error.what, where=error.where, why=error.why, remedy=error.remedy)
-
-
-def _tree(cls: type[EpctxError]) -> list[type[EpctxError]]:
-    return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
-
-
-def _report(error: BaseException) -> WorkerError:
-    if isinstance(error, EpctxError):
-        return WorkerError(
-            kind=type(error).__name__,
-            what=error.what,
-            remedy=error.remedy,
-            where=error.where,
-            why=error.why,
-        )
-    import traceback
-
-    traceback.print_exception(error, file=sys.stderr)
-    return WorkerError(
-        kind="EpctxError",
-        what="unexpected error, a bug in epctx",
-        why=f"{type(error).__name__}: {error}",
-        remedy="report it with the log of this build",
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def main() -> None:
     """The worker's own process: jobs from stdin until it ends."""
-    protocol = os.fdopen(os.dup(1), "wb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     # Ctrl-C in a terminal reaches the whole group; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -267,20 +134,18 @@ def main() -> None:
     threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
 
     def send(message: Message) -> None:
-        protocol.write(msgspec.json.encode(message) + b"\n")
+        answers.write(msgspec.json.encode(message) + b"\n")
 
     def started(stage: StageStarted) -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
-
-    from epctx import execution
 
     while (line := jobs.get()) is not None:
         busy.set()
         message = msgspec.json.decode(line, type=Message)
         try:
-            answer = Message(result=msgspec.Raw(codec.encode(execution.execute(message, started))))
+            answer = Message(result=msgspec.Raw(codec.encode(execute(message, started))))
         except Exception as error:
-            answer = Message(error=_report(error))
+            answer = Message(error=protocol.report(error))
         busy.clear()
         send(answer)
 

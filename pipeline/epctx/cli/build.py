@@ -37,12 +37,12 @@ def build(
     ] = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
-    from epctx import plan, runner, verbs
+    from epctx import runner, verbs
     from epctx.cli import progress
 
     # A job control system ends a build as a user does.
     signal.signal(signal.SIGTERM, _interrupt)
-    planned: plan.Plan = verbs.plan(manifest, only=only or (), allow_outside=allow_outside)
+    planned = verbs.plan(manifest, only=only or (), allow_outside=allow_outside)
     with progress.live(ui) as listener:
         report, failure = runner.run(
             planned,

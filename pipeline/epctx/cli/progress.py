@@ -14,8 +14,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from epctx.build_report import BuildReport, GroupReport
 from epctx.cli.render import UI
-from epctx.report import BuildReport, GroupReport
 from epctx.runner import Event, Listener
 
 STATE_STYLES = {"built": "green", "failed": "bold red", "skipped": "yellow", "waiting": "yellow"}

@@ -11,15 +11,13 @@ import traceback
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Concatenate, ParamSpec
+from typing import Annotated
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from epctx.errors import EpctxError, Interrupted
-
-P = ParamSpec("P")
 
 
 class Format(StrEnum):
@@ -127,7 +125,7 @@ def _console(*, stderr: bool, color: Color) -> Console:
     )
 
 
-def command(function: Callable[Concatenate[UI, P], None]) -> Callable[..., None]:
+def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a Typer command of `function(ui, ...)`: adds the common options, ends with an exit code.
 
     This is the one place where an error becomes an exit code. No traceback reaches the user: an
@@ -136,12 +134,12 @@ def command(function: Callable[Concatenate[UI, P], None]) -> Callable[..., None]
 
     @functools.wraps(function)
     def run(
-        *args: P.args,
+        *args: object,
         format: Format,
         verbose: int,
         quiet: bool,
         color: Color,
-        **kwargs: P.kwargs,
+        **kwargs: object,
     ) -> None:
         ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
         try:

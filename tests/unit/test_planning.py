@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx import plan
+from epctx import planning
 from epctx.errors import UsageError
 from epctx.manifest import Manifest, ModelGroup, ModelSource, Target
 
@@ -24,7 +24,7 @@ MANIFEST = Manifest(
 
 
 def test_session_groups_are_sharing_groups_in_their_order_and_single_models() -> None:
-    planned = plan.make(MANIFEST)
+    planned = planning.make(MANIFEST)
     assert planned.whole
     assert [group.label for group in planned.groups] == ["llm@x", "eye@x", "llm@y"]
     sessions = [(s.sharing, [m.name for m in s.models]) for s in planned.groups[0].session_groups]
@@ -36,16 +36,16 @@ def test_session_groups_are_sharing_groups_in_their_order_and_single_models() ->
     [(["llm"], ["llm@x", "llm@y"]), (["llm@y"], ["llm@y"]), (["eye", "llm@x"], ["llm@x", "eye@x"])],
 )
 def test_only_keeps_the_manifest_order(only: list[str], labels: list[str]) -> None:
-    planned = plan.make(MANIFEST, only=only)
+    planned = planning.make(MANIFEST, only=only)
     assert [group.label for group in planned.groups] == labels
     assert not planned.whole
 
 
 def test_only_with_every_group_is_the_whole_manifest() -> None:
-    assert plan.make(MANIFEST, only=["llm", "eye"]).whole
+    assert planning.make(MANIFEST, only=["llm", "eye"]).whole
 
 
 def test_only_of_what_is_not_there_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"llm@z") as caught:
-        plan.make(MANIFEST, only=["llm@z"])
+        planning.make(MANIFEST, only=["llm@z"])
     assert 'did you mean "llm@' in caught.value.remedy

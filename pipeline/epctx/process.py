@@ -1,0 +1,203 @@
+"""A worker process as the runner sees it: started, given jobs, ended.
+
+The worker's stdout and stderr are its log, since vendor SDKs print to file descriptor 1
+(real-eps.md section 9). Its exit code is believed over an "ok" before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from epctx import codec, protocol
+from epctx.errors import CompileError, EpctxError, TimedOut
+from epctx.jobs import Job, StageStarted
+from epctx.protocol import Message
+
+R = TypeVar("R")
+LOG_LINES = 15
+"""Lines of a worker's log that an error quotes."""
+KEPT_VARIABLES = (
+    "PATH", "HOME", "USERPROFILE", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TMPDIR",
+    "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "COMSPEC", "APPDATA", "LOCALAPPDATA",
+    "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
+)  # fmt: skip
+"""Of the environment, what a worker gets; all else could change what an SDK makes."""
+SET_VARIABLES = {
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
+}
+
+
+class Worker:
+    """A running worker process. Used by one thread at a time; `kill` from any.
+
+    Args:
+        folder: its working folder, made anew.
+        log: the file that gets all it prints.
+    """
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        folder.mkdir(parents=True)
+        self.log = log
+        with log.open("wb") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "epctx.worker"],
+                cwd=folder,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                start_new_session=os.name != "nt",
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._stage: StageStarted | None = None
+        self._killed: EpctxError | None = None
+        assert self._process.stdout is not None
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+
+    def run(
+        self,
+        job: Job,
+        result: type[R],
+        *,
+        started: Callable[[StageStarted], None],
+        timeout: float | None = None,
+    ) -> R:
+        """Carry out one job and return its result.
+
+        Raises:
+            EpctxError: what the job raised, as it was raised.
+            CompileError: the worker crashed.
+            TimedOut: `timeout` seconds passed; the worker and its children are gone.
+            EpctxError: `kill` was called with it.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._stage = None
+        self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
+        while True:
+            message = self._receive(deadline, timeout)
+            if message.started is not None:
+                self._stage = codec.decode(bytes(message.started), StageStarted)
+                started(self._stage)
+            elif message.error is not None:
+                raise protocol.restore(message.error, log=self.log)
+            elif message.result is not None:
+                return codec.decode(bytes(message.result), result)
+
+    def close(self) -> None:
+        """End it in good order. Raises CompileError if it does not exit with 0."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._process.wait()
+        if code != 0:
+            raise self._crashed(code)
+
+    def kill(self, reason: EpctxError | None = None) -> None:
+        """End it and every process that it started, at once."""
+        import psutil
+
+        if self._process.poll() is not None:
+            return
+        self._killed = self._killed or reason
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._process.pid)
+            for child in process.children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.kill()
+        self._process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines of its log."""
+        text = self.log.read_bytes()[-20_000:].decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-LOG_LINES:])
+
+    def _read(self, stream: BinaryIO) -> None:
+        for line in stream:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _send(self, message: Message) -> None:
+        assert self._process.stdin is not None
+        # A dead worker is reported by `_receive`, which knows how it died.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self._process.stdin.flush()
+
+    def _receive(self, deadline: float | None, timeout: float | None) -> Message:
+        try:
+            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            line = self._lines.get(timeout=wait)
+        except queue.Empty:
+            self.kill()
+            raise TimedOut(
+                f"no result within {timeout:g} s, ended",
+                where=self._where(),
+                remedy="raise `timeout` in the model group, or make the model smaller",
+            ) from None
+        if not line:
+            code = self._process.wait()
+            if self._killed is not None:
+                raise self._killed
+            raise self._crashed(code)
+        try:
+            return msgspec.json.decode(line, type=Message)
+        except msgspec.MsgspecError as error:
+            self.kill()
+            raise CompileError(
+                "the worker broke its protocol",
+                where=self._where(),
+                why=str(error),
+                remedy=f"see its log: {self.log}",
+            ) from error
+
+    def _where(self) -> str | None:
+        if self._stage is None:
+            return None
+        model = f" model {self._stage.model}" if self._stage.model else ""
+        return f"{self._stage.stage}{model}"
+
+    def _crashed(self, code: int) -> CompileError:
+        tail = self.log_tail()
+        return CompileError(
+            f"the worker process crashed, {exit_words(code)}",
+            where=self._where(),
+            why=f"its log ends with:\n{tail}" if tail else "it left no log",
+            remedy=f"see the whole log: {self.log}",
+        )
+
+
+def environment() -> dict[str, str]:
+    """The scrubbed environment of a worker."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return kept | SET_VARIABLES
+
+
+def exit_words(code: int) -> str:
+    """An exit code in words: the signal's name, or a Windows status."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
