@@ -1,0 +1,173 @@
+"""What an execution provider may tell `epctx verify` and `epctx inspect`: optional Protocols.
+
+A provider that has none of them still builds and runs; what only it can know is then reported as
+"not checkable" or left out. Each is one method or attribute, found with isinstance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from epctx.findings import Outcome
+from epctx.manifest import Tolerance
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
+
+Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
+"""Of a source model: quantized if it has Quantize- or DequantizeLinear nodes, else its least exact
+floating-point type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a provider says of something: a finding without its subject."""
+
+    outcome: Outcome
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryTensor:
+    """An input or output of a graph in a context binary."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryGraph:
+    """A graph in a context binary.
+
+    Attributes:
+        name: what the EP finds it by.
+        weights: bytes of stored weights that it uses; None: the format does not tell.
+        properties: what else is known of it, for people.
+    """
+
+    name: str
+    inputs: tuple[BinaryTensor, ...] = ()
+    outputs: tuple[BinaryTensor, ...] = ()
+    weights: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryInfo:
+    """A context binary in words.
+
+    Attributes:
+        kind: what it is: `reference EP context binary, format 1`.
+        properties: versions, hardware, whatever identifies it, for people.
+        graphs: in the file's order.
+        tensors: how many weight tensors are stored; None: the format does not tell.
+        stored: bytes of stored weights, each content once; None: the format does not tell.
+    """
+
+    kind: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    graphs: tuple[BinaryGraph, ...] = ()
+    tensors: int | None = None
+    stored: int | None = None
+
+    @property
+    def saved(self) -> int | None:
+        """Bytes that the graphs would need more if each had its own weights."""
+        used = [graph.weights for graph in self.graphs]
+        if self.stored is None or any(weights is None for weights in used):
+            return None
+        return sum(weights for weights in used if weights is not None) - self.stored
+
+
+@runtime_checkable
+class ReadsBinaries(Protocol):
+    """It can tell what is in its context binaries."""
+
+    def recognizes(self, head: bytes) -> bool:
+        """Whether a file that begins with `head` (4096 bytes, or all of it) is one of its own."""
+        ...
+
+    def inspect_binary(self, path: Path) -> BinaryInfo:
+        """What is in a context binary. A parser that may crash runs in a process of its own.
+
+        Raises:
+            InvalidGraph: it is broken.
+            ProviderUnavailable: this host cannot read it.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksCompatibility(Protocol):
+    """It knows what its `ep_compatibility_info` and its nodes promise."""
+
+    def check_compatibility(
+        self, info: str | None, nodes: Sequence[EPContextNode]
+    ) -> Sequence[Verdict]:
+        """Whether a model is what this provider's options ask for.
+
+        Args:
+            info: the model's `ep_compatibility_info.<name>`; None: it has none.
+            nodes: the model's EPContext nodes of this EP, without embedded payloads.
+        """
+        ...
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """It is an EP of onnxruntime with devices, which may have to be registered first."""
+
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """The devices of this host that it can use, none if there are none.
+
+        Raises:
+            ProviderUnavailable: its library is missing or cannot be loaded.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsHost(Protocol):
+    """It knows which of its models this host cannot load."""
+
+    def cannot_load(
+        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+    ) -> str | None:
+        """Why this host cannot load a model, one clause; None: it may try.
+
+        Args:
+            nodes: the model's EPContext nodes of this EP, without embedded payloads.
+            folder: the model's.
+            sharing: the model shares a context with others, or its binary holds their graphs.
+        """
+        ...
+
+
+@runtime_checkable
+class SetsTolerance(Protocol):
+    """It knows how exact its numbers are."""
+
+    def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
+        """The default tolerance for an output of type `dtype` of a model of this precision."""
+        ...
+
+
+@runtime_checkable
+class ExtendsSchema(Protocol):
+    """Its nodes carry attributes that the op schema does not have."""
+
+    extra_attributes: frozenset[str]
+
+
+@runtime_checkable
+class PlacesPrefix(Protocol):
+    """It says where `node_name_prefix` goes; without this, into both names."""
+
+    prefixed: frozenset[Literal["name", "partition_name"]]
