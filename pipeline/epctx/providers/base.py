@@ -100,7 +100,9 @@ class ContextBinary:
 class Workspace(Protocol):
     """The context that the sessions of one session group share. Used in one process."""
 
-    def compile(self, model: PartitionedModel, partitions: Sequence[Partition]) -> Sequence[Replacement]:
+    def compile(
+        self, model: PartitionedModel, partitions: Sequence[Partition]
+    ) -> Sequence[Replacement]:
         """Compile one model's partitions for this EP: one session. Called in the group's order.
 
         Raises:
@@ -128,7 +130,20 @@ class Kernel(Protocol):
 
 @runtime_checkable
 class SharedContexts(Protocol):
-    """The runtime's shared workspace (`ep.share_ep_contexts`): graphs loaded and not yet taken."""
+    """The runtime's shared workspace (`ep.share_ep_contexts`): graphs loaded and not yet taken.
+
+    Only one session of the process loads at a time, so a provider that does not find its graph may
+    read the binary and leave the others. A key must say which graph of which context it is: two
+    binaries may have graphs of one name. Keys of different EPs must differ.
+    """
+
+    def take(self, key: str) -> object | None:
+        """Move a graph out; None: it never was here, or another session has it."""
+        ...
+
+    def leave(self, key: str, graph: object) -> None:
+        """Put a graph here for a session to come; one that is here already stays."""
+        ...
 
 
 class ExecutionProvider(Protocol):

@@ -1,0 +1,167 @@
+"""The execution providers that are installed: found by entry point, loaded when they are asked for.
+
+An entry point of the group `epctx.execution_providers` has ONNX Runtime's name of the EP, and leads
+to a `ProviderFactory`. A package that does not load names itself, and harms nobody who does not ask
+for it (design section 8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, entry_points
+
+from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.manifest import OptionValue, ProviderSpec
+from epctx.providers.base import ExecutionProvider, ProviderFactory
+from epctx.suggest import did_you_mean
+
+GROUP = "epctx.execution_providers"
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """An installed execution provider.
+
+    Attributes:
+        name: ONNX Runtime's name of it.
+        package: the distribution that brings it, with its version.
+        error: why it cannot be loaded; None: it can.
+    """
+
+    name: str
+    package: str
+    error: ProviderUnavailable | None
+
+
+def names() -> tuple[str, ...]:
+    """The names of all installed EPs, sorted; none of them is loaded."""
+    return tuple(sorted(_entries()))
+
+
+def installed() -> tuple[Installed, ...]:
+    """Every installed EP, by name, each tried to be loaded."""
+    return tuple(
+        Installed(name=name, package=_package(entry), error=_failure(name))
+        for name, entries in sorted(_entries().items())
+        for entry in entries
+    )
+
+
+def create(spec: ProviderSpec) -> ExecutionProvider:
+    """The EP that `spec` names, bound to its options.
+
+    Raises:
+        ProviderUnavailable: no package brings it, or the one that does cannot be loaded.
+        ManifestError: it refuses the options.
+    """
+    return bind(spec.provider, spec.options)
+
+
+def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
+    """As `create`, for callers without a manifest."""
+    entry = _entry(name)
+    try:
+        factory: ProviderFactory = entry.load()
+        return factory(options)
+    except EpctxError:
+        raise
+    except ImportError as error:
+        raise _unloadable(entry, error, _import_remedy(entry, error)) from error
+    except Exception as error:
+        raise _unloadable(
+            entry, error, f"report it to who makes {_package(entry)}, or uninstall that package"
+        ) from error
+
+
+def is_isolated(spec: ProviderSpec) -> bool:
+    """Whether the EP needs a fresh process for each session group. Raises as `create` does."""
+    return create(spec).isolated
+
+
+def accepting(source: str) -> ExecutionProvider | None:
+    """The EP that takes EPContext nodes of this `source`, with its default options.
+
+    None: no installed EP that loads does. An EP whose source is an option is found by the option's
+    default only.
+    """
+    for name in names():
+        try:
+            provider = bind(name, {})
+        except EpctxError:
+            continue
+        if source in provider.sources:
+            return provider
+    return None
+
+
+def _entries() -> dict[str, list[EntryPoint]]:
+    """By name; several where packages disagree on what has it."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        entries = found.setdefault(entry.name, [])
+        if entry.value not in [known.value for known in entries]:
+            entries.append(entry)
+    return found
+
+
+def _entry(name: str) -> EntryPoint:
+    entries = _entries().get(name)
+    if entries is None:
+        raise ProviderUnavailable(
+            f"the execution provider {name!r} is not installed",
+            remedy=f"{did_you_mean(name, names())} (or install the package that brings it)",
+        )
+    if len(entries) > 1:
+        raise ProviderUnavailable(
+            f"several packages bring the execution provider {name!r}: "
+            + ", ".join(sorted(map(_package, entries))),
+            remedy="uninstall all but one of them",
+        )
+    return entries[0]
+
+
+def _failure(name: str) -> ProviderUnavailable | None:
+    try:
+        bind(name, {})
+    except ProviderUnavailable as error:
+        return error
+    except EpctxError:
+        return None  # it is there, and wants options
+    return None
+
+
+def _package(entry: EntryPoint) -> str:
+    dist = entry.dist
+    return f"{dist.name} {dist.version}" if dist is not None else entry.module
+
+
+def _unloadable(entry: EntryPoint, error: Exception, remedy: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        f"the execution provider {entry.name!r} of {_package(entry)} cannot be loaded",
+        why=f"{type(error).__name__}: {error}",
+        remedy=remedy,
+    )
+
+
+def _import_remedy(entry: EntryPoint, error: ImportError) -> str:
+    """The command that installs what is missing, where the package has an extra for it."""
+    missing = (error.name or "").partition(".")[0]
+    if entry.dist is not None and missing:
+        extra = _extra(entry.dist, missing)
+        if extra is not None:
+            return f'pip install "{entry.dist.name}[{extra}]"'
+    return f"install {missing or 'what it needs'}, or reinstall {_package(entry)}"
+
+
+def _extra(dist: Distribution, module: str) -> str | None:
+    """The extra of `dist` that requires the distribution whose import name is `module`."""
+    requirements: Sequence[str] = dist.requires or ()
+    for requirement in requirements:
+        name, extra = _REQUIREMENT.match(requirement), _EXTRA.search(requirement)
+        if name and extra and re.sub(r"[-.]", "_", name[0]).lower() == module.lower():
+            return extra[1]
+    return None
