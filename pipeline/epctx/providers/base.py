@@ -192,6 +192,19 @@ class ExecutionProvider(Protocol):
         ...
 
 
+@runtime_checkable
+class NativeSessions(Protocol):
+    """What a `native` provider owes besides: the runtime gives its EPContext nodes to onnxruntime."""
+
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Register the EP with onnxruntime, and add it with its options to a session's options.
+
+        Raises:
+            ProviderUnavailable: its library or a device for it is missing on this host.
+        """
+        ...
+
+
 class ProviderFactory(Protocol):
     """What an entry point of `epctx.execution_providers` loads: the name is ONNX Runtime's name."""
 
