@@ -194,7 +194,7 @@ class ExecutionProvider(Protocol):
 
 @runtime_checkable
 class NativeSessions(Protocol):
-    """What a `native` provider owes besides: the runtime gives its EPContext nodes to onnxruntime."""
+    """What a `native` provider owes besides: its EPContext nodes are run by onnxruntime."""
 
     def add_to(self, options: ort.SessionOptions) -> None:
         """Register the EP with onnxruntime, and add it with its options to a session's options.
