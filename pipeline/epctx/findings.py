@@ -14,6 +14,8 @@ from epctx.manifest import Tolerance
 
 Outcome = Literal["pass", "fail", "not checkable"]
 PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
+POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
+"""In the order in which they are applied; only the last one runs models."""
 Sessions = Literal["generating", "files"]
 """Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from epctx.build_report import ModelReport
 from epctx.digest import Digest
+from epctx.findings import PolicyName
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.outputs import GroupOutput
@@ -44,11 +45,12 @@ class CompileJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyJob:
-    """Verify a model group's staged folder. `numbers`: also run and compare."""
+    """Verify a model group's folder, which the report calls `label`, by `policies`."""
 
     group: ModelGroup
     folder: Path
-    numbers: bool
+    label: str
+    policies: tuple[PolicyName, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from epctx import build_report, codec, outputs, publish
 from epctx._version import __version__
 from epctx.build_report import BuildReport, Failure, GroupReport, StageTime
 from epctx.errors import EpctxError, Interrupted, VerificationError
-from epctx.findings import FolderReport
+from epctx.findings import POLICIES, FolderReport
 from epctx.jobs import (
     CompileJob,
     CompileResult,
@@ -244,7 +244,12 @@ class _Build:
             results = [future.result() for future in progress.compiled]
             folder = self._place.staged(planned.target, planned.group.name)
             outputs.write_sums(folder, [f for r in results for f in r.output.files])
-            job = VerifyJob(group=planned.group, folder=folder, numbers=self._numbers)
+            job = VerifyJob(
+                group=planned.group,
+                folder=folder,
+                label=planned.label,
+                policies=POLICIES if self._numbers else POLICIES[:-1],
+            )
             with self._worker(planned.group, f"{planned.label}-verify") as worker:
                 found = self._do(progress, planned.group.name, worker, job, FolderReport)
             _refuse(planned, found)

@@ -17,6 +17,7 @@ import msgspec
 
 from epctx import codec, protocol
 from epctx.build_report import ModelReport, PartitionReport
+from epctx.findings import FolderReport
 from epctx.graph import store
 from epctx.graph.model import OptimizedModel, PartitionedModel
 from epctx.jobs import (
@@ -31,7 +32,8 @@ from epctx.manifest import ModelGroup
 from epctx.protocol import Message
 from epctx.providers import registry
 from epctx.providers.base import SessionGroupSpec
-from epctx.stages import compile, dump, load, optimize, partition
+from epctx.stages import compile, dump, load, optimize, partition, verify
+from epctx.stages.verify import VerifyRequest
 
 Started = Callable[[StageStarted], None]
 
@@ -86,6 +88,13 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
     return CompileResult(output=output, models=tuple(reports), peak_memory=peak_memory())
+
+
+def _verify(job: VerifyJob, started: Started) -> FolderReport:
+    started(StageStarted(stage="verify"))
+    return verify.run(
+        VerifyRequest(folder=job.folder, label=job.label, group=job.group, policies=job.policies)
+    )
 
 
 def _report(
