@@ -165,14 +165,14 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     return -(-bits // 8)
 
 
-def mapped(tensor: onnx.TensorProto, reference: Reference) -> MappedTensor:
-    """The tensor over its checked range."""
+def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:
+    """The tensor of that name, type and shape over its checked range."""
     return MappedTensor(
         reference.file,
         reference.offset,
-        ir.DataType(tensor.data_type),
-        shape=ir.Shape(tensor.dims),
-        name=tensor.name,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name or "",
     )
 
 

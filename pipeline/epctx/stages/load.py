@@ -1,13 +1,17 @@
-"""load: a source model by path, checked, its dimensions fixed, its weights mapped."""
+"""load: a source model by path, checked, its dimensions fixed, its weights still on disk."""
 
 from __future__ import annotations
 
+import difflib
+from pathlib import Path
+
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph.external_data import DataFile, DataFolder, mapped
+from epctx.graph import functions, inference, protos, shapes, soundness, sparse, structure, tensors
+from epctx.graph import onnx_file as onnx_files
+from epctx.graph.external_data import DataFile, DataFolder
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.manifest import ModelSource
 
@@ -15,34 +19,122 @@ from epctx.manifest import ModelSource
 def run(source: ModelSource) -> LoadedModel:
     """Read a source model by path.
 
-    Promises that large tensors are `MappedTensor`, that every range of external data was checked,
-    and that digests are of the bytes that the tensors show.
+    Promises: every reference to data was checked before use; tensors of 1 KiB or more are
+    `MappedTensor`, of which nothing is in memory, whether they are in the model file or beside
+    it; onnx.checker took the model; there are no local functions, no sparse tensors, no unsorted
+    graphs; `dimensions` and `shapes` are fixed and shapes inferred from them. A shape that is
+    still dynamic is no error here (`shapes.require_static_inputs` is for EPs that need it so).
 
     Raises:
-        ModelError: the model or its data is missing or broken; the message names where.
+        ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do
+            not fit it; the message names the file and the tensor, node or input.
     """
-    file = DataFile.open(source.path)
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(bytes(file.view()))
-    except DecodeError as error:
-        raise ModelError(
-            "is not an ONNX model", where=str(source.path), remedy="name an .onnx file"
-        ) from error
-    folder = DataFolder(source.external_data_dir or source.path.parent, model=source.path)
-    tensors = {
-        tensor.name: mapped(tensor, folder.resolve(tensor))
-        for tensor in proto.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    }
-    model = ir.serde.deserialize_model(proto)
-    for name, tensor in tensors.items():
-        model.graph.initializers[name].const_value = tensor
+    where = str(source.path)
+    file = _open(source.path)
+    folder = DataFolder(_data_folder(source), model=source.path)
+    loaded = onnx_files.read(file, folder, where=where)
+    proto = _prepare(loaded.proto, source, where=where)
+    model = _to_ir(proto, where=where)
+    tensors.replace_all(model, loaded.tensor)
     files = (file, *folder.files)
     for each in files:
-        each.hash_parts((t.start, t.nbytes) for t in tensors.values() if t.file is each)
+        each.hash_parts((w.offset, w.length) for w in loaded.weights if w.file is each)
     return LoadedModel(
         name=source.name,
         model=model,
         sources=tuple(SourceFile(path=f.path, size=f.size, digest=f.digest()) for f in files),
     )
+
+
+def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx.ModelProto:
+    """Check a model without its weights, and bring it into the form that `run` promises."""
+    if not proto.graph.name:
+        proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
+    structure.normalize(proto, where=where)
+    soundness.check(proto, where=where)
+    _normalize_domains(proto)
+    soundness.require_known_opsets(proto, where=where)
+    _initializers_are_constants(proto)
+    sparse.densify(proto, where=where)
+    proto = functions.inline(proto, where=where)
+    shapes.fix(proto, source.dimensions, source.shapes, where=where)
+    proto = inference.infer(proto)
+    _refuse_maps(proto, where=where)
+    return proto
+
+
+def _open(path: Path) -> DataFile:
+    if path.is_dir():
+        names = sorted(p.name for p in path.glob("*.onnx"))
+        raise ModelError(
+            "is a folder",
+            where=str(path),
+            remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
+        )
+    if not path.exists():
+        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, sorted(names), n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "check the path in the manifest"
+        if not names and not path.parent.is_dir():
+            remedy = f"there is no folder {path.parent}: check the path in the manifest"
+        raise ModelError("does not exist", where=str(path), remedy=remedy)
+    return DataFile.open(path)
+
+
+def _data_folder(source: ModelSource) -> Path:
+    if source.external_data_dir is None:
+        return source.path.parent
+    if not source.external_data_dir.is_dir():
+        raise ModelError(
+            "`external_data_dir` is not a folder",
+            where=str(source.external_data_dir),
+            remedy="name the folder that the model's data files are in",
+        )
+    return source.external_data_dir
+
+
+def _normalize_domains(proto: onnx.ModelProto) -> None:
+    """Write ONNX's own domain in one way: it has two names, "" and "ai.onnx"."""
+    for owner in (proto, *proto.functions):
+        for each in owner.opset_import:
+            if each.domain == "ai.onnx":
+                each.domain = ""
+    for node in protos.nodes(proto):
+        if node.domain == "ai.onnx":
+            node.domain = ""
+
+
+def _initializers_are_constants(proto: onnx.ModelProto) -> None:
+    """Before IR 4 every initializer had to be an input too; ONNX Runtime takes it as constant."""
+    if proto.ir_version >= 4:
+        return
+    proto.ir_version = 4
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in weights]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+
+
+def _refuse_maps(proto: onnx.ModelProto, *, where: str) -> None:
+    for value in protos.values(proto):
+        if protos.holds_map(value.type):
+            raise ModelError(
+                f"{value.name!r} is a map, which epctx does not build",
+                where=where,
+                remedy="export the model without ZipMap (skl2onnx: options={'zipmap': False})",
+            )
+
+
+def _to_ir(proto: onnx.ModelProto, *, where: str) -> ir.Model:
+    try:
+        return ir.serde.deserialize_model(proto)
+    except (ir.serde.SerdeError, ValueError, TypeError, NotImplementedError) as error:
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        raise ModelError(
+            "cannot be read",
+            where=where,
+            why=str(root),
+            remedy="export the model again; if onnxruntime loads it, report it to epctx",
+        ) from error

@@ -1,0 +1,149 @@
+"""A `.onnx` file read without its weights: a proto of what is small, and where the rest lies.
+
+After `read`, every tensor of at least `INLINE` bytes, whether its data is in the file or beside
+it, is external in the proto and stands for an entry of `weights`; smaller ones hold their data.
+So onnx's checker, inliner and shape inference, which copy protos, cost the same for any weights.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from epctx.errors import ModelError
+from epctx.graph import protos, wire
+from epctx.graph.external_data import DataFolder, Reference, byte_size, mapped
+from epctx.graph.mapped import DataFile, MappedTensor
+
+INLINE: Final = 1024
+"""Tensors of fewer bytes stay in the proto: shapes, axes, scalars, which inference reads."""
+STAND_IN: Final = "weights"
+"""Location of every external tensor in the proto; its offset is the index in `weights`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxFile:
+    """A model file without its weights.
+
+    Attributes:
+        proto: the model; its external tensors are indices of `weights`.
+        weights: a checked range for each of them.
+    """
+
+    proto: onnx.ModelProto
+    weights: Sequence[Reference]
+
+    def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
+        if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
+            return tensor
+        return mapped(tensor, self.weights[tensor.offset or 0])
+
+
+def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
+    """Parse a model, and check every reference to external data.
+
+    Raises:
+        ModelError: no ONNX model; a tensor whose data is missing, outside, or of another size.
+    """
+    token = secrets.token_hex(16)  # no file can have guessed it
+    try:
+        data, spans = wire.strip(file.view(), threshold=INLINE, location=token)
+        proto = onnx.ModelProto.FromString(data)
+    except (wire.Malformed, DecodeError) as error:
+        raise _not_onnx(bytes(file.view(0, min(file.size, 512))), str(error), where) from error
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise _not_onnx(bytes(file.view(0, min(file.size, 512))), "it has no graph", where)
+    proto.ClearField("training_info")  # inference has no use for it, onnx_ir no place
+
+    def resolve(tensor: onnx.TensorProto) -> Reference:
+        keys = {entry.key: entry.value for entry in tensor.external_data}
+        if keys.get("location") != token:
+            return folder.resolve(tensor)
+        span = spans[int(keys["offset"])]
+        _require_size(tensor, span.length, where=where)
+        return Reference(file=file, offset=span.offset, length=span.length)
+
+    weights: list[Reference] = []
+    for tensor in protos.tensors(proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        if tensor.HasField("raw_data"):
+            raise ModelError(
+                f"tensor {tensor.name!r} has raw_data and external data",
+                where=where,
+                remedy="it must have one of them: export the model again",
+            )
+        reference = resolve(tensor)
+        del tensor.external_data[:]
+        if reference.length < INLINE:
+            tensor.raw_data = _bytes(reference)
+            tensor.ClearField("data_location")
+        else:
+            tensor.external_data.add(key="location", value=STAND_IN)
+            tensor.external_data.add(key="offset", value=str(len(weights)))
+            weights.append(reference)
+    for sparse in protos.sparse_tensors(proto):
+        for part in (sparse.values, sparse.indices):
+            if part.data_location == onnx.TensorProto.EXTERNAL:
+                part.raw_data = _bytes(resolve(part))
+                part.ClearField("data_location")
+                del part.external_data[:]
+    return OnnxFile(proto=proto, weights=weights)
+
+
+def _bytes(reference: Reference) -> bytes:
+    return bytes(reference.file.view(reference.offset, reference.length))
+
+
+def _require_size(tensor: onnx.TensorProto, length: int, *, where: str) -> None:
+    where = f"{where}: tensor {tensor.name!r}"
+    size = byte_size(tensor, where=where)
+    if length != size:
+        raise ModelError(
+            f"has {length} bytes of raw data, its type and shape need {size}",
+            where=where,
+            remedy="the file is broken: export the model again",
+        )
+
+
+_LOOKS_LIKE: Final[tuple[tuple[int, bytes, str, str], ...]] = (
+    (0, b"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull`"),
+    (0, b"PK\x03\x04", "a zip archive", "unpack it, and name the .onnx file in it"),
+    (0, b"\x1f\x8b", "a gzip archive", "unpack it"),
+    (4, b"ORTM", "a model in ONNX Runtime's own format", "name the .onnx file it was made from"),
+    (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX"),
+    (0, b"\x89HDF", "an HDF5 file", "convert it to ONNX"),
+    (0, b"\x80\x02", "a Python pickle", "export the model to ONNX"),
+    (0, b"<?xml", "XML", "name the .onnx file it was made from"),
+    (0, b"<!DOCTYPE", "a web page", "download the file itself"),
+    (0, b"<html", "a web page", "download the file itself"),
+    (0, b"{", "JSON", "name an .onnx file"),
+)
+
+
+def _not_onnx(head: bytes, reason: str, where: str) -> ModelError:
+    """Say what the file looks like, if it is something that is often taken for a model."""
+    if not head:
+        return ModelError(
+            "is empty", where=where, remedy="the export or the download failed: repeat it"
+        )
+    for offset, magic, kind, remedy in _LOOKS_LIKE:
+        if head[offset:].startswith(magic):
+            return ModelError(f"is {kind}, not an ONNX model", where=where, remedy=remedy)
+    if not set(head) & (set(range(32)) - set(b"\t\n\r\f")):
+        return ModelError(
+            "is text, not an ONNX model", where=where, remedy="name an .onnx file (protobuf)"
+        )
+    return ModelError(
+        "is not an ONNX model, or is damaged",
+        where=where,
+        why=reason,
+        remedy="copy or export it again, and compare its size",
+    )

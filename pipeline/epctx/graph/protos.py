@@ -1,0 +1,118 @@
+"""Walks over ONNX protos: every graph, node and tensor, those inside attributes too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node's attributes hold, in order; not those nested in them."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph, and every graph inside it, outer ones first."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from nested(inner)
+
+
+def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """Every graph: the main one, and those inside its nodes and inside local functions."""
+    yield from nested(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            for inner in subgraphs(node):
+                yield from nested(inner)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of every graph and local function."""
+    for graph in graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    """Every attribute of every node, and the default attributes of the local functions."""
+    for node in nodes(model):
+        yield from node.attribute
+    for function in model.functions:
+        yield from function.attribute_proto
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every dense tensor: initializers and attributes."""
+    for graph in graphs(model):
+        yield from graph.initializer
+    for attribute in attributes(model):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            yield attribute.t
+        elif attribute.type == onnx.AttributeProto.TENSORS:
+            yield from attribute.tensors
+
+
+def sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
+    """Every sparse tensor: initializers and attributes."""
+    for graph in graphs(model):
+        yield from graph.sparse_initializer
+    for attribute in attributes(model):
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            yield attribute.sparse_tensor
+        elif attribute.type == onnx.AttributeProto.SPARSE_TENSORS:
+            yield from attribute.sparse_tensors
+
+
+def values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """Every declared value of every graph: inputs, outputs, value_info."""
+    for graph in graphs(model):
+        yield from graph.input
+        yield from graph.output
+        yield from graph.value_info
+
+
+def dimensions(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Every dimension in a type, in the elements of sequences, optionals and maps too."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            yield from kind.tensor_type.shape.dim
+        case "sparse_tensor_type":
+            yield from kind.sparse_tensor_type.shape.dim
+        case "sequence_type":
+            yield from dimensions(kind.sequence_type.elem_type)
+        case "optional_type":
+            yield from dimensions(kind.optional_type.elem_type)
+        case "map_type":
+            yield from dimensions(kind.map_type.value_type)
+        case _:
+            pass
+
+
+def holds_map(kind: onnx.TypeProto) -> bool:
+    """The type is a map, or a sequence or optional of one."""
+    match kind.WhichOneof("value"):
+        case "map_type":
+            return True
+        case "sequence_type":
+            return holds_map(kind.sequence_type.elem_type)
+        case "optional_type":
+            return holds_map(kind.optional_type.elem_type)
+        case _:
+            return False
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """A node in an error message: by name, or by what it makes."""
+    op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    if node.name:
+        return f"node {node.name!r} ({op})"
+    made = next((name for name in node.output if name), None)
+    return f"the {op} node that makes {made!r}" if made else f"an unnamed {op} node"

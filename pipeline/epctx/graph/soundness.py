@@ -1,0 +1,90 @@
+"""What onnx's checker and ONNX Runtime themselves say of a model before anything is built."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+
+from epctx.errors import ModelError
+from epctx.graph.onnx_file import STAND_IN
+
+_CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
+
+
+def check(model: onnx.ModelProto, *, where: str) -> None:
+    """Run onnx.checker on a model without its weights.
+
+    It runs by path, in a private folder that holds the small proto and an empty file, which every
+    external tensor names. That is all the same to the checker: of external data it asks whether
+    the file is there and regular, never for its size or content (measured, onnx 1.23.2), and that
+    was checked when the references were resolved, more strictly. So it costs no copy of the data,
+    works where the data is in another folder, and reads no weight.
+
+    Raises:
+        ModelError: what the checker says, with the node and operator.
+    """
+    with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
+        (Path(folder) / STAND_IN).touch()
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        try:
+            onnx.checker.check_model(path)
+        except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+            reason = _CONTEXT.sub("; ", str(error).replace(folder, "").strip())
+            raise ModelError(
+                "onnx.checker refuses it",
+                where=where,
+                why=" ".join(reason.split()),
+                remedy="the file is broken: export the model again",
+            ) from error
+
+
+def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
+    """Ask ONNX Runtime whether it reads the opsets that the model imports.
+
+    Raises:
+        ModelError: one is newer than the installed onnxruntime, or imported twice.
+    """
+    versions: dict[str, int] = {}
+    for each in model.opset_import:
+        if versions.setdefault(each.domain, each.version) != each.version:
+            raise ModelError(
+                f"imports opset {versions[each.domain]} and {each.version} "
+                f"of domain {each.domain or 'ai.onnx'!r}",
+                where=where,
+                remedy="a model has one opset of a domain: export it again",
+            )
+    for domain, version in versions.items():
+        reason = _refusal(domain, version)
+        if reason is not None:
+            raise ModelError(
+                f"uses opset {version} of domain {domain or 'ai.onnx'!r}",
+                where=where,
+                why=f"onnxruntime {ort.__version__} does not read it: {reason}",
+                remedy="export the model for an older opset, or install a newer onnxruntime",
+            )
+
+
+@cache
+def _refusal(domain: str, version: int) -> str | None:
+    """What ONNX Runtime says of an empty model with this opset; None: it takes it."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    probe = onnx.helper.make_model(
+        onnx.helper.make_graph([], "probe", [value], [value]),
+        opset_imports=[onnx.helper.make_opsetid(domain, version)],
+        ir_version=8,
+    )
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        ort.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own exceptions have no narrower base
+        text = str(error)
+        _, _, limit = text.partition("Current official support")
+        return f"its support{limit.rstrip(' .')}" if limit else text
+    return None

@@ -1,0 +1,87 @@
+"""Sparse tensors: made dense at load, as ONNX Runtime does itself.
+
+onnx_ir has no sparse initializers (it drops them without a word) and refuses sparse attributes;
+every execution provider gets dense weights anyway.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from epctx.errors import ModelError
+from epctx.graph import protos
+
+MAX_BYTES = 1 << 30
+"""Largest dense form: it is held in memory."""
+
+
+def densify(model: onnx.ModelProto, *, where: str) -> None:
+    """Replace sparse initializers and `Constant` nodes' `sparse_value` by dense ones.
+
+    Raises:
+        ModelError: broken indices; a dense form beyond MAX_BYTES; another sparse attribute.
+    """
+    for graph in protos.graphs(model):
+        graph.initializer.extend(_dense(each, where) for each in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
+    sparse_types = (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS)
+    for node in protos.nodes(model):
+        for attribute in node.attribute:
+            if attribute.type not in sparse_types:
+                continue
+            if (node.op_type, attribute.name) != ("Constant", "sparse_value"):
+                raise ModelError(
+                    f"{protos.describe(node)} has the sparse attribute {attribute.name!r}",
+                    where=where,
+                    remedy="epctx reads sparse tensors as initializers and constants only",
+                )
+            dense = _dense(attribute.sparse_tensor, where)
+            attribute.Clear()
+            attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+            attribute.t.CopyFrom(dense)
+
+
+def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
+    """The dense form; indices are linear [NNZ], or coordinates [NNZ, rank]."""
+    where = f"{where}: sparse tensor {sparse.values.name!r}"
+    shape = tuple(sparse.dims)
+    try:
+        values = numpy_helper.to_array(sparse.values).reshape(-1)
+        indices = numpy_helper.to_array(sparse.indices)
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            "cannot be read", where=where, why=str(error), remedy="export the model again"
+        ) from error
+    if any(dim < 0 for dim in shape) or math.prod(shape) * values.dtype.itemsize > MAX_BYTES:
+        raise ModelError(
+            f"has the shape {list(shape)}",
+            where=where,
+            why=f"its dense form is larger than {MAX_BYTES} bytes, or is none",
+            remedy="export the model with this tensor dense, as external data",
+        )
+    linear = _linear(indices, shape)
+    if linear is None or len(linear) != len(values):
+        raise ModelError(
+            "has indices that do not fit its values or its shape",
+            where=where,
+            remedy="export the model again",
+        )
+    dense = np.zeros(math.prod(shape), values.dtype)
+    dense[linear] = values
+    return numpy_helper.from_array(dense.reshape(shape), sparse.values.name)
+
+
+def _linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Positions in the flat dense tensor; None: they do not fit."""
+    if indices.ndim == 1:
+        inside = np.all((indices >= 0) & (indices < math.prod(shape)))
+        return indices if inside else None
+    if indices.ndim != 2 or indices.shape[1] != len(shape):
+        return None
+    if not np.all((indices >= 0) & (indices < np.array(shape))):
+        return None
+    return np.asarray(np.ravel_multi_index(tuple(indices.T), shape))
