@@ -264,10 +264,14 @@ def content_digest(tensor: ir.TensorProtocol) -> Digest:
     if isinstance(tensor, MappedTensor):
         return tensor.digest()
     if tensor.dtype == ir.DataType.STRING:
-        strings = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
-        encoded = (s.encode() if isinstance(s, str) else bytes(s) for s in strings)
-        return _blake3(b for s in encoded for b in (len(s).to_bytes(8, "little"), s))
+        return _blake3(b for s in strings(tensor) for b in (len(s).to_bytes(8, "little"), s))
     return _blake3(chunks(tensor))
+
+
+def strings(tensor: ir.TensorProtocol) -> list[bytes]:
+    """The elements of a tensor of strings, encoded, in order."""
+    elements = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
+    return [each.encode() if isinstance(each, str) else bytes(each) for each in elements]
 
 
 def open_regular(path: Path, *, where: str) -> tuple[Path, int]:

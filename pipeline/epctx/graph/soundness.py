@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -31,7 +33,8 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
     with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
         (Path(folder) / STAND_IN).touch()
         path = Path(folder) / "model.onnx"
-        path.write_bytes(model.SerializeToString())
+        with _shapes_given(model):
+            path.write_bytes(model.SerializeToString())
         try:
             onnx.checker.check_model(path)
         except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
@@ -42,6 +45,26 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
                 why=" ".join(reason.split()),
                 remedy="the file is broken: export the model again",
             ) from error
+
+
+@contextmanager
+def _shapes_given(model: onnx.ModelProto) -> Iterator[None]:
+    """Let every tensor at the model's border have a shape: of unknown rank, the checker has none.
+
+    ONNX Runtime takes such models, and `shapes` in a manifest is for them.
+    """
+    without = [
+        value.type.tensor_type
+        for value in (*model.graph.input, *model.graph.output)
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
+    ]
+    for tensor_type in without:
+        tensor_type.shape.SetInParent()
+    try:
+        yield
+    finally:
+        for tensor_type in without:
+            tensor_type.ClearField("shape")
 
 
 def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:

@@ -19,6 +19,7 @@ import onnx
 from epctx.digest import Buffer
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_JOIN: Final = 1 << 16
 _MAX_DEPTH: Final = 100
 """Nesting that protobuf's own parser accepts."""
 
@@ -210,7 +211,7 @@ class Message:
         self.size += message.size
 
     def parts(self) -> Iterator[Buffer]:
-        """The encoded message in pieces, in order."""
+        """The encoded message in pieces, in order; many of them tiny."""
         for part in self._parts:
             if isinstance(part, Message):
                 yield from part.parts()
@@ -218,6 +219,20 @@ class Message:
                 yield from part.chunks()
             else:
                 yield part
+
+    def chunks(self) -> Iterator[Buffer]:
+        """The same with small pieces joined, for a writer that is not buffered."""
+        small = bytearray()
+        for part in self.parts():
+            if len(part) < _JOIN:
+                small += part
+            if len(small) >= _JOIN or (len(part) >= _JOIN and small):
+                yield bytes(small)
+                small.clear()
+            if len(part) >= _JOIN:
+                yield part
+        if small:
+            yield bytes(small)
 
 
 def external(location: str, **keys: int | str) -> bytes:

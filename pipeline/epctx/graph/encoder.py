@@ -1,0 +1,262 @@
+"""A model encoded canonically: see `canonical` for what that is.
+
+Fields come in ascending order of their numbers, as protobuf writes them; what is small passes
+through protobuf, what may be large is referred to (`wire.Message`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+
+from epctx.digest import Buffer
+from epctx.errors import EpctxError
+from epctx.graph import ir_version, wire
+from epctx.graph.mapped import MappedTensor, chunks, strings
+from epctx.graph.ordering import OrderedGraph, order
+
+PRODUCER: Final = "epctx"
+_QUANTIZATION: Final = "quant_parameter_tensor_names"
+"""Where onnx_ir keeps quantization annotations: in `Value.meta`."""
+
+Encode = Callable[[wire.Message, ir.TensorProtocol], None]
+
+
+def data(message: wire.Message, tensor: ir.TensorProtocol) -> None:
+    """Append a tensor's bytes, which are read when they are written."""
+
+    def raw() -> Iterator[Buffer]:
+        size = 0
+        for chunk in chunks(tensor):
+            size += len(chunk)
+            yield chunk
+        if size != tensor.nbytes:
+            raise _bug(f"tensor {tensor.name!r} has {size} bytes, its shape {tensor.nbytes}")
+
+    message.payload(_TENSOR["raw_data"], wire.Payload(tensor.nbytes, raw))
+
+
+def encode(model: ir.Model, *, tensor_data: Encode = data) -> wire.Message:
+    """The canonical message.
+
+    Args:
+        model: the model, which stays as it is.
+        tensor_data: how a tensor's content is written.
+
+    Raises:
+        EpctxError: the model is not what a stage may hand on: it has local functions, a cycle, an
+            initializer without value, a domain that it does not import.
+    """
+    return _Encoder(tensor_data).model(model)
+
+
+def _numbers(message: type) -> dict[str, int]:
+    return {field.name: field.number for field in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]
+
+
+_MODEL: Final = _numbers(onnx.ModelProto)
+_GRAPH: Final = _numbers(onnx.GraphProto)
+_NODE: Final = _numbers(onnx.NodeProto)
+_ATTRIBUTE: Final = _numbers(onnx.AttributeProto)
+_TENSOR: Final = _numbers(onnx.TensorProto)
+
+
+class _Encoder:
+    """Encodes a model, fields in ascending order of their numbers, as protobuf does."""
+
+    def __init__(self, data: Encode) -> None:
+        self._data = data
+
+    def model(self, model: ir.Model) -> wire.Message:
+        if model.functions:
+            raise _bug("local functions are inlined at load, and here is one")
+        ordered = order(model.graph)
+        head = onnx.ModelProto(
+            ir_version=ir_version.lowest(model, ordered),
+            producer_name=PRODUCER,
+            domain=model.domain or None,
+            model_version=model.model_version or None,
+        )
+        tail = onnx.ModelProto()
+        for domain, version in sorted(ir_version.opsets(model, ordered).items()):
+            tail.opset_import.add(domain=domain, version=version)
+        for key, value in sorted(model.metadata_props.items()):
+            tail.metadata_props.add(key=key, value=value)
+        message = wire.Message()
+        message.encoded(_bytes(head))
+        message.message(_MODEL["graph"], self._graph(ordered))
+        message.encoded(_bytes(tail))
+        return message
+
+    def _graph(self, ordered: OrderedGraph) -> wire.Message:
+        graph = ordered.graph
+        message = wire.Message()
+        for node in ordered.nodes:
+            self._node(message, node, ordered)
+        message.encoded(_bytes(onnx.GraphProto(name=graph.name or "graph")))
+        for name, value in sorted(graph.initializers.items()):
+            if value in ordered.used or value.is_graph_input():
+                message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
+        tail = onnx.GraphProto()
+        tail.input.extend(_value_info(value) for value in graph.inputs)
+        tail.output.extend(_value_info(value) for value in graph.outputs)
+        made = [value for node in ordered.nodes for value in node.outputs if value.name]
+        outputs = set(graph.outputs)
+        tail.value_info.extend(
+            _value_info(value)
+            for value in sorted(made, key=lambda value: value.name or "")
+            if value not in outputs and _has_type(value)
+        )
+        tail.quantization_annotation.extend(
+            _annotations((*graph.inputs, *graph.initializers.values(), *made))
+        )
+        message.encoded(_bytes(tail))
+        return message
+
+    def _node(self, message: wire.Message, node: ir.Node, ordered: OrderedGraph) -> None:
+        head = onnx.NodeProto(
+            input=[(value.name or "") if value is not None else "" for value in node.inputs],
+            output=_output_names(node),
+            name=node.name or None,
+            op_type=node.op_type,
+        )
+        tail = _bytes(onnx.NodeProto(domain=node.domain or None, overload=node.overload or None))
+        attributes = [node.attributes[name] for name in sorted(node.attributes)]
+        result = wire.Message()
+        if any(attribute.type in _NESTED for attribute in attributes):
+            result.encoded(_bytes(head))
+            bodies = iter(ordered.bodies.get(node, ()))
+            for attribute in attributes:
+                result.message(_NODE["attribute"], self._attribute(attribute, bodies))
+        else:
+            for attribute in attributes:
+                _plain_attribute(head.attribute.add(), attribute)
+            result.encoded(_bytes(head))
+        result.encoded(tail)
+        message.message(_GRAPH["node"], result)
+
+    def _attribute(self, attribute: ir.Attr, bodies: Iterator[OrderedGraph]) -> wire.Message:
+        """An attribute that may be large; `bodies` are the node's graphs still to come."""
+        message = wire.Message()
+        if attribute.type not in _NESTED or attribute.is_ref():
+            proto = onnx.AttributeProto()
+            _plain_attribute(proto, attribute)
+            message.encoded(_bytes(proto))
+            return message
+        message.encoded(_bytes(onnx.AttributeProto(name=attribute.name)))
+        match attribute.type:
+            case ir.AttributeType.STRING:
+                text = _text(attribute.value)
+                message.payload(_ATTRIBUTE["s"], wire.Payload(len(text), lambda: (text,)))
+            case ir.AttributeType.TENSOR:
+                message.message(_ATTRIBUTE["t"], self._tensor(attribute.as_tensor(), None))
+            case ir.AttributeType.TENSORS:
+                for tensor in attribute.as_tensors():
+                    message.message(_ATTRIBUTE["tensors"], self._tensor(tensor, None))
+            case ir.AttributeType.GRAPH:
+                message.message(_ATTRIBUTE["g"], self._graph(next(bodies)))
+            case _:
+                for _ in attribute.as_graphs():
+                    message.message(_ATTRIBUTE["graphs"], self._graph(next(bodies)))
+        message.encoded(_bytes(onnx.AttributeProto(type=attribute.type.name)))
+        return message
+
+    def _tensor(self, tensor: ir.TensorProtocol, name: str | None) -> wire.Message:
+        """A tensor; one in an attribute has no name, for nothing reads it."""
+        proto = onnx.TensorProto(
+            dims=tensor.shape.numpy(), data_type=tensor.dtype.value, name=name or None
+        )
+        message = wire.Message()
+        if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, MappedTensor):
+            message.encoded(_bytes(proto))
+            message.encoded(_reference(tensor))
+        elif tensor.dtype == ir.DataType.STRING:
+            proto.string_data.extend(strings(tensor))
+            message.encoded(_bytes(proto))
+        else:
+            message.encoded(_bytes(proto))
+            self._data(message, tensor)
+        return message
+
+
+_NESTED: Final = frozenset(
+    {
+        ir.AttributeType.STRING,
+        ir.AttributeType.TENSOR,
+        ir.AttributeType.TENSORS,
+        ir.AttributeType.GRAPH,
+        ir.AttributeType.GRAPHS,
+    }
+)
+"""Attributes that may hold much: they are encoded here, without passing through a proto."""
+
+
+def _plain_attribute(proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
+    if attribute.is_ref():
+        ir.serde.serialize_reference_attribute_into(proto, attribute)
+    else:
+        ir.serde.serialize_attribute_into(proto, attribute)
+    proto.ClearField("doc_string")
+
+
+def _text(value: object) -> bytes:
+    """The bytes of a STRING attribute; onnx_ir keeps those that are not UTF-8 as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _output_names(node: ir.Node) -> list[str]:
+    """The outputs' names; optional ones that are left out at the end are not written."""
+    names = [value.name or "" for value in node.outputs]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _constant(value: ir.Value) -> ir.TensorProtocol:
+    if value.const_value is None:
+        raise _bug(f"initializer {value.name!r} has no value")
+    return value.const_value
+
+
+def _has_type(value: ir.Value) -> bool:
+    return value.type is not None and value.dtype != ir.DataType.UNDEFINED
+
+
+def _value_info(value: ir.Value) -> onnx.ValueInfoProto:
+    proto = onnx.ValueInfoProto(name=value.name)
+    if value.type is not None:
+        ir.serde.serialize_type_into(proto.type, value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(proto.type, value.shape)
+    return proto
+
+
+def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
+    annotated = {value.name or "": value.meta[_QUANTIZATION] for value in values
+                 if _QUANTIZATION in value.meta}  # fmt: skip
+    for name, names in sorted(annotated.items()):
+        annotation = onnx.TensorAnnotation(tensor_name=name)
+        for key, parameter in sorted(names.items()):
+            annotation.quant_parameter_tensor_names.add(key=key, value=parameter)
+        yield annotation
+
+
+def _reference(tensor: ir.ExternalTensor) -> bytes:
+    keys = {"offset": tensor.offset, "length": tensor.length}
+    given = {key: number for key, number in keys.items() if number is not None}
+    return wire.external(str(tensor.location), **given)
+
+
+def _bytes(
+    proto: onnx.ModelProto | onnx.GraphProto | onnx.NodeProto | onnx.AttributeProto,
+) -> bytes:
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _bug(what: str) -> EpctxError:
+    return EpctxError(
+        what, remedy="this is a bug of epctx or of a third party's pass: please report it"
+    )

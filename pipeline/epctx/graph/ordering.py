@@ -1,0 +1,103 @@
+"""One order for one graph: of its nodes, whatever order they are listed in.
+
+Nodes come in depth-first order from the graph's outputs, inputs first, as a reader would follow
+the data backwards. The order depends on edges alone: not on the list, not on names of nodes. It
+is linear, and a value is used soon after it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from epctx.errors import EpctxError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OrderedGraph:
+    """A graph in canonical order.
+
+    Attributes:
+        nodes: all of its nodes, topologically sorted.
+        used: values that the nodes, what is inside them, or the graph's outputs read.
+        bodies: for each node with subgraphs, those, in the order of attribute names.
+    """
+
+    graph: ir.Graph
+    nodes: Sequence[ir.Node]
+    used: Mapping[ir.Value, None]
+    bodies: Mapping[ir.Node, Sequence[OrderedGraph]]
+
+
+def order(graph: ir.Graph) -> OrderedGraph:
+    """Order a graph and all of its subgraphs.
+
+    Raises:
+        EpctxError: the graph has a cycle; loaded models have none, so some stage made it.
+    """
+    bodies = {node: inside for node in graph if (inside := tuple(map(order, _bodies(node))))}
+    reads: dict[ir.Node, dict[ir.Value, None]] = {}
+    for node in graph:
+        reads[node] = dict.fromkeys(value for value in node.inputs if value is not None)
+        for body in bodies.get(node, ()):
+            reads[node] |= {value: None for value in body.used if value.graph is not body.graph}
+    used = {value: None for values in reads.values() for value in values}
+    used |= dict.fromkeys(graph.outputs)
+    sinks = (node for node in graph if used.keys().isdisjoint(node.outputs))
+    roots = [value.producer() for value in graph.outputs] + sorted(sinks, key=_key)
+    nodes = _depth_first([node for node in roots if node is not None], reads)
+    if len(nodes) < len(reads):
+        raise _cycle(graph)
+    return OrderedGraph(graph=graph, nodes=nodes, used=used, bodies=bodies)
+
+
+def _depth_first(
+    roots: Sequence[ir.Node], reads: Mapping[ir.Node, Mapping[ir.Value, None]]
+) -> list[ir.Node]:
+    """The roots and all that they need; producers before consumers."""
+    done: dict[ir.Node, None] = {}
+    active: set[ir.Node] = set()
+    for root in roots:
+        stack = [(root, _producers(reads[root]))] if root in reads and root not in done else []
+        while stack:
+            node, producers = stack[-1]
+            active.add(node)
+            for producer in producers:
+                if producer in reads and producer not in done:
+                    if producer in active:
+                        raise _cycle(producer.graph)
+                    stack.append((producer, _producers(reads[producer])))
+                    break
+            else:
+                stack.pop()
+                active.discard(node)
+                done[node] = None
+    return list(done)
+
+
+def _producers(values: Mapping[ir.Value, None]) -> Iterator[ir.Node]:
+    return (node for value in values if (node := value.producer()) is not None)
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    for _, attribute in sorted(node.attributes.items()):
+        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+            yield from attribute.as_graphs()
+
+
+def _key(node: ir.Node) -> tuple[str, ...]:
+    """Distinct for nodes that make anything: a name is made once."""
+    made = min((value.name for value in node.outputs if value.name), default="")
+    read = ((value.name or "") if value is not None else "" for value in node.inputs)
+    return made, node.domain, node.op_type, node.name or "", *read
+
+
+def _cycle(graph: ir.Graph | None) -> EpctxError:
+    return EpctxError(
+        f"graph {graph.name if graph else None!r} has a cycle",
+        remedy="this is a bug of epctx or of a third party's pass: please report it",
+    )
