@@ -1,0 +1,187 @@
+"""A model's main graph as integers: which node needs which, through subgraphs too.
+
+A control-flow node is one node: what its subgraphs take from outside are inputs of it (design
+section 7, "partition").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx_ir as ir
+
+from epctx.errors import ModelError
+from epctx.graph.model import Partition
+
+
+class Dataflow:
+    """What flows between the nodes of a model's main graph.
+
+    Nothing is changed, except that the main graph is sorted where it was not. Valid as long as the
+    model does not change.
+
+    Attributes:
+        nodes: the main graph's nodes, in topological order; the integers are places in it.
+        uses: for each node the main graph's values that it needs, each once: inputs, then what
+            its subgraphs capture.
+        producer: for each value that a node makes, that node.
+        consumers: for each value that is used, the nodes that use it, ascending.
+        predecessors: for each node the nodes whose values it uses, ascending.
+
+    Raises:
+        ModelError: the main graph has a cycle, or a node uses what nothing makes.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        graph = model.graph
+        if not _is_sorted(graph):
+            try:
+                graph.sort()
+            except ValueError as error:
+                raise ModelError(
+                    "the graph has a cycle",
+                    where=f"graph {graph.name or '(without a name)'}",
+                    remedy="export the model again: a node may not depend on its own output",
+                ) from error
+        self.nodes: Sequence[ir.Node] = tuple(graph)
+        self.producer: dict[ir.Value, int] = {
+            value: index for index, node in enumerate(self.nodes) for value in node.outputs
+        }
+        self._inputs = {value: place for place, value in enumerate(graph.inputs)}
+        self._initializers = {
+            value: place for place, value in enumerate(graph.initializers.values())
+        }
+        self._outputs = frozenset(graph.outputs)
+        self.uses: list[tuple[ir.Value, ...]] = []
+        self.consumers: dict[ir.Value, list[int]] = {}
+        self.predecessors: list[list[int]] = []
+        for index, node in enumerate(self.nodes):
+            used = tuple(dict.fromkeys(self._used_by(node)))
+            for value in used:
+                if not self._is_known(value):
+                    raise _unmade(node, value)
+                self.consumers.setdefault(value, []).append(index)
+            self.uses.append(used)
+            self.predecessors.append(
+                sorted({self.producer[value] for value in used if value in self.producer})
+            )
+
+    def _used_by(self, node: ir.Node) -> Iterator[ir.Value]:
+        yield from (value for value in node.inputs if value is not None)
+        yield from filter(self._is_known, captured(node))
+
+    def _is_known(self, value: ir.Value) -> bool:
+        return value in self.producer or value in self._inputs or value in self._initializers
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether it is an initializer whose content no caller of the model can replace.
+
+        One that is a graph input too is that input's default (IR version 4 and later; `load`
+        brings older models up to it).
+        """
+        return value in self._initializers and value not in self._inputs
+
+    def is_input(self, value: ir.Value) -> bool:
+        """Whether the caller of the model gives it."""
+        return value in self._inputs
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Whether it is an output of the model."""
+        return value in self._outputs
+
+    def exposed(self) -> list[bool]:
+        """For each node, whether an output of it is an output of the model."""
+        return [any(value in self._outputs for value in node.outputs) for node in self.nodes]
+
+    def constants(self) -> list[bool]:
+        """For each node, whether all that it needs is known before the model runs."""
+        found: list[bool] = []
+        for used in self.uses:
+            found.append(
+                all(
+                    found[self.producer[value]]
+                    if value in self.producer
+                    else self.is_constant(value)
+                    for value in used
+                )
+            )
+        return found
+
+    def cut(self, provider: int, members: Iterable[int]) -> Partition:
+        """The partition of these nodes: its inputs, outputs and initializers, in fixed order."""
+        inside = sorted(members)
+        own = set(inside)
+        used = dict.fromkeys(value for node in inside for value in self.uses[node])
+        outside = [value for value in used if self.producer.get(value) not in own]
+        inputs = [value for value in outside if not self.is_constant(value)]
+        outputs = [
+            value
+            for node in inside
+            for value in self.nodes[node].outputs
+            if value in self._outputs or not own.issuperset(self.consumers.get(value, ()))
+        ]
+        return Partition(
+            provider=provider,
+            nodes=tuple(self.nodes[node] for node in inside),
+            inputs=tuple(sorted(inputs, key=self._place)),
+            outputs=tuple(outputs),
+            initializers=tuple(
+                sorted(
+                    (value for value in outside if self.is_constant(value)),
+                    key=self._initializers.__getitem__,
+                )
+            ),
+        )
+
+    def _place(self, value: ir.Value) -> tuple[int, int]:
+        """Graph inputs in their order, then what nodes make, in theirs."""
+        if value in self._inputs:
+            return (-1, self._inputs[value])
+        return (self.producer[value], value.index() or 0)
+
+
+def _unmade(node: ir.Node, value: ir.Value) -> ModelError:
+    return ModelError(
+        f'nothing makes "{value.name}"',
+        where=f"node {node.name or '(without a name)'} ({node.op_type})",
+        remedy="export the model again: every input of a node is made by another node, an "
+        "initializer or a graph input",
+    )
+
+
+def captured(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that a node's subgraphs, at any depth, use; their own included."""
+    for graph in subgraphs(node):
+        yield from graph.outputs
+        for inner in graph:
+            yield from (value for value in inner.inputs if value is not None)
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs in a node's attributes, at any depth, each before those inside it."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs: Sequence[ir.Graph] = (attribute.as_graph(),)
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs = attribute.as_graphs()
+        else:
+            continue
+        for graph in graphs:
+            yield graph
+            for inner in graph:
+                yield from subgraphs(inner)
+
+
+def _is_sorted(graph: ir.Graph) -> bool:
+    """Whether each node of the main graph comes after what it needs."""
+    made: set[ir.Value] = set()
+    for node in graph:
+        for values in (node.inputs, captured(node)):
+            for value in values:
+                producer = value.producer() if value is not None else None
+                if producer is not None and producer.graph is graph and value not in made:
+                    return False
+        made.update(node.outputs)
+    return True
