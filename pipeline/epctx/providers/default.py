@@ -1,0 +1,225 @@
+"""The default EP: what ONNX Runtime's CPU EP can run.
+
+ONNX Runtime is asked itself, with a model of one node: its kernel table (`get_all_opkernel_def`)
+says nothing of the ops that it runs by expanding their function body, or by casting float16 to
+float and back around a kernel. One question costs 0.4 ms (onnxruntime 1.31.1; no weight goes into
+it), and is asked once for all nodes that differ in name and shape only. Of ONNX's 1,884 node tests
+(onnx 1.23.2) the answer is right for each of the 1,515 that ONNX Runtime loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from epctx.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+NAME = "CPUExecutionProvider"
+
+_IR_VERSION = 10
+"""Of the questions: a kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
+
+_SMALL = 1024
+"""Bytes: a subgraph's initializers up to this size stay in the question; larger ones are inputs."""
+
+
+class CpuKernels:
+    """What ONNX Runtime's CPU EP can run of one model.
+
+    Args:
+        model: the model whose nodes are asked about; it is not changed.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._answers: dict[Hashable, str | None] = {}
+
+    def refusal(self, node: ir.Node) -> str | None:
+        """Why the CPU EP cannot run a node of the main graph, its subgraphs included; else None.
+
+        None too where the node's input types are not known: then ONNX Runtime alone can tell,
+        from the whole model.
+        """
+        if (node.domain, node.op_type) == ("", "Constant"):
+            return None  # ONNX Runtime makes it an initializer: it needs no kernel
+        used = _used(node)
+        if any(value.type is None for value in used):
+            return None
+        signature = _signature(node)
+        if signature is None:
+            return self._ask(node, used)
+        if signature not in self._answers:
+            self._answers[signature] = self._ask(node, used)
+        return self._answers[signature]
+
+    def require(self, nodes: Sequence[ir.Node], *, where: str) -> None:
+        """Raise unless the CPU EP can run all of these nodes.
+
+        Raises:
+            ModelError: naming the first that it cannot run: op, domain, opset version and node.
+        """
+        refused = [(node, why) for node in nodes if (why := self.refusal(node)) is not None]
+        if not refused:
+            return
+        node, why = refused[0]
+        others = {other.op_type for other, _ in refused[1:]}
+        more = (
+            f" (and {len(refused) - 1} more nodes: {', '.join(sorted(others))})" if others else ""
+        )
+        raise ModelError(
+            f"no execution provider takes {self.describe(node)}{more}",
+            where=f'{where}, node "{node.name}"',
+            why=why,
+            remedy=_remedy(node),
+        )
+
+    def describe(self, node: ir.Node) -> str:
+        """The node's operator, as in `TopK (domain ai.onnx, opset 21)`."""
+        version = node.version or self._model.opset_imports.get(node.domain)
+        return f"{node.op_type} (domain {node.domain or 'ai.onnx'}, opset {version or 'unknown'})"
+
+    def _ask(self, node: ir.Node, used: Sequence[ir.Value]) -> str | None:
+        text = _try(_question(self._model, node, used, ranks=True))
+        if text is not None and "ShapeInferenceError" in text:
+            # of a rank alone, shape inference can believe too much: Resize that it knows `sizes`
+            text = _try(_question(self._model, node, used, ranks=False))
+        if text is None or "ShapeInferenceError" in text:
+            return None
+        if "Exception during initialization" in text and any(v.is_initializer() for v in used):
+            return None  # the kernel exists; it may want to see the constant that is an input here
+        return _explain(text, [value for value in node.inputs if value is not None])
+
+
+@cache
+def registered(domain: str, op_type: str) -> bool:
+    """Whether onnxruntime or onnx knows an operator of this domain ("" the default) and op type."""
+    import onnx
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    return onnx.defs.has(op_type, domain) or any(
+        schema.name == op_type and schema.domain == domain
+        for schema in native.get_all_operator_schema()
+    )
+
+
+@cache
+def _options() -> ort.SessionOptions:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return options
+
+
+def _try(question: ir.Model) -> str | None:
+    """What ONNX Runtime says against a model; None: it loads it."""
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    data = ir.serde.serialize_model(question).SerializeToString()
+    try:
+        ort.InferenceSession(data, _options(), providers=[NAME])
+    except Exception as error:  # ONNX Runtime's errors have no other base
+        return str(error)
+    return None
+
+
+def _used(node: ir.Node) -> list[ir.Value]:
+    """What a main graph's node takes, also through its subgraphs, each once."""
+    from epctx.graph.dataflow import captured
+
+    inner = (value for value in captured(node) if value.graph is node.graph)
+    outer = (value for value in node.inputs if value is not None)
+    return list(dict.fromkeys((*outer, *inner)))
+
+
+def _signature(node: ir.Node) -> Hashable | None:
+    """What the answer depends on; None if on subgraphs: then each node is asked for itself."""
+    import onnx_ir as ir
+
+    attributes: list[Hashable] = []
+    for name, attribute in sorted(node.attributes.items()):
+        if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            return None
+        if attribute.type in (ir.AttributeType.TENSOR, ir.AttributeType.SPARSE_TENSOR):
+            attributes.append((name, attribute.value.dtype, tuple(attribute.value.shape)))
+        else:
+            attributes.append((name, str(attribute.value)))
+    inputs = tuple(
+        None if value is None else (str(value.type), _rank(value)) for value in node.inputs
+    )
+    outputs = tuple(bool(value.name) for value in node.outputs)
+    return (node.domain, node.op_type, node.overload, tuple(attributes), inputs, outputs)
+
+
+def _rank(value: ir.Value) -> int | None:
+    return None if value.shape is None else value.shape.rank()
+
+
+def _question(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: bool) -> ir.Model:
+    """A model of the one node. What it takes are graph inputs, of known type and maybe rank."""
+    import onnx_ir as ir
+
+    from epctx.graph.dataflow import subgraphs
+
+    graph = ir.GraphView(
+        used,
+        [value for value in node.outputs if value.name],
+        nodes=[node],
+        opset_imports=dict(model.opset_imports),
+        name="question",
+    ).clone()
+    for value in graph.inputs:
+        rank = _rank(value) if ranks else None
+        value.shape = None if rank is None else ir.Shape([None] * rank)
+    for value in graph.outputs:
+        value.type, value.shape = None, None
+    for body in subgraphs(graph[0]):
+        for name, weight in list(body.initializers.items()):
+            if weight.const_value is not None and weight.const_value.nbytes > _SMALL:
+                del body.initializers[name]
+                graph.inputs.append(weight)
+    for place, value in enumerate(graph.inputs):
+        value.const_value = None
+        value.name = f"question_{place}"
+    return ir.Model(graph, ir_version=_IR_VERSION, functions=tuple(model.functions.values()))
+
+
+def _explain(text: str, inputs: Sequence[ir.Value]) -> str:
+    """ONNX Runtime's refusal in one line, without its error code and its source line."""
+    from epctx.graph.boundary import type_name
+
+    types = ", ".join(type_name(value.type) for value in inputs if value.type is not None)
+    if "Could not find an implementation" in text:
+        return f"ONNX Runtime's CPU EP has no kernel for it with inputs of type {types or 'none'}"
+    limit = re.search(r"Current official support for domain (\S+) is till opset (\d+)", text)
+    if limit:
+        return f"ONNX Runtime knows domain {limit[1]} up to opset {limit[2]}"
+    line = text.strip().splitlines()[0]
+    for mark in (
+        " : NOT_IMPLEMENTED : ",
+        "This is an invalid model. ",
+        ", Error ",
+        "Fatal error: ",
+    ):
+        line = line.partition(mark)[2] or line
+    return f"ONNX Runtime: {line}"
+
+
+def _remedy(node: ir.Node) -> str:
+    from epctx.graph.epcontext import is_epcontext
+
+    if is_epcontext(node):
+        return "build from the model that this EPContext model was made of"
+    return (
+        "let an execution provider of the group take it (is it excluded?), or export the model "
+        "with an operator, an opset and types that ONNX Runtime supports"
+    )
