@@ -1,0 +1,176 @@
+"""Stage 3, partition: who takes which part of a model; the default EP takes the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from epctx.errors import CompileError, EpctxError
+from epctx.graph import boundary
+from epctx.graph.dataflow import Dataflow
+from epctx.graph.exclusion import Exclusion, Unmatched
+from epctx.graph.model import Decline, OptimizedModel, PartitionedModel
+from epctx.graph.partitioning import Border, Quotient, assign
+from epctx.manifest import PartitionSettings
+from epctx.providers import default
+from epctx.providers.base import ExecutionProvider
+
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+def run(
+    optimized: OptimizedModel,
+    providers: Sequence[ExecutionProvider],
+    settings: PartitionSettings,
+) -> PartitionedModel:
+    """Ask the EPs in priority order, each for the maximal subgraphs that it can take.
+
+    No cycle comes about, a partition's boundary carries only what an EPContext node accepts, and
+    each has an output that is used. The default EP takes the rest, so the result is complete.
+    The model's main graph is sorted if it is not; nothing else of it is changed.
+    Source: design section 7, "partition".
+
+    Raises:
+        ModelError: the default EP has no kernel for a node that is left to it.
+        CompileError: `require_coverage` is missed, or an EP failed to say what it can take.
+    """
+    flow = Dataflow(optimized.model)
+    declined = [_ask(provider, flow, optimized) for provider in providers]
+    exclusion = Exclusion(settings)
+    for node in flow.nodes:
+        reason = exclusion.reason(node)
+        if reason is not None:
+            for own in declined:
+                own[node] = reason
+    border = Border(constant=flow.constants(), exposed=flow.exposed(), bonds=boundary.bonds(flow))
+    quotient, dropped = assign(
+        flow.predecessors,
+        [[node not in own for node in flow.nodes] for own in declined],
+        border,
+        min_nodes=settings.min_nodes,
+        max_partitions=settings.max_partitions,
+    )
+    for own, reasons in zip(declined, dropped, strict=True):
+        own.update((flow.nodes[index], reason) for index, reason in reasons.items())
+    result = _result(optimized, flow, quotient, providers, declined)
+    _require_coverage(result, settings)
+    return result
+
+
+def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[Unmatched, ...]:
+    """The entries of `exclude` that look misspelt for this model alone.
+
+    Whoever knows all models of the group gives the answers to `exclusion.refuse_unmatched`.
+    """
+    return Exclusion(settings).unmatched(optimized.model.graph, default.registered)
+
+
+def _ask(
+    provider: ExecutionProvider, flow: Dataflow, optimized: OptimizedModel
+) -> dict[ir.Node, str]:
+    """The nodes that an EP does not take, and why."""
+    where = f"model {optimized.name}, {provider.label}"
+    try:
+        capability = provider.get_capability(optimized.model)
+    except EpctxError:
+        raise
+    except Exception as error:
+        raise CompileError(
+            f"{provider.name} failed to say which nodes it takes",
+            where=where,
+            why=f"{type(error).__name__}: {error}",
+            remedy="report it to those who make this execution provider, or leave it out",
+        ) from error
+    taken = set(capability.nodes)
+    strangers = taken.difference(flow.nodes)
+    if strangers:
+        names = sorted(name_of(node) for node in strangers)
+        raise CompileError(
+            f"{provider.name} takes nodes that are not in the model's main graph",
+            where=where,
+            why=", ".join(names[:3]),
+            remedy="report it to those who make this execution provider, or leave it out",
+        )
+    return {
+        node: capability.declined.get(node, "not supported")
+        for node in flow.nodes
+        if node not in taken
+    }
+
+
+def _result(
+    optimized: OptimizedModel,
+    flow: Dataflow,
+    quotient: Quotient,
+    providers: Sequence[ExecutionProvider],
+    declined: Sequence[dict[ir.Node, str]],
+) -> PartitionedModel:
+    partitions = tuple(flow.cut(owner, members) for owner, members in quotient.partitions())
+    taken = {node for partition in partitions for node in partition.nodes}
+    left = [node for node in flow.nodes if node not in taken]
+    default.CpuKernels(optimized.model).require(left, where=f"model {optimized.name}")
+    labels = [provider.label for provider in providers]
+    return PartitionedModel(
+        name=optimized.name,
+        model=optimized.model,
+        partitions=partitions,
+        declined=tuple(
+            Decline(
+                node=name_of(node),
+                op_type=node.op_type,
+                domain=node.domain,
+                reasons=tuple(
+                    (label, own[node]) for label, own in zip(labels, declined, strict=True)
+                ),
+            )
+            for node in left
+        ),
+        nodes=len(flow.nodes),
+        boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in left),
+    )
+
+
+def name_of(node: ir.Node) -> str:
+    """The node's name; one without is named by what it makes."""
+    return node.name or f"-> {', '.join(value.name for value in node.outputs if value.name)}"
+
+
+def _is_boundary_quantizer(flow: Dataflow, node: ir.Node) -> bool:
+    """Whether it only turns the model's input or output into the type that the EP computes in.
+
+    QNN leaves these to the CPU, so they do not count as missed (real-eps.md section 10).
+    """
+    return node.op_type in _QUANTIZERS and (
+        (node.inputs[0] is not None and flow.is_input(node.inputs[0]))
+        or flow.is_output(node.outputs[0])
+    )
+
+
+def _require_coverage(model: PartitionedModel, settings: PartitionSettings) -> None:
+    wanted = settings.require_coverage
+    if wanted is None or model.coverage >= wanted:
+        return
+    counted = model.nodes - model.boundary_quantize
+    taken = sum(len(partition.nodes) for partition in model.partitions)
+    raise CompileError(
+        f"the execution providers take {taken} of {counted} nodes, "
+        f"{model.coverage:.1%} where require_coverage asks for {wanted:.1%}",
+        where=f"model {model.name}",
+        why=explain(model),
+        remedy="see `epctx plan --partition` for every node; let an execution provider take more, "
+        "or lower partition.require_coverage",
+    )
+
+
+def explain(model: PartitionedModel, most: int = 5) -> str:
+    """Why nodes were left to the default EP: the most frequent op types with their reasons."""
+    kinds: Counter[tuple[str, str]] = Counter()
+    for left in model.declined:
+        op_type = f"{left.domain}::{left.op_type}" if left.domain else left.op_type
+        said = "; ".join(f"{label}: {reason}" for label, reason in left.reasons)
+        kinds[op_type, said or "no execution provider was asked"] += 1
+    listed = [f"{count} {op} ({said})" for (op, said), count in kinds.most_common(most)]
+    rest = sum(kinds.values()) - sum(count for _, count in kinds.most_common(most))
+    return ", ".join([*listed, *([f"and {rest} more"] if rest else [])])
