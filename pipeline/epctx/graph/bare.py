@@ -1,0 +1,66 @@
+"""Models without the bytes of their weights: what verify and inspect read, whatever the size."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from epctx.errors import ModelError
+from epctx.graph import wire
+from epctx.graph.mapped import DataFile
+
+LARGEST: Final = 2**31 - 1
+"""Bytes that a protobuf message can have."""
+
+_THRESHOLD: Final = 1 << 12
+_INSIDE: Final = f"inside {secrets.token_hex(16)}"
+"""`location` of a tensor whose data was left out here; no file can know it."""
+
+_REMEDY: Final = "name an .onnx file that ONNX Runtime loads"
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """Read a model from a regular file, without raw data of 4096 bytes and more.
+
+    Such a tensor looks like an external one: `is_inside` tells it from those whose data really is
+    in another file. Embedded context payloads are read.
+
+    Raises:
+        ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model.
+    """
+    file = DataFile.open(path)
+    if file.size > LARGEST:
+        raise ModelError(
+            f"has {file.size} bytes, beyond the 2 GB that protobuf can hold",
+            where=str(path),
+            remedy="build it with `embed_mode: 0` or `external_initializers`",
+        )
+    try:
+        stripped, _ = wire.strip(file.view(), threshold=_THRESHOLD, location=_INSIDE)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(stripped)
+    except (wire.Malformed, DecodeError) as error:
+        raise ModelError(
+            "is not an ONNX model", where=str(path), why=str(error), remedy=_REMEDY
+        ) from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError(
+            "is not an ONNX model",
+            where=str(path),
+            why="it has no graph or no opset imports",
+            remedy=_REMEDY,
+        )
+    return model
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's data is in another file."""
+    return tensor.data_location == onnx.TensorProto.EXTERNAL and location(tensor) != _INSIDE
+
+
+def location(tensor: onnx.TensorProto) -> str:
+    """Where an external tensor says its data is; "" if it does not."""
+    return next((e.value for e in tensor.external_data if e.key == "location"), "")

@@ -1,0 +1,1 @@
+"""The policies of verification: what a group folder must be, one module each (design section 7)."""

@@ -1,0 +1,66 @@
+"""The execution providers that the nodes of a folder belong to, by `source`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from epctx.errors import EpctxError
+from epctx.manifest import OptionValue, ProviderSpec
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
+
+Options = Mapping[str, OptionValue]
+
+
+@dataclass(kw_only=True)
+class Providers:
+    """EPs by the `source` that they accept; what is missing says why.
+
+    Attributes:
+        asked: the manifest's EPs, bound to their options, in priority order, and those options;
+            None: no manifest, then any installed EP with its default options.
+        missing: names of EPs of the manifest that this host does not have, and why.
+    """
+
+    asked: tuple[tuple[ExecutionProvider, Options], ...] | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[str, ExecutionProvider | None] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of_group(cls, specs: Iterable[ProviderSpec]) -> Providers:
+        """The EPs that a model group asks for."""
+        asked: list[tuple[ExecutionProvider, Options]] = []
+        missing: dict[str, str] = {}
+        for spec in specs:
+            try:
+                asked.append((registry.create(spec), spec.options))
+            except EpctxError as error:
+                missing[spec.provider] = str(error).replace("\n  -> ", "; ")
+        return cls(asked=tuple(asked), missing=missing)
+
+    def find(self, source: str) -> ExecutionProvider | None:
+        """The EP that takes nodes of this source; None if there is none here."""
+        if source not in self._found:
+            if self.asked is None:
+                self._found[source] = registry.accepting(source)
+            else:
+                takers = (provider for provider, _ in self.asked if source in provider.sources)
+                self._found[source] = next(takers, None)
+        return self._found[source]
+
+    def options(self, provider: ExecutionProvider) -> Options:
+        """The options that the manifest gives an EP."""
+        return next((o for asked, o in self.asked or () if asked is provider), {})
+
+    def why_not(self, source: str) -> str:
+        """What to do about a source that `find` does not know."""
+        if self.missing:
+            return "; ".join(self.missing.values())
+        if self.asked is not None:
+            known = ", ".join(sorted(s for p, _ in self.asked for s in p.sources)) or "none"
+            return f"the manifest's execution providers have the sources: {known}"
+        return (
+            "install the package of the EP that it is for, or give the EP's options "
+            f"with --manifest; installed are {', '.join(registry.names())}"
+        )

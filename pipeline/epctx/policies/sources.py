@@ -1,0 +1,73 @@
+"""What numbers need to know of a source model, read without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from epctx.errors import ModelError
+from epctx.graph import bare, feeds
+from epctx.graph.feeds import InputSpec
+from epctx.manifest import ModelSource
+from epctx.policies import tolerances
+from epctx.policies.folder import ContextModel
+from epctx.providers.hooks import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceModel:
+    """A source model in short.
+
+    Attributes:
+        inputs: what a run must be given, in its order.
+        outputs: names of its outputs, in order.
+    """
+
+    source: ModelSource
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    precision: Precision
+
+    @classmethod
+    def read(cls, source: ModelSource) -> SourceModel:
+        """Read it. Raises ModelError."""
+        model = bare.read(source.path)
+        return cls(
+            source=source,
+            inputs=feeds.specs(model),
+            outputs=tuple(info.name for info in model.graph.output),
+            precision=tolerances.precision(model),
+        )
+
+    def interface_faults(self, model: ContextModel) -> list[str]:
+        """How the EPContext model's inputs and outputs are not those of its source."""
+        faults = []
+        for what, own, other in (
+            ("inputs", [i.name for i in self.inputs], [i.name for i in model.inputs]),
+            ("outputs", list(self.outputs), list(model.outputs)),
+        ):
+            if own != other:
+                faults.append(f"its {what} are {other}, those of the source model {own}")
+        kinds = {spec.name: spec.kind for spec in model.inputs}
+        for spec in self.inputs:
+            if kinds.get(spec.name, spec.kind) != spec.kind:
+                faults.append(
+                    f"its input '{spec.name}' is {kinds[spec.name]}, the source model's {spec.kind}"
+                )
+        return faults
+
+    def fixed_inputs(self, model: ContextModel) -> tuple[InputSpec, ...]:
+        """The inputs with the EPContext model's fixed shapes, and what the source implies."""
+        hints = {spec.name: spec.hint for spec in self.inputs}
+        return tuple(replace(spec, hint=hints.get(spec.name)) for spec in model.inputs)
+
+
+def input_names(sources: Sequence[ModelSource]) -> set[str]:
+    """Names of all inputs of the sources that can be read."""
+    names: set[str] = set()
+    for source in sources:
+        try:
+            names.update(spec.name for spec in feeds.specs(bare.read(source.path)))
+        except ModelError:
+            continue
+    return names

@@ -1,0 +1,78 @@
+"""Stage 6, verify: a group folder under the policies, in a fixed order (design section 7).
+
+Integrity comes first: nothing whose bytes are not those that were built is loaded. Then come
+conformance and compatibility, which need no run, then numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.findings import POLICIES, Finding, FolderReport, OutputNumbers, PolicyName
+from epctx.manifest import ModelGroup
+from epctx.policies.compatibility import Compatibility
+from epctx.policies.conformance import Conformance
+from epctx.policies.folder import Policy, open_folder
+from epctx.policies.integrity import ExpectedFile, Integrity
+from epctx.policies.numbers import Numbers
+from epctx.policies.providers import Providers
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """What to verify; plain data that can cross to a worker.
+
+    Attributes:
+        folder: the group folder.
+        label: how the report calls it.
+        models: file names of the models to look at; None: the folder as a whole.
+        group: what the manifest asks for, with the source models; None: unknown.
+        expected: what the lock says of the folder's files; None: no lock.
+        recorded: where the generating sessions' outputs are (`graph.recordings`); None: nowhere.
+        policies: which policies to apply. The order is fixed.
+    """
+
+    folder: Path
+    label: str
+    models: tuple[str, ...] | None = None
+    group: ModelGroup | None = None
+    expected: tuple[ExpectedFile, ...] | None = None
+    recorded: Path | None = None
+    policies: tuple[PolicyName, ...] = POLICIES
+
+
+def run(request: VerifyRequest) -> FolderReport:
+    """Verify one folder. What is wrong with it is a finding, whatever the bytes in it.
+
+    Raises:
+        ModelError: there is no such folder; input files of the manifest cannot be read.
+        ManifestError: the manifest's input files or ranges do not fit its models.
+    """
+    group = request.group
+    providers = Providers.of_group(group.execution_providers) if group else Providers()
+    folder = open_folder(request.folder, providers=providers, group=group, models=request.models)
+    findings: list[Finding] = []
+    numbers: list[OutputNumbers] = []
+    for policy in _policies(request):
+        for found in policy.check(folder, tuple(findings)):
+            if isinstance(found, Finding):
+                findings.append(found)
+            else:
+                numbers.append(found)
+    return FolderReport(
+        folder=request.label,
+        models=tuple(m.file for m in folder.models) + tuple(f for f, _ in folder.unreadable),
+        findings=tuple(findings),
+        numbers=tuple(numbers),
+    )
+
+
+def _policies(request: VerifyRequest) -> list[Policy]:
+    known: tuple[Policy, ...] = (
+        Integrity(expected=request.expected),
+        Conformance(),
+        Compatibility(),
+        Numbers(recorded=request.recorded),
+    )
+    return [policy for policy in known if policy.name in request.policies]
