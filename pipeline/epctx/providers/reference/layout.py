@@ -1,0 +1,161 @@
+"""The context binary of the reference EP, format version 1: this text is its specification.
+
+All integers are little endian. The file is
+
+    offset 0        header, 64 bytes
+    offset 64       section table, 5 entries of 64 bytes
+    offset 384      sections META, GRPH, MODL, TENS and DATA, in this order
+
+    header          8s   magic: 89 45 50 43 54 58 0D 0A (the CR LF finds transfers in text mode)
+                    u32  format version: 1
+                    u32  number of sections: 5
+                    u64  size of the whole file, in bytes
+                    8s   zeros
+                    32s  BLAKE3 of the section table
+
+    table entry     4s   kind: "META", "GRPH", "MODL", "TENS" or "DATA"
+                    4s   zeros
+                    u64  offset of the section in the file, in bytes
+                    u64  length of the section, in bytes
+                    8s   zeros
+                    32s  checksum: BLAKE3 of the section; of DATA: of nothing, since TENS has a
+                         checksum for each of its tensors, and what is between them is zeros
+
+META, GRPH, MODL and TENS start at the next multiple of 8 after what is before them; DATA at the
+next multiple of 4096, also when it is empty. Every gap is filled with zeros, the last section ends
+the file. So no byte of a file can change unnoticed.
+
+META is canonical JSON (sorted keys, no spaces, UTF-8) of `Meta`: which SDK made it, what it needs.
+
+GRPH is the table of graphs, canonical JSON of a list of `GraphEntry`.
+
+MODL is the graphs, one after the other without a gap, in GRPH's order, each an ONNX ModelProto. In
+it an initializer whose data is in the tensor table has `data_location` EXTERNAL and one
+`external_data` entry, "location": "blake3:<64 hex digits>", the checksum of its bytes. Everything
+else, small tensors above all, is inside the ModelProto. The digest of the ModelProto therefore
+identifies the graph with its weights.
+
+TENS is the table of tensors, 48 bytes each: u64 offset in the file, a multiple of 4096; u64 length
+in bytes, not 0; 32s BLAKE3 of the bytes. The bytes are as ONNX's raw_data has them. They are
+stored once by content: tensors of any name, type and graph with the same bytes are one entry.
+Entries are sorted by offset, and each starts at the first multiple of 4096 after the one before.
+
+DATA is the tensors' bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from epctx.digest import Digest, of_bytes
+
+MAGIC: Final = b"\x89EPCTX\r\n"
+FORMAT_VERSION: Final = 1
+HEADER: Final = struct.Struct("<8sIIQ8s32s")
+ENTRY: Final = struct.Struct("<4s4sQQ8s32s")
+TENSOR: Final = struct.Struct("<QQ32s")
+KINDS: Final = (b"META", b"GRPH", b"MODL", b"TENS", b"DATA")
+TABLE_SIZE: Final = len(KINDS) * ENTRY.size
+PREFIX_SIZE: Final = HEADER.size + TABLE_SIZE
+SECTION_ALIGNMENT: Final = 8
+TENSOR_ALIGNMENT: Final = 4096
+REFERENCE_PREFIX: Final = "blake3:"
+NO_CHECKSUM: Final = bytes(32)
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """META: what made the binary and what it needs.
+
+    Attributes:
+        sdk_version: the SDK that made it.
+        driver_version: the least driver version that it needs.
+        hardware_architecture: what it was compiled for.
+        source: the EP's key, the `source` of the nodes that refer to it.
+    """
+
+    sdk_version: str
+    driver_version: str
+    hardware_architecture: str
+    source: str
+
+
+class GraphEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One graph.
+
+    Attributes:
+        name: unique in the binary; `partition_name` of the node that uses it.
+        model: file name of the model that it is a part of.
+        offset: of its ModelProto in MODL, in bytes.
+        length: of its ModelProto, in bytes.
+        weights: bytes of the table's tensors that it uses, each once.
+    """
+
+    name: str
+    model: str
+    offset: int
+    length: int
+    weights: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorEntry:
+    """One tensor of TENS: `length` bytes at `offset` of the file."""
+
+    offset: int
+    length: int
+    digest: Digest
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after it."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """An entry of the section table; `digest` is the raw checksum."""
+
+    kind: bytes
+    offset: int
+    length: int
+    digest: bytes
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after it."""
+        return self.offset + self.length
+
+
+def align(offset: int, alignment: int) -> int:
+    """The first multiple of `alignment` that is not before `offset`."""
+    return -(-offset // alignment) * alignment
+
+
+def raw(digest: Digest) -> bytes:
+    """The 32 bytes of a BLAKE3 digest."""
+    return bytes.fromhex(digest.hex)
+
+
+def pack_json(value: object) -> bytes:
+    """Canonical JSON of META's and GRPH's types."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def pack_tensors(entries: Sequence[TensorEntry]) -> bytes:
+    """TENS."""
+    return b"".join(TENSOR.pack(e.offset, e.length, raw(e.digest)) for e in entries)
+
+
+def pack_prefix(sections: Sequence[Section], size: int) -> bytes:
+    """Header and section table of a file of `size` bytes."""
+    zeros = bytes(8)
+    table = b"".join(
+        ENTRY.pack(s.kind, zeros[:4], s.offset, s.length, zeros, s.digest) for s in sections
+    )
+    header = HEADER.pack(MAGIC, FORMAT_VERSION, len(sections), size, zeros, raw(of_bytes(table)))
+    return header + table

@@ -1,0 +1,189 @@
+"""The reference EP: everything that an execution provider owes, without a vendor SDK.
+
+It runs all that ONNX Runtime's CPU EP runs, and is the executable specification of providers.base.
+This module imports nothing heavy: a plan asks it for its fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx.errors import InvalidGraph, ManifestError
+from epctx.manifest import OptionValue
+from epctx.providers.base import (
+    Capability,
+    Fingerprint,
+    Kernel,
+    SessionGroupSpec,
+    SharedContexts,
+    Workspace,
+)
+from epctx.providers.hooks import BinaryGraph, BinaryInfo
+from epctx.providers.reference.layout import FORMAT_VERSION, MAGIC
+from epctx.providers.reference.options import NAME, ReferenceOptions
+from epctx.providers.reference.versions import Toolchain, check
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from epctx.graph.epcontext import EPContextNode
+
+_DEFAULT_DOMAINS: Final = ("", "ai.onnx")
+
+
+class ReferenceExecutionProvider:
+    """`ExecutionProvider` of providers.base, and the hooks that its format allows.
+
+    Args:
+        options: as in schemas/providers/ReferenceExecutionProvider.options.json.
+
+    Raises:
+        ManifestError: an unknown option, or a value that is not of the option's kind.
+    """
+
+    name = NAME
+    isolated = False
+    can_share = True
+    native = False
+
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
+        self.options = ReferenceOptions.parse(options)
+        self.label = self.options.source
+        self.sources = frozenset({self.options.source})
+
+    def fingerprint(self) -> Fingerprint:
+        """The format; beside it the bytes depend on epctx and onnxruntime, never on the host."""
+        return Fingerprint(toolchain={"format": str(FORMAT_VERSION)})
+
+    def get_capability(self, model: ir.Model) -> Capability:
+        """All nodes that ONNX Runtime's CPU EP runs, but those that the options leave out.
+
+        Raises:
+            ManifestError: `ops` or `exclude_ops` names an op that there is not.
+        """
+        from epctx.providers.default import CpuKernels
+
+        only, without = self._ops("ops", model), self._ops("exclude_ops", model)
+        kernels = CpuKernels(model)
+        nodes: list[ir.Node] = []
+        declined: dict[ir.Node, str] = {}
+        for node in model.graph:
+            reason = _left_out(node, only, without) or kernels.refusal(node)
+            if reason is None:
+                nodes.append(node)
+            else:
+                declined[node] = reason
+        return Capability(nodes=nodes, declined=declined)
+
+    def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
+        """An empty workspace; this EP compiles on every host."""
+        from epctx.providers.reference.workspace import ReferenceWorkspace
+
+        return ReferenceWorkspace(self.options, session_group)
+
+    def load(
+        self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
+    ) -> Sequence[Kernel]:
+        """A kernel for each node; `loading` says how each finds its graph.
+
+        Raises:
+            InvalidGraph: whatever the reason.
+        """
+        from epctx.providers.reference.loading import Loader
+
+        return Loader(self.options.toolchain, folder, shared).load(nodes)
+
+    def recognizes(self, head: bytes) -> bool:
+        """Whether a file that begins so is a context binary of this EP, of any format version."""
+        return head.startswith(MAGIC)
+
+    def inspect_binary(self, path: Path) -> BinaryInfo:
+        """What is in a context binary, for whichever host.
+
+        Raises:
+            InvalidGraph: it is broken.
+        """
+        from epctx.providers.reference.reader import open_file
+
+        context = open_file(path.parent, path.name, where=str(path))
+        return BinaryInfo(
+            kind=f"context binary of the reference EP, format {FORMAT_VERSION}",
+            properties={
+                "SDK version": context.meta.sdk_version,
+                "required driver version": context.meta.driver_version,
+                "hardware architecture": context.meta.hardware_architecture,
+                "source": context.meta.source,
+            },
+            graphs=tuple(
+                BinaryGraph(
+                    name=graph.entry.name,
+                    weights=graph.entry.weights,
+                    properties={"model": graph.entry.model, "digest": str(graph.digest)},
+                )
+                for graph in context.graphs.values()
+            ),
+            tensors=len(context.tensors),
+            stored=sum(tensor.length for tensor in context.tensors.values()),
+        )
+
+    def cannot_load(
+        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+    ) -> str | None:
+        """Why this host, as the options describe it, cannot load a model: SDK or architecture."""
+        for node in nodes:
+            needed = Toolchain(
+                sdk_version=node.ep_sdk_version or self.options.sdk_version,
+                driver_version=self.options.driver_version,
+                hardware_architecture=node.hardware_architecture
+                or self.options.hardware_architecture,
+            )
+            try:
+                check(needed, self.options.toolchain, where=f"node {node.name!r}")
+            except InvalidGraph as error:
+                return f"its context {error.what}"
+        return None
+
+    def _ops(self, option: str, model: ir.Model) -> frozenset[tuple[str, str]]:
+        """An option's ops as (domain, op type), each one that there is."""
+        from epctx.providers.default import registered
+
+        names: tuple[str, ...] = getattr(self.options, option)
+        functions = {(domain, name) for domain, name, _ in model.functions}
+        ops = frozenset(_op(name) for name in names)
+        for domain, op_type in sorted(ops - functions):
+            if not registered(domain, op_type):
+                raise ManifestError(
+                    f"option {option!r} names {op_type!r}, which is no operator of the domain "
+                    f"{domain or 'ai.onnx'!r}",
+                    where=NAME,
+                    remedy=_near(op_type, domain),
+                )
+        return ops
+
+
+def _op(name: str) -> tuple[str, str]:
+    domain, _, op_type = name.rpartition("::")
+    return ("" if domain in _DEFAULT_DOMAINS else domain), op_type
+
+
+def _left_out(
+    node: ir.Node, only: Collection[tuple[str, str]], without: Collection[tuple[str, str]]
+) -> str | None:
+    op = ("" if node.domain in _DEFAULT_DOMAINS else node.domain), node.op_type
+    if op in without:
+        return "option exclude_ops leaves it out"
+    if only and op not in only:
+        return "option ops does not name it"
+    return None
+
+
+def _near(op_type: str, domain: str) -> str:
+    import onnx
+
+    from epctx.suggest import nearest
+
+    known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
+    near = nearest(op_type, known)
+    return f'did you mean "{near}"?' if near else "write it as `Op` or `domain::Op`"

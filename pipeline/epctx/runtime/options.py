@@ -1,0 +1,177 @@
+"""Session options of the runtime: the entries of the spec's table, checked; the rest as it is.
+
+Source: spec/ep-context-design.md, "OnnxRuntime Session Options Related to EP Context Cache
+Generation And Inference" and "EPContext with Weight Sharing".
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from epctx.errors import UsageError
+from epctx.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+SessionOptions = Mapping[str, str]
+"""Session config entries, string to string, where an `onnxruntime.SessionOptions` is not needed."""
+
+ENABLE: Final = "ep.context_enable"
+FILE_PATH: Final = "ep.context_file_path"
+EMBED_MODE: Final = "ep.context_embed_mode"
+PREFIX: Final = "ep.context_node_name_prefix"
+INITIALIZERS_FILE: Final = "ep.context_model_external_initializers_file_name"
+SHARE: Final = "ep.share_ep_contexts"
+STOP_SHARE: Final = "ep.stop_share_ep_contexts"
+DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
+
+_OF_SPEC: Final = (
+    ENABLE,
+    FILE_PATH,
+    EMBED_MODE,
+    PREFIX,
+    INITIALIZERS_FILE,
+    SHARE,
+    STOP_SHARE,
+    DATA_FOLDER,
+)
+_OF_ONNXRUNTIME: Final = frozenset(
+    {
+        "ep.context_source_model_path",
+        "ep.enable_weightless",
+        "ep.enable_weightless_ep_context_nodes",
+        "ep.enable_weightless_mode",
+        "ep.context_prepare_only",
+    }
+)
+_OF_AN_EP: Final = re.compile(r"ep\.([a-z0-9_]+executionprovider|dynamic)\..+")
+_BORROWED: Final = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionConfig:
+    """What the entries of the spec's table say; the spec's defaults where they are absent.
+
+    Attributes:
+        enable: dump the EPContext model.
+        file_path: where the dumped model goes, or where a model from bytes would be.
+        embed_mode: 1 embeds the context.
+        node_name_prefix: put before names of nodes, partitions and graphs.
+        initializers_file: bare name of the dumped model's external initializers; None: inside.
+        share: the session shares its EP context with others of the process.
+        stop_share: it is the last that does.
+        data_folder: where the external data of a model from bytes is.
+    """
+
+    enable: bool = False
+    file_path: Path | None = None
+    embed_mode: Literal[0, 1] = 0
+    node_name_prefix: str = ""
+    initializers_file: str | None = None
+    share: bool = False
+    stop_share: bool = False
+    data_folder: Path | None = None
+
+    @classmethod
+    def read(cls, options: ort.SessionOptions | SessionOptions | None) -> SessionConfig:
+        """Read the entries from onnxruntime's object or from a mapping.
+
+        A mapping is checked for names as well; onnxruntime's object cannot list its entries.
+
+        Raises:
+            UsageError: a value that the entry does not take, or an unknown `ep.*` name.
+        """
+        entries = _entries(options)
+        return cls(
+            enable=_flag(entries, ENABLE),
+            file_path=_path(entries, FILE_PATH),
+            embed_mode=1 if _flag(entries, EMBED_MODE) else 0,
+            node_name_prefix=entries.get(PREFIX, ""),
+            initializers_file=entries.get(INITIALIZERS_FILE) or None,
+            share=_flag(entries, SHARE),
+            stop_share=_flag(entries, STOP_SHARE),
+            data_folder=_path(entries, DATA_FOLDER),
+        )
+
+
+@contextmanager
+def for_session(
+    options: ort.SessionOptions | SessionOptions | None, entries: Mapping[str, str]
+) -> Iterator[ort.SessionOptions]:
+    """The caller's options with more entries, for the creation of one onnxruntime session.
+
+    onnxruntime's object cannot be copied (custom op libraries, dimension overrides), so the
+    caller's own is used, and its entries are put back afterwards.
+    """
+    import onnxruntime as ort
+
+    if not isinstance(options, ort.SessionOptions):
+        made = ort.SessionOptions()
+        for key, value in {**(options or {}), **entries}.items():
+            made.add_session_config_entry(key, value)
+        yield made
+        return
+    with _BORROWED:
+        before = {key: _entry(options, key) or "" for key in entries}
+        _put(options, entries)
+        try:
+            yield options
+        finally:
+            _put(options, before)
+
+
+def _put(options: ort.SessionOptions, entries: Mapping[str, str]) -> None:
+    for key, value in entries.items():
+        if (_entry(options, key) or "") != value:
+            options.add_session_config_entry(key, value)
+
+
+def _entries(options: ort.SessionOptions | SessionOptions | None) -> dict[str, str]:
+    if options is None:
+        return {}
+    if isinstance(options, Mapping):
+        for name, value in options.items():
+            if not isinstance(value, str):
+                raise UsageError(
+                    f"session option {name!r} is {value!r}, not a string",
+                    remedy='session config entries are strings, as in "1"',
+                )
+            _check_name(name)
+        return dict(options)
+    found = {name: _entry(options, name) for name in _OF_SPEC}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _entry(options: ort.SessionOptions, name: str) -> str | None:
+    try:
+        value: str = options.get_session_config_entry(name)
+    except RuntimeError:  # how onnxruntime says that it is not set
+        return None
+    return value
+
+
+def _check_name(name: str) -> None:
+    known = name in _OF_SPEC or name in _OF_ONNXRUNTIME or _OF_AN_EP.fullmatch(name)
+    if name.startswith("ep.") and not known:
+        raise UsageError(
+            f"there is no session option {name!r}", remedy=did_you_mean(name, _OF_SPEC)
+        )
+
+
+def _flag(entries: Mapping[str, str], name: str) -> bool:
+    value = entries.get(name, "0")
+    if value not in ("0", "1"):
+        raise UsageError(f"session option {name!r} is {value!r}", remedy='it must be "0" or "1"')
+    return value == "1"
+
+
+def _path(entries: Mapping[str, str], name: str) -> Path | None:
+    value = entries.get(name)
+    return Path(value) if value else None

@@ -1,0 +1,106 @@
+"""Which EP takes which EPContext node: by `source`, in priority order.
+
+Source: spec/ep-context-design.md, "Inference Workflow", Model Identification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from epctx.errors import InvalidGraph, UsageError
+from epctx.graph.epcontext import EPContextNode
+from epctx.manifest import OptionValue
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
+
+DEFAULT = "CPUExecutionProvider"
+ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """An EP and the nodes it takes, by index among the model's EPContext nodes."""
+
+    provider: ExecutionProvider
+    nodes: list[int] = field(default_factory=list)
+
+
+def bind(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[Mapping[str, OptionValue]] | None,
+) -> list[ExecutionProvider] | None:
+    """The EPs that a caller names, as onnxruntime's `providers` and `provider_options`; the
+    default EP, which always is the last, left out. None: the caller names none.
+
+    Raises:
+        UsageError: options are given twice, or for other EPs than are named.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP refuses its options.
+    """
+    if providers is None:
+        if provider_options:
+            raise UsageError(
+                "provider_options without providers",
+                remedy="name the EPs in `providers`, in the same order",
+            )
+        return None
+    names = [given if isinstance(given, str) else given[0] for given in providers]
+    options = [{} if isinstance(given, str) else given[1] for given in providers]
+    if provider_options:
+        if len(provider_options) != len(names) or any(options):
+            raise UsageError(
+                f"{len(names)} providers and {len(provider_options)} provider_options",
+                remedy="give each EP's options once, in `providers` or in `provider_options`",
+            )
+        options = list(provider_options)
+    pairs = zip(names, options, strict=True)
+    return [registry.bind(name, own) for name, own in pairs if name != DEFAULT]
+
+
+def claim(
+    nodes: Sequence[EPContextNode], providers: Sequence[ExecutionProvider] | None
+) -> list[Claim]:
+    """Each EP with the nodes that it takes, in priority order.
+
+    Args:
+        nodes: the model's EPContext nodes.
+        providers: the EPs of the session; None: for each source the installed EP that accepts it.
+
+    Raises:
+        InvalidGraph: a node that no EP takes.
+    """
+    claims = [Claim(provider=provider) for provider in providers or ()]
+    for index, node in enumerate(nodes):
+        found = _find(claims, node.source)
+        if found is None and providers is None and node.source is not None:
+            provider = registry.accepting(node.source)
+            if provider is not None:
+                found = Claim(provider=provider)
+                claims.append(found)
+        if found is None:
+            raise _unclaimed(node, providers)
+        found.nodes.append(index)
+    return [found for found in claims if found.nodes]
+
+
+def _find(claims: Sequence[Claim], source: str | None) -> Claim | None:
+    return next((found for found in claims if source in found.provider.sources), None)
+
+
+def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | None) -> InvalidGraph:
+    if node.source is None:
+        what, remedy = "has no `source`, so it is for no EP", "build the model again"
+    elif providers is None:
+        what = f"is for source {node.source!r}, which no installed EP accepts by default"
+        remedy = (
+            "install the EP, or name it with its options: "
+            f'providers=[("ReferenceExecutionProvider", {{"source": "{node.source}"}})]'
+        )
+    else:
+        accepted = sorted({source for p in providers for source in p.sources})
+        what = f"is for source {node.source!r}, the EPs of this session accept " + (
+            ", ".join(accepted) or "none"
+        )
+        remedy = "add its EP to `providers`"
+    return InvalidGraph(what, where=f"node {node.name!r}", remedy=remedy)

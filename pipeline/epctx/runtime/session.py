@@ -1,0 +1,150 @@
+"""`epctx.runtime.InferenceSession`: EPContext models run as the spec's inference workflow says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import onnxruntime as ort
+
+import epctx
+from epctx.errors import UsageError
+from epctx.manifest import OptionValue
+from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
+from epctx.runtime.loading import Loaded, load
+from epctx.runtime.options import SessionConfig, SessionOptions
+from epctx.runtime.selection import ProviderArgument, bind
+from epctx.runtime.sources import ModelSource
+from epctx.runtime.values import Value, to_python, to_value
+
+
+class InferenceSession:
+    """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
+
+    A model without EPContext nodes is run by onnxruntime's CPU EP. In one that has some, each EP
+    gets the nodes whose `source` it accepts and loads their contexts; onnxruntime runs the rest,
+    and the nodes of its own EPs (QNN, OpenVINO, ...). `run` may be called from many threads.
+
+    Args:
+        path_or_bytes: the model.
+        session_options: an `onnxruntime.SessionOptions`, or session config entries as a mapping.
+            Those of the spec's table are honoured: `ep.share_ep_contexts`, `ep.context_file_path`
+            (needed to find context binaries of a model from bytes),
+            `session.model_external_initializers_file_folder_path`; with `ep.context_enable` a
+            model without EPContext nodes is compiled by the providers, as `epctx.compile_model`
+            does, and then run.
+        providers: EPs in priority order: names, or pairs of name and options. Default: every
+            installed EP that accepts a `source` of the model, with its default options.
+        provider_options: the options of `providers`, in the same order.
+
+    Raises:
+        ModelError: no such file, or no ONNX model.
+        InvalidGraph: a context that cannot be loaded, for whatever reason; no EP takes a node.
+        ProviderUnavailable: an EP that was asked for is not installed.
+        UsageError: options or arguments that do not exist or contradict each other.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | Path | bytes,
+        session_options: ort.SessionOptions | SessionOptions | None = None,
+        providers: Sequence[ProviderArgument] | None = None,
+        provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
+    ) -> None:
+        config = SessionConfig.read(session_options)
+        if config.enable:
+            path_or_bytes = epctx.compile_model(
+                path_or_bytes,
+                session_options=session_options,
+                providers=providers,
+                provider_options=provider_options,
+            )
+        source = ModelSource.of(path_or_bytes, config)
+        bound = bind(providers, provider_options)
+        self._loaded: Loaded | None = load(source, config, session_options, bound)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, without those that have an initializer."""
+        pipeline = self._open().pipeline
+        return [arg for arg in pipeline.inputs if arg.name not in pipeline.overridable]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The model's inputs that may be left out: they have an initializer."""
+        pipeline = self._open().pipeline
+        return [arg for arg in pipeline.inputs if arg.name in pipeline.overridable]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs."""
+        return list(self._open().pipeline.outputs)
+
+    def get_providers(self) -> list[str]:
+        """The EPs that run the model, the default EP last."""
+        return list(self._open().providers)
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        run_options: ort.RunOptions | None = None,
+    ) -> list[Value]:
+        """Run the model; from as many threads as there are.
+
+        Args:
+            output_names: the outputs wanted, in this order; None: all.
+            input_feed: by input name: numpy arrays, `onnxruntime.OrtValue`s, lists of arrays for
+                sequences.
+            run_options: as in onnxruntime, for the parts that onnxruntime runs.
+
+        Returns:
+            numpy arrays (bfloat16 and float8 as ml_dtypes has them), lists for sequences.
+
+        Raises:
+            UsageError: feeds or names that do not fit the model, or a closed session. Errors of
+                onnxruntime while it runs come as they are.
+        """
+        return [to_python(v) for v in self._run(output_names, input_feed, run_options)]
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, ort.OrtValue],
+        run_options: ort.RunOptions | None = None,
+    ) -> list[Value]:
+        """As `run`, from and to `onnxruntime.OrtValue`s. Raises as `run` does.
+
+        An output that is an input passed through is that input's OrtValue.
+        """
+        return self._run(output_names, input_dict_ort_values, run_options)
+
+    def close(self) -> None:
+        """Let go of contexts and mapped files. Idempotent; a `run` that goes on ends well."""
+        self._loaded = None
+
+    def __enter__(self) -> InferenceSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> Loaded:
+        if self._loaded is None:
+            raise UsageError("the session is closed", remedy="create another one")
+        return self._loaded
+
+    def _run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        run_options: ort.RunOptions | None,
+    ) -> list[Value]:
+        pipeline = self._open().pipeline
+        names = check_outputs(pipeline.outputs, output_names)
+        feeds = {name: to_value(value) for name, value in input_feed.items()}
+        check_feeds(pipeline.inputs, pipeline.overridable, feeds)
+        return pipeline.run(names, feeds, run_options)
