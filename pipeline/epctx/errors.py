@@ -3,6 +3,7 @@
     EpctxError                1  unexpected: a bug
     ├── UsageError            2  the command line
     ├── ManifestError         3  the manifest, option names and values included
+    │   └── InvalidManifest   3  every violation of the schema and the rules at once
     ├── ModelError            4  an input model or its data
     ├── ProviderUnavailable   5  an execution provider or its package is missing
     ├── CompileError          6  compilation failed or crashed, nothing compiled, coverage missed
@@ -18,6 +19,8 @@ Nothing but `cli` turns one of them into an exit code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -59,6 +62,54 @@ class ManifestError(EpctxError):
     """The manifest breaks the schema or a rule."""
 
     exit_code = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One thing that is wrong in a manifest.
+
+    Attributes:
+        file: the manifest, as the user named it, with `/`.
+        line: of the value or key that is wrong, from 1; 0 where it is no place in the file.
+        column: in characters, from 1; 0 where it is no place in the file.
+        path: in the manifest, like `model_groups.llm.models[1]`; empty for the document.
+        what: what is wrong, one clause, without a full stop.
+        remedy: what to do.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    what: str
+    remedy: str
+
+    @property
+    def where(self) -> str:
+        """`file:line:column`, as editors and terminals link it."""
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+    def __str__(self) -> str:
+        subject = f"{self.path}: " if self.path else ""
+        return f"{self.where}: {subject}{self.what}\n  -> {self.remedy}"
+
+
+class InvalidManifest(ManifestError):
+    """The manifest breaks the schema or rules; `violations` has all of it, in the file's order."""
+
+    def __init__(self, violations: Iterable[Violation]) -> None:
+        self.violations = tuple(violations)
+        first = self.violations[0]
+        more = len(self.violations) - 1
+        super().__init__(
+            f"{first.path}: {first.what}" if first.path else first.what,
+            where=first.where,
+            why=f"and {more} more" if more else None,
+            remedy=first.remedy,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(str(violation) for violation in self.violations)
 
 
 class ModelError(EpctxError):

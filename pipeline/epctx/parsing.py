@@ -1,0 +1,154 @@
+"""From a checked document to the manifest's types: paths, durations, precedence resolved.
+
+Only for documents that break neither the schema nor a rule; values are taken as they stand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from epctx import layers
+from epctx.document import Document
+from epctx.document.tree import Node, Plain
+from epctx.layers import TargetTree, names, present
+from epctx.manifest import Manifest, ModelGroup, ModelSource, ProviderSpec, Target
+from epctx.rules import options
+from epctx.rules.places import Places
+
+T = TypeVar("T")
+Settings: TypeAlias = dict[str, Plain]
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_EXACT = 2**53
+"""Up to here every whole number is a float."""
+
+
+def parse(document: Document) -> Manifest:
+    """The manifest of a document that has no violations."""
+    root, places = document.root, Places(folder=document.path.parent)
+    models = {
+        name: _model(name, node, places) for name, node in root.mapping["models"].mapping.items()
+    }
+    return Manifest(
+        name=root.mapping["name"].text,
+        path=document.path,
+        targets=tuple(_target(tree, models, places) for tree in layers.targets(root)),
+    )
+
+
+def seconds(duration: str) -> float:
+    """A duration like `1h30m` in seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(duration)
+    if match is None or not duration:
+        raise ValueError(f"{duration!r} is no duration")
+    hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + rest)
+
+
+def _model(name: str, node: Node, places: Places) -> ModelSource:
+    settings = {**_settings(node), "name": name}
+    for key in ("path", "external_data_dir"):
+        if key in settings:
+            settings[key] = places.absolute(str(settings[key])).as_posix()
+    return _convert(settings, ModelSource)
+
+
+def _target(tree: TargetTree, models: Mapping[str, ModelSource], places: Places) -> Target:
+    specs = {alias: _provider(alias, entry, places) for alias, entry in tree.providers.items()}
+    groups = []
+    for layered in tree.groups:
+        node = layered.node
+        group = _convert(_group_settings(layered.name, node, places), ModelGroup)
+        groups.append(
+            dataclasses.replace(
+                group,
+                models=tuple(models[name] for name in names(node.mapping["models"])),
+                execution_providers=tuple(
+                    specs[alias] for alias in names(node.mapping["execution_providers"])
+                ),
+            )
+        )
+    return Target(name=tree.name or layers.DEFAULT_TARGET, groups=tuple(groups))
+
+
+def _provider(alias: str, entry: Node, places: Places) -> ProviderSpec:
+    settings = _settings(entry)
+    values = _settings(options.converted(entry))
+    paths = options.path_options(entry)
+    values.update({name: places.absolute(n.text).as_posix() for name, n in paths.items()})
+    settings.update(alias=alias, options=values, path_options=[*sorted(paths)])
+    return _convert(settings, ProviderSpec)
+
+
+def _group_settings(name: str, node: Node, places: Places) -> Settings:
+    """A group's settings as its type names them, without its models and EPs."""
+    settings = _settings(node)
+    settings.update(name=name, models=[], execution_providers=[])
+    settings["sharing_groups"] = {
+        key: list(names(members)) for key, members in present(node.get("sharing_groups")).items()
+    }
+    settings["session_options"] = {
+        key: value.text for key, value in present(node.get("session_options")).items()
+    }
+    optimize = _section(settings, "optimize")
+    if isinstance(optimize.get("level"), list):
+        optimize.update(level="explicit", passes=optimize["level"])
+    partition = _section(settings, "partition")
+    for key, value in _section(partition, "exclude").items():
+        partition[f"exclude_{key}"] = value
+    verify = _section(settings, "verify")
+    _in_seconds(settings, "timeout")
+    _in_seconds(verify, "budget")
+    patterns = node.get("verify", "inputs", "files")
+    if patterns is not None:
+        found = (path for text in names(patterns) for path in places.files(text))
+        unique: dict[Path, None] = dict.fromkeys(found)
+        _section(verify, "inputs")["files"] = [path.as_posix() for path in unique]
+    return settings
+
+
+def _section(settings: Settings, key: str) -> Settings:
+    """The mapping under a key, made where there is none."""
+    section = settings.setdefault(key, {})
+    if not isinstance(section, dict):
+        raise TypeError(f"{key} is no mapping")
+    return section
+
+
+def _in_seconds(settings: Settings, key: str) -> None:
+    duration = settings.get(key)
+    if isinstance(duration, str):
+        settings[key] = seconds(duration)
+
+
+def _settings(node: Node) -> Settings:
+    plain = _whole(node.plain())
+    return plain if isinstance(plain, dict) else {}
+
+
+def _whole(value: Plain) -> Plain:
+    """To JSON Schema 1.0 is an integer; to the types it is not."""
+    if isinstance(value, dict):
+        return {key: _whole(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value
+
+
+def _convert(settings: Settings, kind: type[T]) -> T:
+    def path(wanted: type, value: object) -> object:
+        return wanted(value)
+
+    return msgspec.convert(settings, kind, dec_hook=path)

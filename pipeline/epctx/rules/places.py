@@ -1,0 +1,65 @@
+"""Paths of the manifest: relative to it, and inside its folder with links followed."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where paths resolve from. `folder` is the manifest's, absolute."""
+
+    folder: Path
+    allow_outside: bool = False
+
+    def absolute(self, text: str) -> Path:
+        """The path that `text` means, links not followed."""
+        return self.folder / text
+
+    def files(self, pattern: str) -> tuple[Path, ...]:
+        """The files that a pattern matches, sorted; the path itself if it is no pattern."""
+        if not _GLOB.search(pattern):
+            return (self.absolute(pattern),)
+        # Path.glob takes no absolute pattern.
+        found = glob.glob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
+        paths = sorted((self.absolute(text) for text in found), key=Path.as_posix)
+        return tuple(path for path in paths if path.is_file())
+
+    def problem(self, text: str) -> tuple[str, str] | None:
+        """What keeps a path from being used, and the remedy; None if nothing does."""
+        written = _spelling(text)
+        if written is not None:
+            return written
+        if self.allow_outside:
+            return None
+        inside = "keep it inside the manifest's folder, or allow it with --allow-outside"
+        if Path(text).is_absolute() or PureWindowsPath(text).drive or text.startswith("/"):
+            return "is an absolute path", inside
+        return self.outside(self.absolute(text), inside)
+
+    def outside(self, path: Path, remedy: str) -> tuple[str, str] | None:
+        """What is wrong with where `path` leads, links followed."""
+        try:
+            target = path.resolve()
+            inside = target.is_relative_to(self.folder.resolve())
+        except (OSError, RuntimeError, ValueError):
+            return "cannot be followed, it loops or is too long", "check the links in it"
+        if not inside:
+            return "leads out of the manifest's folder", remedy
+        return None
+
+
+def _spelling(text: str) -> tuple[str, str] | None:
+    if _URL.match(text):
+        return "is a URL", "download the file and name its path"
+    if "\\" in text:
+        return "has a backslash", f"write it with /: {text.replace(chr(92), '/')}"
+    if text.startswith("~"):
+        return "starts with ~, which is not expanded", "write the path out"
+    return None

@@ -1,0 +1,57 @@
+"""Names that become file names: safe on every system, and told apart on every system."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MAX_LENGTH = 100
+EXPECTS = (
+    "a name of ASCII letters, digits and . _ + -, that starts with a letter, a digit or _, "
+    "and does not end with a dot"
+)
+"""What the manifest's schema says of names; `problem` says what of it a name breaks."""
+
+_ALLOWED = re.compile(r"[A-Za-z0-9_.+-]")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+def problem(name: str) -> str | None:
+    """What keeps `name` from being a file name everywhere, in words; None if nothing does.
+
+    ASCII alone: letters that look alike, or one letter in two encodings, would make two names of
+    what reads as one. The manifest's schema says the same as a pattern, for editors.
+    """
+    if not name:
+        return "is empty"
+    for character in name:
+        if not _ALLOWED.fullmatch(character):
+            return f"has the character {character_text(character)}"
+    if name[0] in ".+-":
+        return f'starts with "{name[0]}"'
+    if name.endswith("."):
+        return "ends with a dot"
+    if len(name) > MAX_LENGTH:
+        return f"is longer than {MAX_LENGTH} characters"
+    if _RESERVED.fullmatch(name):
+        return "is a device on Windows, not a file name"
+    return None
+
+
+def remedy(name: str) -> str:
+    """What to do about `problem(name)`."""
+    allowed = name and all(_ALLOWED.fullmatch(character) for character in name)
+    return "rename it" if allowed else "use ASCII letters, digits and . _ + -"
+
+
+def character_text(character: str) -> str:
+    """A character for a message: itself if that can be seen, its code point and its name."""
+    shown = f'"{character}" ' if character.isprintable() and character != " " else ""
+    name = unicodedata.name(character, "a control character")
+    plain = shown and character.isascii()
+    return shown.rstrip() if plain else f"{shown}U+{ord(character):04X} ({name})"
+
+
+def fold(name: str) -> str:
+    """The same text for names that some file system takes for one: case and Unicode form."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
