@@ -181,8 +181,7 @@ class _Run:
             for number in range(len(opened)):
                 yield from self._run_files(*opened[number])
         finally:
-            while opened:
-                opened.pop()  # the last one first
+            sessions.close([session for _, session in opened])
 
     def _open(
         self, task: Task, *, sharing: bool

@@ -68,6 +68,15 @@ def open_files(
     return InferenceSession(model, session_options=options, providers=providers)
 
 
+def close(sessions: Sequence[InferenceSession]) -> None:
+    """Destroy sessions in reverse order, and forget the graphs that none of them took."""
+    from epctx.runtime.workspace import SHARED
+
+    for session in reversed(sessions):
+        session.close()
+    SHARED.clear()
+
+
 def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
     """The source model's outputs by name; the tensors of a sequence as `name[0]`, `name[1]`, ...
 
@@ -109,4 +118,4 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, Array]]:
 def words(error: Exception) -> str:
     """What ONNX Runtime's errors say, in one line without its source locations."""
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return text.rpartition(" Status Message: ")[2].strip()
+    return text.rpartition("Status Message: ")[2].strip()
