@@ -9,10 +9,10 @@ from typing import Literal
 
 from epctx.build_report import ModelReport
 from epctx.digest import Digest
-from epctx.findings import PolicyName
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.outputs import GroupOutput
+from epctx.verification import VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +44,6 @@ class CompileJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyJob:
-    """Verify a model group's folder, which the report calls `label`, by `policies`."""
-
-    group: ModelGroup
-    folder: Path
-    label: str
-    policies: tuple[PolicyName, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class StageStarted:
     """A worker has begun a stage, of a model where the stage goes model by model."""
 
@@ -80,4 +70,4 @@ class CompileResult:
     peak_memory: int
 
 
-Job = OptimizeJob | CompileJob | VerifyJob
+Job = OptimizeJob | CompileJob | VerifyRequest

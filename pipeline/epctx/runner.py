@@ -27,13 +27,13 @@ from epctx.jobs import (
     OptimizeJob,
     OptimizeResult,
     StageStarted,
-    VerifyJob,
 )
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.planning import Plan, PlannedGroup, SessionGroup
 from epctx.pool import Pool
 from epctx.process import Worker
 from epctx.providers import registry
+from epctx.verification import VerifyRequest
 
 R = TypeVar("R")
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir", "onnxruntime")
@@ -244,7 +244,7 @@ class _Build:
             results = [future.result() for future in progress.compiled]
             folder = self._place.staged(planned.target, planned.group.name)
             outputs.write_sums(folder, [f for r in results for f in r.output.files])
-            job = VerifyJob(
+            job = VerifyRequest(
                 group=planned.group,
                 folder=folder,
                 label=planned.label,

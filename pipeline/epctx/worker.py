@@ -26,14 +26,13 @@ from epctx.jobs import (
     OptimizeJob,
     OptimizeResult,
     StageStarted,
-    VerifyJob,
 )
 from epctx.manifest import ModelGroup
 from epctx.protocol import Message
 from epctx.providers import registry
 from epctx.providers.base import SessionGroupSpec
 from epctx.stages import compile, dump, load, optimize, partition, verify
-from epctx.stages.verify import VerifyRequest
+from epctx.verification import VerifyRequest
 
 Started = Callable[[StageStarted], None]
 
@@ -47,8 +46,8 @@ def execute(message: Message, started: Started) -> object:
             return _optimize(codec.decode(encoded, OptimizeJob), started)
         case "CompileJob":
             return _compile(codec.decode(encoded, CompileJob), started)
-        case "VerifyJob":
-            return _verify(codec.decode(encoded, VerifyJob), started)
+        case "VerifyRequest":
+            return _verify(codec.decode(encoded, VerifyRequest), started)
     raise ValueError(f"no such job: {message.kind}")
 
 
@@ -90,11 +89,9 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
     return CompileResult(output=output, models=tuple(reports), peak_memory=peak_memory())
 
 
-def _verify(job: VerifyJob, started: Started) -> FolderReport:
+def _verify(request: VerifyRequest, started: Started) -> FolderReport:
     started(StageStarted(stage="verify"))
-    return verify.run(
-        VerifyRequest(folder=job.folder, label=job.label, group=job.group, policies=job.policies)
-    )
+    return verify.run(request)
 
 
 def _report(

@@ -21,20 +21,12 @@ from epctx.findings import Finding, Outcome, PolicyName
 from epctx.graph.mapped import open_regular
 from epctx.policies import paths
 from epctx.policies.folder import SUMS, GroupFolder
+from epctx.verification import ExpectedFile
 
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
 _LARGEST: Final = 1 << 24
 _CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpectedFile:
-    """What another record (the lock) says of a file of the folder."""
-
-    name: str
-    digest: Digest
-    size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

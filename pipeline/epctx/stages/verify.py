@@ -6,40 +6,14 @@ conformance and compatibility, which need no run, then numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from epctx.findings import POLICIES, Finding, FolderReport, OutputNumbers, PolicyName
-from epctx.manifest import ModelGroup
+from epctx.findings import Finding, FolderReport, OutputNumbers
 from epctx.policies.compatibility import Compatibility
 from epctx.policies.conformance import Conformance
 from epctx.policies.folder import Policy, open_folder
-from epctx.policies.integrity import ExpectedFile, Integrity
+from epctx.policies.integrity import Integrity
 from epctx.policies.numbers import Numbers
 from epctx.policies.providers import Providers
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifyRequest:
-    """What to verify; plain data that can cross to a worker.
-
-    Attributes:
-        folder: the group folder.
-        label: how the report calls it.
-        models: file names of the models to look at; None: the folder as a whole.
-        group: what the manifest asks for, with the source models; None: unknown.
-        expected: what the lock says of the folder's files; None: no lock.
-        recorded: where the generating sessions' outputs are (`graph.recordings`); None: nowhere.
-        policies: which policies to apply. The order is fixed.
-    """
-
-    folder: Path
-    label: str
-    models: tuple[str, ...] | None = None
-    group: ModelGroup | None = None
-    expected: tuple[ExpectedFile, ...] | None = None
-    recorded: Path | None = None
-    policies: tuple[PolicyName, ...] = POLICIES
+from epctx.verification import VerifyRequest
 
 
 def run(request: VerifyRequest) -> FolderReport:

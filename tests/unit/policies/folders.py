@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from epctx.findings import Finding, FolderReport, Outcome, PolicyName
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.stages import verify
-from epctx.stages.verify import VerifyRequest
+from epctx.verification import VerifyRequest
 
 SOURCE = "reference"
 NO_RUN: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility")

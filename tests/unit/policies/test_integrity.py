@@ -9,7 +9,7 @@ from tests.unit.policies import folders
 from tests.unit.policies.folders import found, outcomes
 
 from epctx.digest import Digest, of_file
-from epctx.policies.integrity import ExpectedFile
+from epctx.verification import ExpectedFile
 
 
 def test_every_file_is_checked_against_the_sums(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""What is asked of verification, as plain data: a job that crosses to a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.digest import Digest
+from epctx.findings import POLICIES, PolicyName
+from epctx.manifest import ModelGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedFile:
+    """What a record (`SHA256SUMS`, the lock) says of a file. `name` is bare, `size` in bytes."""
+
+    name: str
+    digest: Digest
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """One folder to verify.
+
+    Attributes:
+        folder: the group folder.
+        label: how the report calls it.
+        models: file names of the models to look at; None: the folder as a whole.
+        group: what the manifest asks for, with the source models; None: unknown.
+        expected: what the lock says of the folder's files; None: no lock.
+        recorded: where the generating sessions' outputs are (`graph.recordings`); None: nowhere.
+        policies: which policies to apply. The order is fixed.
+    """
+
+    folder: Path
+    label: str
+    models: tuple[str, ...] | None = None
+    group: ModelGroup | None = None
+    expected: tuple[ExpectedFile, ...] | None = None
+    recorded: Path | None = None
+    policies: tuple[PolicyName, ...] = POLICIES
