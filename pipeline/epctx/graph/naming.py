@@ -86,7 +86,7 @@ def _inner_values(node: ir.Node) -> Iterator[ir.Value]:
     """The named values that a node's subgraphs define."""
     for graph in subgraphs(node):
         yield from graph.inputs
-        yield from graph.initializers.values()
+        yield from tuple(graph.initializers.values())
         yield from (value for inner in graph for value in inner.outputs if value.name)
 
 

@@ -113,7 +113,8 @@ def _check_interface(replacement: Replacement) -> None:
     wanted = sorted(value.name or "" for value in partition.outputs)
     given = sorted(value.name or "" for value in graph.outputs)
     if wanted != given:
-        raise _misfit(partition, f"it gives {', '.join(given)}, not {', '.join(wanted)}")
+        found = ", ".join(given) or "nothing"
+        raise _misfit(partition, f"it gives {found}, not {', '.join(wanted)}")
     for node in graph:
         for value in node.outputs if is_epcontext(node) else ():
             if value.name and (value.type is None or value.shape is None):

@@ -25,6 +25,12 @@ NAME = "CPUExecutionProvider"
 _IR_VERSION = 10
 """Of the questions: a kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
 
+_DOUBTS = ("ShapeInferenceError", "type inference failed")
+"""What ONNX Runtime says when it lacks what the whole model may tell it."""
+
+_SOURCE = re.compile(r"\S*/onnxruntime_src/\S+ .*?\)(?: const)?(?: \[with [^\]]*\])? ")
+"""A place in ONNX Runtime's source: file, line and function."""
+
 _SMALL = 1024
 """Bytes: a subgraph's initializers up to this size stay in the question; larger ones are inputs."""
 
@@ -87,9 +93,9 @@ class CpuKernels:
     def _ask(self, node: ir.Node, used: Sequence[ir.Value]) -> str | None:
         text = _try(_question(self._model, node, used, ranks=True))
         if text is not None and "ShapeInferenceError" in text:
-            # of a rank alone, shape inference can believe too much: Resize that it knows `sizes`
+            # of a rank alone, shape inference can believe too much: Resize, that it knows `sizes`
             text = _try(_question(self._model, node, used, ranks=False))
-        if text is None or "ShapeInferenceError" in text:
+        if text is None or any(doubt in text for doubt in _DOUBTS):
             return None
         if "Exception during initialization" in text and any(v.is_initializer() for v in used):
             return None  # the kernel exists; it may want to see the constant that is an input here
@@ -156,7 +162,7 @@ def _signature(node: ir.Node) -> Hashable | None:
     inputs = tuple(
         None if value is None else (str(value.type), _rank(value)) for value in node.inputs
     )
-    outputs = tuple(bool(value.name) for value in node.outputs)
+    outputs = tuple(value.name and str(value.type) for value in node.outputs)
     return (node.domain, node.op_type, node.overload, tuple(attributes), inputs, outputs)
 
 
@@ -181,7 +187,7 @@ def _question(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks
         rank = _rank(value) if ranks else None
         value.shape = None if rank is None else ir.Shape([None] * rank)
     for value in graph.outputs:
-        value.type, value.shape = None, None
+        value.shape = None
     for body in subgraphs(graph[0]):
         for name, weight in list(body.initializers.items()):
             if weight.const_value is not None and weight.const_value.nbytes > _SMALL:
@@ -203,15 +209,10 @@ def _explain(text: str, inputs: Sequence[ir.Value]) -> str:
     limit = re.search(r"Current official support for domain (\S+) is till opset (\d+)", text)
     if limit:
         return f"ONNX Runtime knows domain {limit[1]} up to opset {limit[2]}"
-    line = text.strip().splitlines()[0]
-    for mark in (
-        " : NOT_IMPLEMENTED : ",
-        "This is an invalid model. ",
-        ", Error ",
-        "Fatal error: ",
-    ):
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip().splitlines()[0])
+    for mark in ("This is an invalid model. ", ", Error ", "Fatal error: "):
         line = line.partition(mark)[2] or line
-    return f"ONNX Runtime: {line}"
+    return f"ONNX Runtime: {_SOURCE.sub('', line)}"
 
 
 def _remedy(node: ir.Node) -> str:

@@ -1,0 +1,40 @@
+"""Small models written as ONNX's own text, as onnx_ir models, and their outputs on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+
+def model(body: str, *, opsets: str = '"" : 21', infer: bool = True) -> ir.Model:
+    """A model of one graph, `g (inputs) => (outputs) <initializers> { nodes }`, with its types.
+
+    A node's name is in brackets before it. `infer`: with shape inference, as `load` does.
+    """
+    proto = onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{opsets}]> {body}")
+    return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(proto) if infer else proto)
+
+
+def session(source: ir.Model | onnx.ModelProto) -> ort.InferenceSession:
+    """A session on ONNX Runtime's CPU EP that changes nothing in the model."""
+    proto = ir.serde.serialize_model(source) if isinstance(source, ir.Model) else source
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def run(source: ir.Model, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+    """The model's outputs."""
+    return session(source).run(None, dict(feeds))
+
+
+def names(nodes: Sequence[ir.Node]) -> list[str | None]:
+    """The nodes' names."""
+    return [node.name for node in nodes]

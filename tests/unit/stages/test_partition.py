@@ -1,0 +1,257 @@
+"""Stage 3: who takes which part, and why not."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+from tests.fake_providers import Taker, op_types, partitioned
+from tests.onnx_text import model, names
+
+from epctx.digest import of_bytes
+from epctx.errors import CompileError, ModelError, ProviderUnavailable
+from epctx.graph.exclusion import Unmatched
+from epctx.graph.model import Decline, OptimizedModel
+from epctx.manifest import PartitionSettings
+from epctx.providers.base import Capability
+from epctx.stages import partition
+
+CHAIN = """
+g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {
+    [body_add] h = Add(x, w)
+    [body_relu] i = Relu(h)
+    [head_abs] j = Abs(i)
+    [head_neg] y = Neg(j)
+}"""
+
+EVERYTHING = Taker(lambda node: True, label="all")
+
+
+def reasons(found: tuple[Decline, ...]) -> dict[str, list[str]]:
+    return {left.node: [reason for _, reason in left.reasons] for left in found}
+
+
+def test_eps_take_what_they_can_in_priority_order_and_the_default_ep_the_rest() -> None:
+    result = partitioned(
+        model(CHAIN), op_types("Relu", "Abs", label="one"), op_types("Abs", "Neg", label="two")
+    )
+    assert [(p.provider, names(p.nodes)) for p in result.partitions] == [
+        (0, ["body_relu", "head_abs"]),
+        (1, ["head_neg"]),
+    ]
+    assert [v.name for p in result.partitions for v in (*p.inputs, *p.outputs)] == [
+        "h", "j", "j", "y",
+    ]  # fmt: skip
+    assert result.declined == (
+        Decline(
+            node="body_add",
+            op_type="Add",
+            domain="",
+            reasons=(("one", "not supported"), ("two", "not supported")),
+        ),
+    )
+    assert (result.nodes, result.coverage) == (4, 0.75)
+
+
+def test_an_ep_says_why_it_declines() -> None:
+    taker = Taker(lambda node: node.op_type == "Relu", label="t", declines={"Abs": "not in `ops`"})
+    result = partitioned(model(CHAIN), taker)
+    assert reasons(result.declined) == {
+        "body_add": ["not supported"],
+        "head_abs": ["not in `ops`"],
+        "head_neg": ["not supported"],
+    }
+
+
+def test_without_an_ep_everything_is_left_to_the_default_ep() -> None:
+    result = partitioned(model(CHAIN))
+    assert result.partitions == ()
+    assert reasons(result.declined)["head_neg"] == []
+    assert result.coverage == 0.0
+
+
+def test_exclusion_keeps_nodes_off_every_ep() -> None:
+    settings = PartitionSettings(exclude_op_types=("Relu",), exclude_nodes=("head_n*",))
+    result = partitioned(model(CHAIN), EVERYTHING, EVERYTHING, settings=settings)
+    assert [names(p.nodes) for p in result.partitions] == [["body_add"], ["head_abs"]]
+    assert reasons(result.declined) == {
+        "body_relu": ["excluded by manifest: op type Relu"] * 2,
+        "head_neg": ['excluded by manifest: node name "head_n*"'] * 2,
+    }
+
+
+def test_every_reason_by_which_a_supported_node_is_left() -> None:
+    body = """g (float[2] x, string[2] s) => (float[2] y, string[2] t) {
+        [small] a = Relu(x)
+        [cut] b = Abs(a)
+        [one] c = Neg(b)
+        [two] y = Relu(c)
+        [text] t = Identity(s)
+        [dead] d = Neg(c)
+    }"""
+    taker = op_types("Relu", "Neg", "Identity")
+    result = partitioned(model(body), taker, settings=PartitionSettings(min_nodes=2))
+    assert [names(p.nodes) for p in result.partitions] == [["one", "two"]]
+    assert reasons(result.declined) == {
+        "small": ["partition of 1 smaller than min_nodes 2"],
+        "cut": ["not supported"],
+        "text": ["type string at the partition boundary"],
+        "dead": ["no output of the model depends on it"],
+    }
+    result = partitioned(model(body), taker, settings=PartitionSettings(max_partitions=1))
+    assert reasons(result.declined)["small"] == ["partition of 1 beyond the 1 of max_partitions"]
+
+
+def test_refused_types_may_be_inside_a_partition() -> None:
+    body = """g (float[2] x) => (float[2] y) {
+        [a] s = SequenceConstruct(x, x)
+        [b] n = SequenceLength(s)
+        [c] f = Cast <to = 1> (n)
+        [d] y = Add(x, f)
+    }"""
+    whole = partitioned(model(body), EVERYTHING)
+    assert [names(p.nodes) for p in whole.partitions] == [["a", "b", "c", "d"]]
+    part = partitioned(model(body), op_types("SequenceConstruct", "Cast", "Add"))
+    assert [names(p.nodes) for p in part.partitions] == [["c", "d"]]
+    assert reasons(part.declined)["a"] == ["type sequence(float) at the partition boundary"]
+
+
+def test_values_of_unknown_type_do_not_cross() -> None:
+    body = """g (float[2] x) => (float[2] y) {
+        [a] h = com.microsoft.Gelu(x)
+        [b] i = Abs(h)
+        [c] y = Relu(i)
+    }"""
+    source = model(body, opsets='"" : 21, "com.microsoft" : 1')
+    assert source.graph[0].outputs[0].type is None, "onnx knows no type of a contrib op's output"
+    whole = partitioned(source, EVERYTHING)
+    assert [names(p.nodes) for p in whole.partitions] == [["a", "b", "c"]]
+    part = partitioned(source, op_types("Abs", "Gelu"))
+    assert part.partitions == ()
+    unknown = "unknown type at the partition boundary"
+    assert reasons(part.declined) == {"a": [unknown], "b": [unknown], "c": ["not supported"]}
+
+
+def test_a_control_flow_node_goes_whole() -> None:
+    body = """g (float[2] x, bool c) => (float[2] y) {
+        [a] h = Relu(x)
+        [if] i = If(c) <
+            then_branch = t () => (float[2] p) { p = Neg(h) },
+            else_branch = e () => (float[2] q) { q = Abs(h) }
+        >
+        [b] y = Relu(i)
+    }"""
+    whole = partitioned(model(body), EVERYTHING)
+    assert [names(p.nodes) for p in whole.partitions] == [["a", "if", "b"]]
+    part = partitioned(model(body), op_types("Relu", "Neg", "Abs"))
+    assert [names(p.nodes) for p in part.partitions] == [["a"], ["b"]], "h is captured by the If"
+    assert list(reasons(part.declined)) == ["if"]
+
+
+def test_a_node_without_a_name_is_named_by_what_it_makes() -> None:
+    result = partitioned(model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    assert [left.node for left in result.declined] == ["-> y"]
+
+
+QDQ = """
+g (float[2] x) => (float[2] y) <float s = {0.1}, uint8 z = {3}> {
+    [q0] a = QuantizeLinear(x, s, z)
+    [d0] b = DequantizeLinear(a, s, z)
+    [op] c = Relu(b)
+    [q1] d = QuantizeLinear(c, s, z)
+    [d1] y = DequantizeLinear(d, s, z)
+}"""
+
+
+def test_quantizers_at_the_models_border_do_not_count_as_missed() -> None:
+    inner = Taker(lambda node: node.name in {"d0", "op", "q1"})
+    settings = PartitionSettings(require_coverage=1.0)
+    result = partitioned(model(QDQ), inner, settings=settings)
+    assert result.boundary_quantize == 2
+    assert result.coverage == 1.0
+    assert partitioned(model(QDQ), EVERYTHING).boundary_quantize == 0, "taken ones count"
+    result = partitioned(model(QDQ), op_types("Relu"))
+    assert (result.boundary_quantize, result.coverage) == (2, 1 / 3), "inner ones count"
+
+
+def test_missed_coverage_is_an_error_that_says_what_is_missing() -> None:
+    settings = PartitionSettings(require_coverage=0.8)
+    with pytest.raises(CompileError) as caught:
+        partitioned(model(CHAIN), op_types("Relu", label="one"), settings=settings)
+    assert str(caught.value).splitlines() == [
+        "model m: the execution providers take 1 of 4 nodes, 25.0% where require_coverage asks "
+        "for 80.0%: 1 Add (one: not supported), 1 Abs (one: not supported), 1 Neg (one: not "
+        "supported)",
+        "  -> see `epctx plan --partition` for every node; let an execution provider take more, "
+        "or lower partition.require_coverage",
+    ]
+    assert caught.value.exit_code == 6
+    settings = PartitionSettings(require_coverage=0.25)
+    assert partitioned(model(CHAIN), op_types("Relu"), settings=settings).coverage == 0.25
+
+
+def test_the_most_frequent_reasons_come_first() -> None:
+    body = "g (float[2] x) => (float[2] y) {{ {} y = Relu(x) }}"
+    ops = ["Abs", "Neg", "Neg", "Exp", "Neg", "Exp", "Tanh", "Erf", "Sign", "Cos"]
+    nodes = " ".join(f"a{i} = {op}(x)" for i, op in enumerate(ops))
+    told = partition.explain(partitioned(model(body.format(nodes)), op_types("Relu", label="o")))
+    assert told == (
+        "3 Neg (o: not supported), 2 Exp (o: not supported), 1 Abs (o: not supported), "
+        "1 Tanh (o: not supported), 1 Erf (o: not supported), and 2 more"
+    )
+
+
+def test_a_node_that_nobody_can_run_is_refused() -> None:
+    body = """g (float[2] x) => (float[2] y) {
+        [made] h = own.Made(x)
+        [relu] y = Relu(h)
+    }"""
+    with pytest.raises(ModelError, match=r'model m, node "made".* Made \(domain own, opset 2\)'):
+        partitioned(model(body, opsets='"" : 21, "own" : 2'), op_types("Relu"))
+    result = partitioned(model(body, opsets='"" : 21, "own" : 2'), EVERYTHING)
+    assert result.coverage == 1.0, "an EP that takes it is enough"
+
+
+class Broken(Taker):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(lambda node: True, label="broken")
+        self._error = error
+
+    def get_capability(self, model: ir.Model) -> Capability:
+        raise self._error
+
+
+def test_an_ep_that_fails_is_named() -> None:
+    with pytest.raises(CompileError, match=r"model m, broken: TakerExecution.*KeyError: 'oops'"):
+        partitioned(model(CHAIN), Broken(KeyError("oops")))
+    gone = ProviderUnavailable("is not installed", remedy="install it")
+    with pytest.raises(ProviderUnavailable):
+        partitioned(model(CHAIN), Broken(gone))
+
+
+def test_an_ep_that_takes_what_is_not_there_is_named() -> None:
+    class Stranger(Taker):
+        def get_capability(self, model: ir.Model) -> Capability:
+            return Capability(nodes=[ir.Node("", "Relu", [], name="elsewhere")])
+
+    with pytest.raises(CompileError, match="not in the model's main graph: elsewhere"):
+        partitioned(model(CHAIN), Stranger(lambda node: True))
+
+
+def test_the_model_is_not_changed() -> None:
+    source = model(CHAIN)
+    before = ir.serde.serialize_model(source).SerializeToString(deterministic=True)
+    partitioned(source, op_types("Relu"), EVERYTHING)
+    assert ir.serde.serialize_model(source).SerializeToString(deterministic=True) == before
+
+
+def test_the_same_answer_every_time() -> None:
+    found = [partitioned(model(CHAIN), op_types("Relu"), op_types("Neg")) for _ in range(3)]
+    assert len({str([names(p.nodes) for p in f.partitions]) + str(f.declined) for f in found}) == 1
+
+
+def test_misspelt_exclusions() -> None:
+    optimized = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
+    settings = PartitionSettings(exclude_op_types=("relu", "TopK"), exclude_nodes=("head_*",))
+    assert partition.unmatched(optimized, settings) == (
+        Unmatched(key="op_types", entry="relu", near="Relu"),
+    )
