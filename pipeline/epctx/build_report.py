@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from dataclasses import dataclass
 from typing import Literal
 
+from epctx.errors import EpctxError
 from epctx.findings import FolderReport
 from epctx.graph.model import Decline, PassRecord
 from epctx.outputs import OutputFile
 
 SCHEMA_VERSION = 1
+PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir", "onnxruntime")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,3 +109,25 @@ class BuildReport:
     seconds: float
     host: Host
     groups: tuple[GroupReport, ...]
+
+
+def failure(error: EpctxError) -> Failure:
+    """An error as the report has it."""
+    return Failure(
+        kind=type(error).__name__,
+        exit_code=error.exit_code,
+        what=error.what,
+        remedy=error.remedy,
+        where=error.where,
+        why=error.why,
+    )
+
+
+def host() -> Host:
+    """This host."""
+    return Host(
+        system=platform.system(),
+        machine=platform.machine(),
+        python=platform.python_version(),
+        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
-import platform
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from typing import Literal, TypeVar
 
 from epctx import build_report, codec, outputs, publish
 from epctx._version import __version__
-from epctx.build_report import BuildReport, Failure, GroupReport, StageTime
+from epctx.build_report import BuildReport, GroupReport, StageTime
 from epctx.errors import EpctxError, Interrupted, VerificationError
 from epctx.findings import POLICIES, FolderReport
 from epctx.jobs import (
@@ -36,7 +34,6 @@ from epctx.providers import registry
 from epctx.verification import VerifyRequest
 
 R = TypeVar("R")
-PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir", "onnxruntime")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +161,7 @@ class _Build:
             name=self._plan.manifest.name,
             started=self._started,
             seconds=round(self._now(), 3),
-            host=_host(),
+            host=build_report.host(),
             groups=tuple(reports),
         )
         publish.replace_file(self._place.report, codec.encode(built, indent=2) + b"\n")
@@ -325,7 +322,7 @@ class _Build:
             self._tell(progress, "skipped")
             return replace(base, state="skipped")
         self._tell(progress, "failed", detail=str(failure))
-        return replace(base, state="failed", failure=_as_failure(failure))
+        return replace(base, state="failed", failure=build_report.failure(failure))
 
     def _remember(self, progress: _Progress, peak_memory: int) -> None:
         with self._lock:
@@ -357,17 +354,6 @@ def _failure_of(progress: _Progress) -> EpctxError | None:
     raise error
 
 
-def _as_failure(error: EpctxError) -> Failure:
-    return Failure(
-        kind=type(error).__name__,
-        exit_code=error.exit_code,
-        what=error.what,
-        remedy=error.remedy,
-        where=error.where,
-        why=error.why,
-    )
-
-
 def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
     failed = [finding for finding in found.findings if finding.outcome == "fail"]
     if failed:
@@ -378,12 +364,3 @@ def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
             where=f"{planned.label}: {first.subject}",
             remedy=first.remedy,
         )
-
-
-def _host() -> build_report.Host:
-    return build_report.Host(
-        system=platform.system(),
-        machine=platform.machine(),
-        python=platform.python_version(),
-        packages={name: importlib.metadata.version(name) for name in PACKAGES},
-    )
