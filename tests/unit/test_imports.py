@@ -14,7 +14,7 @@ ROOT = Path(epctx.__file__).parent
 LAYERS = (
     {"_version", "errors", "digest", "suggest", "codec", "findings"},
     {"manifest"},
-    {"outputs", "graph", "providers", "runtime"},
+    {"outputs", "graph", "providers", "runtime", "cache"},
     {"stages"},
     {"build_report", "jobs", "planning", "publish", "protocol"},
     {"process", "pool", "worker", "runner"},

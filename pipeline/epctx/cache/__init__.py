@@ -1,0 +1,23 @@
+"""The cache: objects by content, actions by key, as in Bazel (design section 9).
+
+    <folder>/CACHEDIR.TAG           backups leave it out
+    <folder>/v1/
+        objects/ab/abcd…            content, named by its BLAKE3
+        actions/ab/abcd…            what an action made, named by its key
+        digests/ab/abcd…            digests of unchanged files, named by the file's path
+        references/ab/abcd…         which data files a model refers to, named by the model's digest
+        latest/ab/abcd…             which keys a session group had last, for `plan --explain`
+        locks/abcd….lock            one OS lock an action
+        users.db                    the lock that builds share and gc takes alone
+        temporary/…                 a folder for each running process, on the file system of objects
+        quarantine/…                what was found corrupt
+
+Nothing in it is ever linked to, in or out. Nothing in it is believed: an object is hashed in the
+pass that copies it out, a record carries its own digest. What is found corrupt is set aside, told,
+and made again; so nothing is flushed to the disk either, and a power failure costs work at worst.
+"""
+
+from epctx.cache.location import Location, locate
+from epctx.cache.store import Action, Cache, StoredFile
+
+__all__ = ["Action", "Cache", "Location", "StoredFile", "locate"]

@@ -1,0 +1,100 @@
+"""What is in the cache, and whether all of it is whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from epctx.cache.records import KINDS
+from epctx.cache.store import Action, ActionKind, Cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info:
+    """A cache in numbers; sizes in bytes.
+
+    Attributes:
+        actions: how many results of each kind of action.
+        remembered: files whose digest is remembered.
+        quarantined: files that were found corrupt.
+    """
+
+    folder: str
+    readonly: bool
+    actions: dict[ActionKind, int]
+    objects: int
+    size: int
+    remembered: int
+    quarantined: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check found.
+
+    Attributes:
+        objects: objects read.
+        size: of these, in bytes.
+        records: records read.
+        corrupt: what was corrupt; it was set aside, unless the cache is read-only.
+        incomplete: actions that had lost an object; they will be carried out again.
+    """
+
+    folder: str
+    objects: int
+    size: int
+    records: int
+    corrupt: tuple[str, ...]
+    incomplete: int
+
+
+def info(cache: Cache) -> Info:
+    """What is in the cache."""
+    actions: dict[ActionKind, int] = {"optimize": 0, "compile": 0, "verify": 0}
+    for name in cache.records.names("actions"):
+        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        if action is not None:
+            actions[action.kind] += 1
+    sizes = [status.st_size for _, status in cache.objects.all()]
+    quarantine = cache.location.root / "quarantine"
+    return Info(
+        folder=str(cache.location.folder),
+        readonly=cache.location.readonly,
+        actions=actions,
+        objects=len(sizes),
+        size=sum(sizes),
+        remembered=sum(1 for _ in cache.records.names("digests")),
+        quarantined=sum(1 for _ in quarantine.iterdir()) if quarantine.is_dir() else 0,
+    )
+
+
+def check(cache: Cache) -> Checked:
+    """Read everything. What is corrupt is set aside and told, and will be made again.
+
+    Needs no lock: what is there is whole, whoever writes beside it.
+    """
+    corrupt: list[str] = []
+    size = objects = 0
+    for content, status in cache.objects.all():
+        objects, size = objects + 1, size + status.st_size
+        if not cache.objects.check(content):
+            corrupt.append(f"objects/{content.hex}")
+    records = incomplete = 0
+    for kind in KINDS:
+        for name in cache.records.names(kind):
+            records += 1
+            if cache.records.read(kind, name, msgspec.Raw) is None:
+                corrupt.append(f"{kind}/{name}")
+    for name in cache.records.names("actions"):
+        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        files = action.files if action is not None else ()
+        incomplete += any(not cache.objects.path(file.digest).is_file() for file in files)
+    return Checked(
+        folder=str(cache.location.folder),
+        objects=objects,
+        size=size,
+        records=records,
+        corrupt=tuple(corrupt),
+        incomplete=incomplete,
+    )

@@ -1,0 +1,170 @@
+"""Garbage collection: removes what nobody needs, while nobody uses the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from epctx.cache import identity, temporary
+from epctx.cache.digests import remembered_path
+from epctx.cache.records import Kind
+from epctx.cache.store import Action, Cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What may stay of what no lock file keeps. With neither limit, all that can be used stays.
+
+    Attributes:
+        max_size: of all objects, in bytes; those used longest ago go first.
+        max_age: since the last use, in seconds.
+    """
+
+    max_size: int | None = None
+    max_age: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What gc removed, or with `dry_run` would remove; sizes in bytes.
+
+    Attributes:
+        actions: action records removed.
+        objects: objects removed, `size` is theirs.
+        records: other records removed.
+        leftovers: files of dead processes and of the quarantine.
+        kept: bytes of objects that stay.
+    """
+
+    dry_run: bool
+    actions: int
+    objects: int
+    size: int
+    records: int
+    leftovers: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Used:
+    """An action record: when it was used last, and its objects by name with their sizes."""
+
+    name: str
+    used: float
+    objects: dict[str, int]
+
+
+def collect(
+    cache: Cache, *, keep: Collection[str], limits: Limits, dry_run: bool = False
+) -> Collected:
+    """Remove what is beyond `limits` and not kept, what nothing refers to, and leftovers.
+
+    The caller has the cache alone (`locks.alone`).
+
+    Args:
+        cache: not read-only.
+        keep: names of actions that stay whatever the limits: those of lock files.
+        limits: for all others.
+        dry_run: remove nothing, only tell.
+    """
+    actions = sorted(_actions(cache), key=lambda action: action.used, reverse=True)
+    staying = [a for a in actions if a.name in keep]
+    others = [a for a in actions if a.name not in keep]
+    staying += _within(others, limits, {n: s for a in staying for n, s in a.objects.items()})
+    names = {action.name for action in staying}
+    referred = {name for action in staying for name in action.objects}
+    gone = [cache.records.path("actions", a.name) for a in actions if a.name not in names]
+    stored = {content: status.st_size for content, status in cache.objects.all()}
+    objects = [content for content in stored if content.hex not in referred]
+    records = [*_stale_digests(cache), *_old_records(cache, limits)]
+    leftovers = list(_leftovers(cache))
+    if not dry_run:
+        # Records before their objects: a record without its objects would be a broken promise.
+        for path in (*gone, *map(cache.objects.path, objects), *records):
+            path.unlink(missing_ok=True)
+        _remove_leftovers(cache)
+    return Collected(
+        dry_run=dry_run,
+        actions=len(gone),
+        objects=len(objects),
+        size=sum(stored[content] for content in objects),
+        records=len(records),
+        leftovers=len(leftovers),
+        kept=sum(size for content, size in stored.items() if content.hex in referred),
+    )
+
+
+def _actions(cache: Cache) -> Iterator[_Used]:
+    for name in cache.records.names("actions"):
+        action = cache.records.read("actions", name, Action[msgspec.Raw])
+        with contextlib.suppress(FileNotFoundError):
+            used = cache.records.path("actions", name).stat().st_mtime
+            # One that cannot be read is of no use: it goes first, and keeps no object.
+            files = action.files if action is not None else ()
+            yield _Used(
+                name=name,
+                used=used if action is not None else 0.0,
+                objects={file.digest.hex: file.size for file in files},
+            )
+
+
+def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> list[_Used]:
+    """Those of `actions`, used last first, that stay beside what is `stored` anyway."""
+    if limits.max_age is not None:
+        oldest = time.time() - limits.max_age
+        actions = [action for action in actions if action.used >= oldest]
+    if limits.max_size is None:
+        return actions
+    staying, size = [], sum(stored.values())
+    seen = set(stored)
+    for action in actions:
+        new = {name: s for name, s in action.objects.items() if name not in seen}
+        if size + sum(new.values()) > limits.max_size:
+            break
+        size += sum(new.values())
+        seen |= new.keys()
+        staying.append(action)
+    return staying
+
+
+def _stale_digests(cache: Cache) -> Iterator[Path]:
+    """Remembered digests of files that are gone or not what they were."""
+    for name in cache.records.names("digests"):
+        remembered = remembered_path(cache.records, name)
+        try:
+            fresh = remembered is not None and identity.of_path(remembered[0]).text == remembered[1]
+        except OSError:
+            fresh = False
+        if not fresh:
+            yield cache.records.path("digests", name)
+
+
+def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
+    if limits.max_age is None:
+        return
+    kinds: tuple[Kind, ...] = ("references", "latest")
+    for kind in kinds:
+        for name in cache.records.names(kind):
+            path = cache.records.path(kind, name)
+            if path.stat().st_mtime < time.time() - limits.max_age:
+                yield path
+
+
+def _leftovers(cache: Cache) -> Iterator[Path]:
+    root = cache.location.root
+    for folder in (root / "quarantine", root / "temporary", root / "locks"):
+        if folder.is_dir():
+            yield from (path for path in folder.rglob("*") if path.is_file())
+
+
+def _remove_leftovers(cache: Cache) -> None:
+    root = cache.location.root
+    shutil.rmtree(root / "quarantine", ignore_errors=True)
+    shutil.rmtree(root / "locks", ignore_errors=True)
+    temporary.sweep(root / "temporary")

@@ -1,0 +1,132 @@
+"""Digests of files: taken anew, or remembered while the file is unchanged (design section 9)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from epctx import digest
+from epctx.cache import identity
+from epctx.cache.identity import Identity
+from epctx.cache.records import Records
+from epctx.digest import Digest
+
+_TRIES = 3
+
+
+class FileDigests(Protocol):
+    """Tells the BLAKE3 of files. Thread-safe."""
+
+    def of(self, path: Path) -> Digest:
+        """BLAKE3 of the file at the absolute `path`, links followed.
+
+        Raises:
+            OSError: it is missing, not a regular file, or cannot be read.
+        """
+        ...
+
+
+class FreshDigests:
+    """Reads each file, once: what `--locked`, `verify` and `reproduce` use."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._known: dict[Path, tuple[Identity, Digest]] = {}
+
+    def of(self, path: Path) -> Digest:
+        """As the Protocol says."""
+        with self._guard:
+            known = self._known.get(path)
+        if known is not None and known[0] == identity.of_path(path):
+            return known[1]
+        found, content = _hash(path)
+        with self._guard:
+            self._known[path] = (found, content)
+        return content
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    """What the cache remembers of one path."""
+
+    path: str
+    identity: str
+    digest: Digest
+
+
+class RememberedDigests:
+    """Reads a file only if the cache does not remember it as it is now."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._fresh = FreshDigests()
+
+    def of(self, path: Path) -> Digest:
+        """As the Protocol says."""
+        now = identity.of_path(path)
+        return self.known(path, now) or self._taken(path, now)
+
+    def known(self, path: Path, now: Identity) -> Digest | None:
+        """What is remembered of `path`, if it is `now` as it was then; nothing is read of it."""
+        record = self._records.read("digests", _name(path), _Remembered)
+        # The path is compared as well: nobody is to find a way to make two paths one name.
+        if record is None or record.identity != now.text or record.path != path.as_posix():
+            return None
+        return record.digest
+
+    def remember(self, contents: Mapping[Path, tuple[Identity, Digest]]) -> None:
+        """Remember files that were hashed elsewhere, each with its identity from before that.
+
+        Left out: what is not the same any more, and what had changed within the two seconds before
+        its identity was taken, since a write after the hashing might not show in its times.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        for path, (before, content) in contents.items():
+            if before.settled and _now(path) == before:
+                record = _Remembered(path=path.as_posix(), identity=before.text, digest=content)
+                self._records.write("digests", _name(path), record)
+
+    def _taken(self, path: Path, before: Identity) -> Digest:
+        content = self._fresh.of(path)
+        self.remember({path: (before, content)})
+        return content
+
+
+def remembered_path(records: Records, name: str) -> tuple[Path, str] | None:
+    """The path that a record remembers a digest of, and the text of its identity then."""
+    record = records.read("digests", name, _Remembered)
+    return None if record is None else (Path(record.path), record.identity)
+
+
+def _name(path: Path) -> str:
+    return digest.of_bytes(path.as_posix().encode("utf-8", "surrogatepass")).hex
+
+
+def _now(path: Path) -> Identity | None:
+    try:
+        return identity.of_path(path)
+    except OSError:
+        return None
+
+
+def _hash(path: Path) -> tuple[Identity, Digest]:
+    """BLAKE3 of a file and its identity, which did not change meanwhile."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags), "rb", buffering=0) as stream:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        for _ in range(_TRIES):
+            before = identity.of_descriptor(stream.fileno())
+            content = digest.of_stream(stream)
+            if identity.of_descriptor(stream.fileno()) == before:
+                return before, content
+            stream.seek(0)
+    raise OSError(errno.EBUSY, "something keeps writing to it", str(path))

@@ -1,0 +1,91 @@
+"""What tells that a file is unchanged without reading it (design section 9)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SETTLED = 2.0
+"""Seconds after which a change must show in a file's times, whatever the file system's clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A file's place, size and times at one moment.
+
+    Attributes:
+        text: device, inode, size, mtime and ctime (on Windows the change time, which is alike).
+        settled: its last change was more than two seconds before that moment, so that any later
+            write shows in `text`. A file from the future never settles. Not compared.
+    """
+
+    text: str
+    settled: bool = field(compare=False)
+
+
+def of_status(status: os.stat_result, changed_ns: int) -> Identity:
+    """From a stat result and the time of the last change of data or metadata."""
+    latest = max(status.st_mtime_ns, changed_ns) / 1e9
+    times = f"{status.st_mtime_ns}:{changed_ns}"
+    return Identity(
+        text=f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}",
+        settled=latest + SETTLED < time.time(),
+    )
+
+
+if sys.platform == "win32":
+    import ctypes
+    import ctypes.wintypes
+    import msvcrt
+
+    class _BasicInfo(ctypes.Structure):
+        """FILE_BASIC_INFO of winbase.h; times in 100 ns since 1601."""
+
+        _fields_ = (
+            ("created", ctypes.c_int64),
+            ("accessed", ctypes.c_int64),
+            ("written", ctypes.c_int64),
+            ("changed", ctypes.c_int64),
+            ("attributes", ctypes.wintypes.DWORD),
+        )
+
+    _information = ctypes.WinDLL("kernel32", use_last_error=True).GetFileInformationByHandleEx
+    _information.argtypes = (
+        ctypes.wintypes.HANDLE,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.wintypes.DWORD,
+    )
+    _FILE_BASIC_INFO = 0
+
+    def of_descriptor(descriptor: int) -> Identity:
+        """Of an open file."""
+        # Until Python 3.12, and by promise beyond, st_ctime is the creation time on Windows.
+        info = _BasicInfo()
+        handle = msvcrt.get_osfhandle(descriptor)
+        if not _information(handle, _FILE_BASIC_INFO, ctypes.byref(info), ctypes.sizeof(info)):
+            raise ctypes.WinError(ctypes.get_last_error())
+        return of_status(os.fstat(descriptor), info.changed * 100)
+
+    def of_path(path: Path) -> Identity:
+        """Of the file at `path`, links followed. Raises OSError."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_BINARY)
+        try:
+            return of_descriptor(descriptor)
+        finally:
+            os.close(descriptor)
+
+else:
+
+    def of_descriptor(descriptor: int) -> Identity:
+        """Of an open file."""
+        status = os.fstat(descriptor)
+        return of_status(status, status.st_ctime_ns)
+
+    def of_path(path: Path) -> Identity:
+        """Of the file at `path`, links followed. Raises OSError."""
+        status = path.stat()
+        return of_status(status, status.st_ctime_ns)

@@ -1,0 +1,127 @@
+"""Content by its BLAKE3: copied in, copied out and checked on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx import digest
+from epctx.cache import copying
+from epctx.cache.location import Location, refused
+from epctx.cache.quarantine import Quarantine
+from epctx.cache.temporary import Temporary, settle
+from epctx.digest import Digest
+from epctx.errors import StorageError
+
+_READ_ONLY = 0o444
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """The objects of a cache. Thread- and process-safe."""
+
+    location: Location
+    temporary: Temporary
+    quarantine: Quarantine
+
+    def path(self, content: Digest) -> Path:
+        """Where the object with this content is."""
+        return self.location.root / "objects" / content.hex[:2] / content.hex
+
+    def adopt(self, source: Path, *, content: Digest, size: int) -> None:
+        """Take in a file whose BLAKE3 is known, as it was hashed when it was written.
+
+        It is not hashed again: if it is not what it was, that is found when the object is read.
+        Nothing happens in a read-only cache, or where an object of this size is already.
+
+        Raises:
+            StorageError: the cache cannot be written, or the file is not `size` bytes long.
+        """
+        if self.location.readonly or self._holds(content, size):
+            return
+        temporary = self.temporary.path()
+        try:
+            copying.copy(source, temporary)
+            if temporary.stat().st_size != size:
+                temporary.unlink()
+                raise StorageError(
+                    f"should have {size} bytes and does not: something else writes there",
+                    where=str(source),
+                    remedy="run the command again when nothing else uses the folder",
+                )
+            if os.name == "posix":  # on Windows a read-only file cannot be removed by gc
+                temporary.chmod(temporary.stat().st_mode & _READ_ONLY)
+        except OSError as error:
+            raise refused(temporary, error) from error
+        settle(temporary, self.path(content))
+
+    def fetch(self, content: Digest, *, size: int, target: Path) -> bool:
+        """Copy an object to the new file `target`, checking it on the way.
+
+        False: there is none, or it was corrupt and is set aside; then `target` does not exist.
+
+        Raises:
+            StorageError: `target` cannot be written.
+        """
+        place = self.path(content)
+        try:
+            reader = place.open("rb", buffering=0)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.quarantine.unreadable(place, error)
+            return False
+        with reader:
+            found = os.fstat(reader.fileno())
+            try:
+                whole = found.st_size == size and copying.copy_hashed(reader, target) == content
+            except OSError as error:
+                raise _uncopied(target, error) from error
+        if not whole:
+            target.unlink(missing_ok=True)
+            self.quarantine.take(place, found, "is corrupt")
+        return whole
+
+    def check(self, content: Digest) -> bool:
+        """Whether an object is there and whole; one that is corrupt is set aside."""
+        place = self.path(content)
+        try:
+            with place.open("rb", buffering=0) as stream:
+                found = os.fstat(stream.fileno())
+                got = digest.of_stream(stream)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.quarantine.unreadable(place, error)
+            return False
+        if got != content:
+            self.quarantine.take(place, found, "is corrupt")
+        return got == content
+
+    def all(self) -> Iterator[tuple[Digest, os.stat_result]]:
+        """Every object by its name, with its size and times."""
+        folder = self.location.root / "objects"
+        if not folder.is_dir():
+            return
+        for shard in sorted(folder.iterdir()):
+            for entry in sorted(shard.iterdir()):
+                with contextlib.suppress(FileNotFoundError):
+                    yield Digest("blake3", entry.name), entry.stat()
+
+    def _holds(self, content: Digest, size: int) -> bool:
+        try:
+            return self.path(content).stat().st_size == size
+        except OSError:
+            return False
+
+
+def _uncopied(target: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "cannot be copied out of the cache",
+        where=str(target),
+        why=error.strerror or str(error),
+        remedy="free some space or choose another folder with --out",
+    )

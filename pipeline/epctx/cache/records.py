@@ -1,0 +1,97 @@
+"""Small documents by name, each with its own digest: read whole and right, or taken as missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from epctx import codec, digest
+from epctx.cache.location import Location, refused
+from epctx.cache.quarantine import Quarantine
+from epctx.cache.temporary import Temporary, settle
+
+T = TypeVar("T")
+Kind = Literal["actions", "digests", "references", "latest"]
+KINDS: tuple[Kind, ...] = ("actions", "digests", "references", "latest")
+_HOUR = 3600
+_SUM = 64
+"""Length of the BLAKE3 in hex that a record begins with; a line break follows, then JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """The records of a cache, by kind and name (a digest in hex). Thread- and process-safe."""
+
+    location: Location
+    temporary: Temporary
+    quarantine: Quarantine
+
+    def path(self, kind: Kind, name: str) -> Path:
+        """Where a record is."""
+        return self.location.root / kind / name[:2] / name
+
+    def read(self, kind: Kind, name: str, form: type[T]) -> T | None:
+        """A record; None where there is none, or none to be trusted, which is told and set aside.
+
+        A record of another form, which another version of epctx wrote, is none either.
+        """
+        path = self.path(kind, name)
+        try:
+            with path.open("rb", buffering=0) as stream:
+                found = os.fstat(stream.fileno())
+                content = stream.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.quarantine.unreadable(path, error)
+            return None
+        payload = content[_SUM + 1 :]
+        if content[:_SUM] != _sum(kind, name, payload):
+            self.quarantine.take(path, found, "is corrupt")
+            return None
+        try:
+            return codec.decode(payload, form)
+        except msgspec.MsgspecError:
+            return None
+
+    def write(self, kind: Kind, name: str, value: object) -> None:
+        """Put a record in its place, whole or not at all; nothing in a read-only cache.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        if self.location.readonly:
+            return
+        payload = codec.encode(value)
+        temporary = self.temporary.path()
+        try:
+            temporary.write_bytes(_sum(kind, name, payload) + b"\n" + payload)
+        except OSError as error:
+            raise refused(temporary, error) from error
+        settle(temporary, self.path(kind, name))
+
+    def used(self, kind: Kind, name: str) -> None:
+        """Note that a record was of use now, to the hour: gc removes what was not for long."""
+        path = self.path(kind, name)
+        with contextlib.suppress(OSError):
+            if not self.location.readonly and path.stat().st_mtime < time.time() - _HOUR:
+                os.utime(path)
+
+    def names(self, kind: Kind) -> Iterator[str]:
+        """The names of all records of a kind."""
+        folder = self.location.root / kind
+        if folder.is_dir():
+            for shard in sorted(folder.iterdir()):
+                yield from sorted(entry.name for entry in shard.iterdir())
+
+
+def _sum(kind: Kind, name: str, payload: bytes) -> bytes:
+    # The place is hashed too: a record that was moved or renamed is not this one.
+    return digest.of_chunks((f"{kind}/{name}\n".encode(), payload)).hex.encode()

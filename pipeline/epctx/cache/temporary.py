@@ -1,0 +1,113 @@
+"""Files that are not whole yet: in a folder of each process, swept when its process is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.cache.location import Location, refused
+
+if TYPE_CHECKING:
+    import filelock
+
+_LOCK = ".lock"
+
+
+class Temporary:
+    """A folder of this process on the cache's file system, made at first use. Thread-safe.
+
+    An OS lock tells the others that its process lives; it goes when the process does, however that
+    ends, and the next one that needs such a folder removes what is left.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._parent = location.root / "temporary"
+        self._guard = threading.Lock()
+        self._numbers = itertools.count()
+        self._folder: Path | None = None
+        self._held: filelock.BaseFileLock | None = None
+
+    def path(self) -> Path:
+        """A path that no file has, for one that is moved to its place with `settle`.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        with self._guard:
+            if self._folder is None:
+                try:
+                    self._open()
+                except OSError as error:
+                    raise refused(self._parent, error) from error
+            assert self._folder is not None
+            return self._folder / str(next(self._numbers))
+
+    def close(self) -> None:
+        """Remove the folder; it is made again if it is needed again."""
+        with self._guard:
+            if self._folder is None or self._held is None:
+                return
+            shutil.rmtree(self._folder, ignore_errors=True)
+            _release(self._held)
+            self._folder = self._held = None
+
+    def _open(self) -> None:
+        import filelock
+
+        self._parent.mkdir(parents=True, exist_ok=True)
+        sweep(self._parent)
+        folder = self._parent / uuid.uuid4().hex
+        held = filelock.FileLock(str(folder) + _LOCK, thread_local=False)
+        held.acquire()
+        folder.mkdir()
+        self._folder, self._held = folder, held
+
+
+def sweep(parent: Path) -> None:
+    """Remove the folders of processes that are gone."""
+    import filelock
+
+    for entry in parent.glob(f"*{_LOCK}"):
+        lock = filelock.FileLock(str(entry), thread_local=False)
+        with contextlib.suppress(filelock.Timeout, OSError):
+            lock.acquire(timeout=0)
+            shutil.rmtree(entry.with_suffix(""), ignore_errors=True)
+            _release(lock)
+
+
+def _release(lock: filelock.BaseFileLock) -> None:
+    """Give up a lock whose file nobody will want again, and remove the file."""
+    path = Path(lock.lock_file)
+    if os.name == "nt":  # an open file cannot be removed there, and a name is never used twice
+        lock.release()
+        path.unlink(missing_ok=True)
+    else:
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def settle(temporary: Path, place: Path) -> None:
+    """Move a whole file to its place, over what is there.
+
+    Raises:
+        StorageError: the cache cannot be written.
+    """
+    try:
+        try:
+            temporary.replace(place)
+        except FileNotFoundError:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            temporary.replace(place)
+    except PermissionError as error:
+        # Windows: somebody reads what is there, which is the same or as good.
+        if os.name != "nt" or not place.exists():
+            raise refused(place, error) from error
+        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(place, error) from error

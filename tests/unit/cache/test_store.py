@@ -1,0 +1,190 @@
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from epctx import digest
+from epctx.cache.location import Location
+from epctx.cache.store import Action, Cache, StoredFile
+from epctx.digest import Digest
+
+KEY = digest.of_bytes(b"key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a test's action tells."""
+
+    count: int
+    where: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherResult:
+    """What another version's action tells."""
+
+    names: tuple[str, ...]
+
+
+RESULT = Result(count=3, where=Path("a/b"))
+
+
+def make(folder: Path, **contents: bytes) -> tuple[StoredFile, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return tuple(
+        StoredFile(name=name, size=len(content), digest=digest.of_bytes(content))
+        for name, content in contents.items()
+    )
+
+
+def action(files: tuple[StoredFile, ...] = (), result: Result = RESULT) -> Action[Result]:
+    return Action(kind="compile", record=msgspec.Raw(b'{"v":1}'), result=result, files=files)
+
+
+@pytest.fixture
+def made(cache: Cache, tmp_path: Path) -> Action[Result]:
+    folder = tmp_path / "made"
+    made = action(make(folder, model=b"model" * 10_000, binary=b"binary" * 10_000))
+    cache.put(KEY, made, folder)
+    return made
+
+
+def test_an_action_is_found_as_it_was_put(cache: Cache, made: Action[Result]) -> None:
+    found = cache.find(KEY, Result)
+    assert found is not None
+    assert (found.kind, found.result, found.files) == (made.kind, made.result, made.files)
+    assert bytes(found.record) == b'{"v":1}'
+    assert cache.find(digest.of_bytes(b"other"), Result) is None
+
+
+def test_its_files_come_back(cache: Cache, made: Action[Result], tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    assert cache.fetch(made, tmp_path / "target")
+    names = {path.name for path in (tmp_path / "target").iterdir()}
+    assert names == {"model", "binary"}
+    assert (tmp_path / "target" / "binary").read_bytes() == b"binary" * 10_000
+
+
+def test_a_result_of_another_form_is_a_miss(
+    cache: Cache, made: Action[Result], notices: list[str]
+) -> None:
+    assert cache.find(KEY, OtherResult) is None
+    assert notices == []
+
+
+@pytest.mark.parametrize("damage", [b"", None, b"x" * 60_000])
+def test_with_one_file_lost_or_corrupt_none_comes_back(
+    cache: Cache, made: Action[Result], tmp_path: Path, damage: bytes | None, notices: list[str]
+) -> None:
+    place = cache.objects.path(made.files[1].digest)
+    place.unlink()
+    if damage is not None:
+        place.write_bytes(damage)
+    (tmp_path / "target").mkdir()
+    assert not cache.fetch(made, tmp_path / "target")
+    assert list((tmp_path / "target").iterdir()) == []
+    assert len(notices) == (damage is not None)
+    cache.put(KEY, made, tmp_path / "made")
+    assert cache.fetch(made, tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    "name", ["../out", "/out", "a/../../out", "c:out", "a\\..\\out", "", "a//b", "a\0b"]
+)
+def test_names_that_lead_out_of_the_folder_are_not_followed(
+    cache: Cache, made: Action[Result], tmp_path: Path, name: str
+) -> None:
+    stored = made.files[0]
+    forged = action((StoredFile(name=name, size=stored.size, digest=stored.digest),))
+    (tmp_path / "target").mkdir()
+    assert not cache.fetch(forged, tmp_path / "target")
+    assert list((tmp_path / "target").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_may_lie_in_folders(cache: Cache, tmp_path: Path) -> None:
+    files = make(tmp_path / "made" / "sub", a=b"a")
+    stored = action((StoredFile(name="sub/a", size=1, digest=files[0].digest),))
+    cache.put(KEY, stored, tmp_path / "made")
+    assert cache.fetch(stored, tmp_path / "target")
+    assert (tmp_path / "target" / "sub" / "a").read_bytes() == b"a"
+
+
+def test_use_is_noted(cache: Cache, made: Action[Result]) -> None:
+    path = cache.records.path("actions", KEY.hex)
+    os.utime(path, (0, 0))
+    reader = Cache(Location(folder=cache.location.folder, readonly=True), lambda text: None)
+    assert reader.find(KEY, Result) is not None
+    assert path.stat().st_mtime == 0
+    assert cache.find(KEY, Result) is not None
+    assert path.stat().st_mtime > time.time() - 60
+
+
+PUT = """
+import sys
+from pathlib import Path
+import msgspec
+from epctx.cache.location import Location
+from epctx.cache.store import Action, Cache, StoredFile
+from epctx.digest import Digest, of_bytes
+
+folder, made = Path(sys.argv[1]), Path(sys.argv[2])
+cache = Cache(Location(folder=folder), print)
+with cache.shared(lambda: None):
+    for number in range(40):
+        content = (made / str(number)).read_bytes()
+        file = StoredFile(name=str(number), size=len(content), digest=of_bytes(content))
+        action = Action(kind="compile", record=msgspec.Raw(b"{}"), result=number, files=(file,))
+        cache.put(of_bytes(str(number).encode()), action, made)
+        print(number, flush=True)
+"""
+
+
+def key(number: int) -> Digest:
+    return digest.of_bytes(str(number).encode())
+
+
+def test_many_processes_write_the_same_at_once(cache: Cache, tmp_path: Path) -> None:
+    make(tmp_path / "made", **{str(n): bytes([n]) * 50_000 for n in range(40)})
+    args = [sys.executable, "-c", PUT, str(cache.location.folder), str(tmp_path / "made")]
+    processes = [subprocess.Popen(args, stdout=subprocess.DEVNULL) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    for number in range(40):
+        found = cache.find(key(number), int)
+        assert found is not None and found.result == number
+        assert cache.fetch(found, tmp_path / "target")
+    assert len(list(cache.objects.all())) == 40
+    assert list((cache.location.root / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize("after", [0, 3, 11, 25])
+def test_a_killed_process_leaves_nothing_half(
+    cache: Cache, notices: list[str], tmp_path: Path, after: int
+) -> None:
+    make(tmp_path / "made", **{str(n): bytes([n]) * 200_000 for n in range(40)})
+    process = subprocess.Popen(
+        [sys.executable, "-c", PUT, str(cache.location.folder), str(tmp_path / "made")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) == after:
+            process.kill()
+    process.wait()
+    process.stdout.close()
+    for number in range(40):
+        found = cache.find(key(number), int)
+        assert found is None or cache.fetch(found, tmp_path / "target")
+        assert number > after or found is not None
+    assert notices == []
+    with cache.shared(lambda: None):
+        cache.records.write("latest", KEY.hex, "anything")
+    assert list((cache.location.root / "temporary").iterdir()) == []
