@@ -12,6 +12,7 @@ from epctx import planning
 
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
+    from epctx.findings import VerifyReport
     from epctx.runner import Listener
 
 
@@ -67,3 +68,36 @@ def build(
     if failure is not None:
         raise failure
     return report
+
+
+def verify(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    manifest: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> VerifyReport:
+    """Verify what was built: every group folder at or below `paths`, and every model in it.
+
+    Models are read and run in worker processes: one that crashes an EP's SDK is a finding.
+
+    Args:
+        paths: folders, or EPContext models.
+        manifest: what they were built from: its options and prefixes are checked, and numbers
+            against its source models.
+        strict: what cannot be checked counts as a failure.
+        allow_outside: the manifest's paths may lead out of its folder.
+
+    Raises:
+        UsageError: there is nothing to verify, or a folder is of no group of the manifest.
+        ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
+    """
+    from epctx import group_folders, verifying
+
+    named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
+    requests = group_folders.find(named)
+    missing: list[group_folders.Missing] = []
+    if manifest is not None:
+        parsed = manifests.load(Path(manifest), allow_outside=allow_outside)
+        requests, missing = group_folders.match(requests, parsed, named)
+    return verifying.run(requests, missing, strict=strict)

@@ -1,0 +1,120 @@
+"""`epctx verify`: what was built, against its sums, the op's schema, its EPs and its sources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from epctx.cli.render import UI
+from epctx.errors import VerificationError
+from epctx.findings import POLICIES, Finding, FolderReport, Outcome, PolicyName, VerifyReport
+
+STYLES: dict[Outcome, str] = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
+WORDS: dict[Outcome, str] = {"pass": "ok", "fail": "failed", "not checkable": "not checkable"}
+
+
+def verify(
+    ui: UI,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR|MODEL...", help="Folders of built groups, or models."),
+    ],
+    *,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(help="What it was built from: compare numbers with the source models."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
+    ] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
+    ] = False,
+) -> None:
+    """Check every file against SHA256SUMS and its format, and run it against its source model.
+
+    With -v every check is shown, not only those that did not pass.
+    """
+    from epctx import verbs
+
+    report = verbs.verify(paths, manifest=manifest, strict=strict, allow_outside=allow_outside)
+    ui.emit(report)
+    for folder in report.folders:
+        ui.print(_folder(folder, every=bool(ui.verbose)))
+    ui.print(_summary(report))
+    if not report.passed:
+        raise typer.Exit(VerificationError.exit_code)
+
+
+def _folder(report: FolderReport, *, every: bool) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for policy in POLICIES:
+        findings = [f for f in report.findings if f.policy == policy]
+        if findings:
+            table.add_row(policy, *_policy(policy, findings))
+    told = [f for f in report.findings if every or f.outcome != "pass"]
+    return Group(
+        Text(report.folder, style="bold"),
+        Padding.indent(table, 2),
+        *(Padding.indent(_finding(finding), 2) for finding in _merged(told)),
+    )
+
+
+def _policy(policy: PolicyName, findings: list[Finding]) -> tuple[Text, Text]:
+    counts = Counter(finding.outcome for finding in findings)
+    worst: Outcome = next(o for o in ("fail", "not checkable", "pass") if counts[o])
+    words = [f"{counts[o]} {WORDS[o]}" for o in ("pass", "fail", "not checkable") if counts[o]]
+    return Text(WORDS[worst], style=STYLES[worst]), Text(", ".join(words), style="dim")
+
+
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """Findings that say the same of several files are said once, of all of them."""
+    merged: dict[tuple[str, str, str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.check, finding.outcome, finding.message, finding.remedy)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = finding
+        else:
+            subject = f"{known.subject}, {finding.subject}"
+            merged[key] = replace(known, subject=subject)
+    return list(merged.values())
+
+
+def _finding(finding: Finding) -> Text:
+    subject = "" if finding.subject == "." else f"{finding.subject}: "
+    text = Text.assemble(
+        (f"{WORDS[finding.outcome]}: ", STYLES[finding.outcome]),
+        (subject, "bold"),
+        finding.message,
+        (f"  [{finding.policy}/{finding.check}]", "dim"),
+    )
+    if finding.remedy:
+        text.append(f"\n  -> {finding.remedy}", style="cyan")
+    return text
+
+
+def _summary(report: VerifyReport) -> Text:
+    counts = Counter(finding.outcome for finding in report.findings())
+    folders, models = len(report.folders), sum(len(f.models) for f in report.folders)
+    words = [
+        f"{folders} folder{'s' * (folders != 1)}",
+        f"{models} model{'s' * (models != 1)}",
+        f"{counts['pass']} checks passed",
+    ]
+    words += [f"{counts['fail']} failed"] if counts["fail"] else []
+    words += [f"{counts['not checkable']} not checkable"] if counts["not checkable"] else []
+    verdict = "verified" if report.passed else "NOT verified"
+    if not report.passed and not counts["fail"]:
+        words[-1] += " (--strict)"
+    return Text(
+        f"{verdict}: {', '.join(words)}", style="bold green" if report.passed else "bold red"
+    )
