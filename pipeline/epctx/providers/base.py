@@ -120,6 +120,54 @@ class Workspace(Protocol):
 
 
 @runtime_checkable
+class Generating(Protocol):
+    """A workspace whose sessions can be run as long as it is open, before anything is published.
+
+    It computes what is in memory, which is not yet what was written (real-eps.md section 6).
+    """
+
+    def cannot_run(self) -> str | None:
+        """Why its sessions cannot run on this host; None: they can."""
+        ...
+
+    def run(
+        self, partition: Partition, feeds: Mapping[str, ort.OrtValue]
+    ) -> Mapping[str, ort.OrtValue]:
+        """What the session of a compiled partition computes: its outputs, by name.
+
+        Raises:
+            CompileError: the session cannot run what it compiled.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assigned:
+    """A subgraph as an EP that decides for itself inside a partition gave it away.
+
+    Attributes:
+        provider: ONNX Runtime's name of who took it.
+        nodes: by name, in its order; nodes in the bodies of control flow too.
+    """
+
+    provider: str
+    nodes: tuple[str, ...]
+
+
+@runtime_checkable
+class ReportsPlacement(Protocol):
+    """A workspace of an EP that itself decides, inside a partition, who takes which node."""
+
+    def assigned(self, model: str) -> Sequence[Assigned]:
+        """Who took which nodes of a compiled model."""
+        ...
+
+    def left_out(self, model: str) -> Mapping[ir.Node, str]:
+        """The nodes of the model's partitions that stayed on the CPU, and why. After `finish`."""
+        ...
+
+
+@runtime_checkable
 class Kernel(Protocol):
     """One EPContext node, loaded. Synchronous, stateless, called from many threads."""
 
