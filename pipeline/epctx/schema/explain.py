@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from epctx.document import scalars
 from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, Plain, quoted
 from epctx.schema import filenames
@@ -28,6 +29,9 @@ KINDS = {
     "object": "a mapping",
     "null": "null",
 }
+LONGEST_EXAMPLE = 60
+"""Longest example that a remedy gives, in characters."""
+
 _YES = frozenset({"yes", "y", "on"})
 _NO = frozenset({"no", "n", "off"})
 _NUMBER = re.compile(r"-?[0-9][0-9_]*(\.[0-9_]*)?")
@@ -85,7 +89,7 @@ def _mapping(value: object) -> Mapping[str, Plain]:
 def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
     """What all schemas that look at this value say of it; the outermost wins."""
     at: Plain = _resolved(dict(schema), schema)
-    said: dict[str, Plain] = {}
+    said = dict(_mapping(at))
     for step in error.absolute_schema_path:
         if step in ("properties", "additionalProperties", "items", "propertyNames"):
             said = {}
@@ -99,10 +103,15 @@ def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
     examples, choices = said.get("examples"), said.get("enum")
     return _Asked(
         expects=expects if isinstance(expects, str) else None,
-        example=_text(examples[0]) if isinstance(examples, list) and examples else None,
+        example=_short(examples[0]) if isinstance(examples, list) and examples else None,
         pattern=pattern if isinstance(pattern, str) else None,
         choices=choices if isinstance(choices, list) else (),
     )
+
+
+def _short(value: Plain) -> str | None:
+    text = _text(value)
+    return text if len(text) <= LONGEST_EXAMPLE else None
 
 
 def _resolved(at: Plain, schema: Mapping[str, Plain]) -> Plain:
@@ -276,7 +285,9 @@ def _shown(node: Node) -> str:
     if node.kind in ("mapping", "list"):
         return f"a {node.kind}"
     if node.kind == "text":
-        return quoted(node.text) if node.text else "empty"
+        # An option that was converted to text is shown as it was written.
+        number = not node.quoted and not isinstance(scalars.resolve(node.text), str)
+        return node.text if number else quoted(node.text) if node.text else "empty"
     return {"number": node.text, "boolean": node.text, "null": "null"}[node.kind]
 
 
