@@ -43,7 +43,9 @@ class HashingWriter:
 
     def write(self, data: Buffer) -> int:
         """Write all of `data`; return its length in bytes."""
-        self._stream.write(data)
+        rest = memoryview(data)
+        while rest:  # an unbuffered stream may take less: Linux, at most 2 GiB less a page
+            rest = rest[self._stream.write(rest) :]
         self._blake3.update(data)
         self._sha256.update(data)
         self.size += len(data)

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.digest import Buffer, Digest
 from epctx.errors import CompileError, EpctxError
-from epctx.graph import encoder, tensors, wire
+from epctx.graph import encoder, protos, tensors, wire
 from epctx.graph.mapped import DataFile, MappedTensor, content_digest
 
 MAX_SIZE: Final = 2**31 - 1
@@ -124,10 +124,19 @@ def _reread(file: DataFile) -> ir.Model:
     """The model in a file, its large tensors mapped, references to other files left alone."""
     token = secrets.token_hex(16)  # no file can have guessed it
     data, spans = wire.strip(file.view(), threshold=_LARGE, location=token)
-    model = ir.serde.deserialize_model(onnx.ModelProto.FromString(data))
+    proto = onnx.ModelProto.FromString(data)
+    checksums: dict[object, str] = {}
+    for each in protos.tensors(proto):
+        keys = {entry.key: entry.value for entry in each.external_data}
+        if "checksum" in keys:
+            checksums[keys.get("location")] = keys["checksum"]
+    model = ir.serde.deserialize_model(proto)
 
     def inside(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        if not isinstance(tensor, ir.ExternalTensor) or tensor.location != token:
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        if tensor.location != token:
+            tensor.meta[encoder.CHECKSUM] = checksums.get(tensor.location)
             return tensor
         offset = spans[tensor.offset or 0].offset
         return MappedTensor(file, offset, tensor.dtype, shape=tensor.shape, name=tensor.name or "")

@@ -17,11 +17,15 @@ from epctx.errors import EpctxError
 from epctx.graph import ir_version, wire
 from epctx.graph.mapped import MappedTensor, chunks, strings
 from epctx.graph.ordering import OrderedGraph, order
+from epctx.graph.placed import PlacedTensor
 
 PRODUCER: Final = "epctx"
 _QUANTIZATION: Final = "quant_parameter_tensor_names"
 """Where onnx_ir keeps quantization annotations: in `Value.meta`."""
+CHECKSUM: Final = "epctx.checksum"
+"""Where the checksum of a reference that was read is kept: in the tensor's `meta`."""
 
+_TypeKey = tuple[ir.DataType, tuple[int | str | None, ...] | None]
 Encode = Callable[[wire.Message, ir.TensorProtocol], None]
 
 
@@ -62,6 +66,7 @@ _GRAPH: Final = _numbers(onnx.GraphProto)
 _NODE: Final = _numbers(onnx.NodeProto)
 _ATTRIBUTE: Final = _numbers(onnx.AttributeProto)
 _TENSOR: Final = _numbers(onnx.TensorProto)
+_VALUE_INFO: Final = _numbers(onnx.ValueInfoProto)
 
 
 class _Encoder:
@@ -69,6 +74,7 @@ class _Encoder:
 
     def __init__(self, data: Encode) -> None:
         self._data = data
+        self._types: dict[_TypeKey, bytes] = {}
 
     def model(self, model: ir.Model) -> wire.Message:
         if model.functions:
@@ -100,16 +106,18 @@ class _Encoder:
         for name, value in sorted(graph.initializers.items()):
             if value in ordered.used or value.is_graph_input():
                 message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
-        tail = onnx.GraphProto()
-        tail.input.extend(_value_info(value) for value in graph.inputs)
-        tail.output.extend(_value_info(value) for value in graph.outputs)
         made = [value for node in ordered.nodes for value in node.outputs if value.name]
         outputs = set(graph.outputs)
-        tail.value_info.extend(
-            _value_info(value)
-            for value in sorted(made, key=lambda value: value.name or "")
-            if value not in outputs and _has_type(value)
-        )
+        inside = [value for value in made if value not in outputs and _has_type(value)]
+        inside.sort(key=lambda value: value.name or "")
+        for field, values in (
+            ("input", graph.inputs),
+            ("output", graph.outputs),
+            ("value_info", inside),
+        ):
+            for value in values:
+                message.encoded(wire.embedded(_GRAPH[field], self._value_info(value)))
+        tail = onnx.GraphProto()
         tail.quantization_annotation.extend(
             _annotations((*graph.inputs, *graph.initializers.values(), *made))
         )
@@ -125,16 +133,16 @@ class _Encoder:
         )
         tail = _bytes(onnx.NodeProto(domain=node.domain or None, overload=node.overload or None))
         attributes = [node.attributes[name] for name in sorted(node.attributes)]
-        result = wire.Message()
-        if any(attribute.type in _NESTED for attribute in attributes):
-            result.encoded(_bytes(head))
-            bodies = iter(ordered.bodies.get(node, ()))
-            for attribute in attributes:
-                result.message(_NODE["attribute"], self._attribute(attribute, bodies))
-        else:
+        if not any(attribute.type in _NESTED for attribute in attributes):
             for attribute in attributes:
                 _plain_attribute(head.attribute.add(), attribute)
-            result.encoded(_bytes(head))
+            message.encoded(wire.embedded(_GRAPH["node"], _bytes(head) + tail))
+            return
+        result = wire.Message()
+        result.encoded(_bytes(head))
+        bodies = iter(ordered.bodies.get(node, ()))
+        for attribute in attributes:
+            result.message(_NODE["attribute"], self._attribute(attribute, bodies))
         result.encoded(tail)
         message.message(_GRAPH["node"], result)
 
@@ -163,6 +171,18 @@ class _Encoder:
                     message.message(_ATTRIBUTE["graphs"], self._graph(next(bodies)))
         message.encoded(_bytes(onnx.AttributeProto(type=attribute.type.name)))
         return message
+
+    def _value_info(self, value: ir.Value) -> bytes:
+        name = _bytes(onnx.ValueInfoProto(name=value.name))
+        if value.type is None:
+            return name
+        key = _type_key(value)
+        encoded = self._types.get(key) if key else None
+        if encoded is None:
+            encoded = wire.embedded(_VALUE_INFO["type"], _type(value))
+            if key:
+                self._types[key] = encoded
+        return name + encoded
 
     def _tensor(self, tensor: ir.TensorProtocol, name: str | None) -> wire.Message:
         """A tensor; one in an attribute has no name, for nothing reads it."""
@@ -225,13 +245,29 @@ def _has_type(value: ir.Value) -> bool:
     return value.type is not None and value.dtype != ir.DataType.UNDEFINED
 
 
-def _value_info(value: ir.Value) -> onnx.ValueInfoProto:
-    proto = onnx.ValueInfoProto(name=value.name)
+def _type_key(value: ir.Value) -> _TypeKey | None:
+    """The same for values of the same tensor type and shape; None: it says more than that.
+
+    Many values share few types, and to build a type is most of the cost of a value.
+    """
+    kind, shape = value.type, value.shape
+    if not isinstance(kind, ir.TensorType) or kind.denotation:
+        return None
+    if shape is None:
+        return kind.dtype, None
+    if any(shape.get_denotation(axis) for axis in range(len(shape))):
+        return None
+    return kind.dtype, tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
+
+
+def _type(value: ir.Value) -> bytes:
+    """A value's TypeProto, its shape included."""
+    proto = onnx.TypeProto()
     if value.type is not None:
-        ir.serde.serialize_type_into(proto.type, value.type)
+        ir.serde.serialize_type_into(proto, value.type)
         if value.shape is not None:
-            ir.serde.serialize_shape_into(proto.type, value.shape)
-    return proto
+            ir.serde.serialize_shape_into(proto, value.shape)
+    return _bytes(proto)
 
 
 def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
@@ -245,8 +281,12 @@ def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
 
 
 def _reference(tensor: ir.ExternalTensor) -> bytes:
-    keys = {"offset": tensor.offset, "length": tensor.length}
-    given = {key: number for key, number in keys.items() if number is not None}
+    keys: dict[str, int | str | None] = {"offset": tensor.offset, "length": tensor.length}
+    if isinstance(tensor, PlacedTensor):
+        keys["checksum"] = tensor.file.checksum
+    else:
+        keys["checksum"] = tensor.meta.get(CHECKSUM)
+    given = {key: value for key, value in keys.items() if value is not None}
     return wire.external(str(tensor.location), **given)
 
 

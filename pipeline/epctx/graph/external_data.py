@@ -1,8 +1,8 @@
 """External data of ONNX models: found, checked, mapped.
 
 Source: spec/onnx-external-data (the keys and where they are resolved), design section 7 "load"
-(what is checked before use). `DataFile`, `MappedTensor` and their functions are in
-`graph.mapped` and offered here too.
+(what is checked before use). `graph.mapped` (files and tensors) and `graph.placement` (writing)
+are offered here too.
 """
 
 from __future__ import annotations
@@ -18,22 +18,29 @@ import onnx
 import onnx_ir as ir
 
 from epctx.errors import ModelError
+from epctx.graph import locations
 from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest, open_regular
+from epctx.graph.placed import PlacedTensor, PlannedFile
+from epctx.graph.placement import WrittenFile, place, write
 
 __all__ = [
     "DataFile",
     "DataFolder",
     "MappedTensor",
+    "PlacedTensor",
+    "PlannedFile",
     "Reference",
     "Sink",
+    "WrittenFile",
     "chunks",
     "content_digest",
+    "place",
+    "write",
 ]
 
 _LARGEST = 2**63 - 1
 _DECIMAL = re.compile(r"[0-9]{1,19}")
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
-_DRIVE = re.compile(r"[A-Za-z]:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,24 +185,14 @@ def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:
 
 def _relative(location: str, *, where: str) -> str:
     """Normalize a location, or say why it is none."""
-    if not location:
-        reason = "it is empty"
-    elif "\0" in location:
-        reason = "it holds a NUL"
-    elif "\\" in location:
-        reason = "it holds a backslash; ONNX separates folders by `/`"
-    elif location.startswith("/") or _DRIVE.match(location):
-        reason = "it is absolute"
-    elif ".." in location.split("/"):
-        reason = "it leads out of the folder by `..`"
-    else:
-        return posixpath.normpath(location)
-    raise ModelError(
-        f"has the external data location {location!r}",
-        where=where,
-        why=reason,
-        remedy="it must be a path relative to the model's folder; export the model again",
-    )
+    if reason := locations.fault(location):
+        raise ModelError(
+            f"has the external data location {location!r}",
+            where=where,
+            why=reason,
+            remedy="it must be a path relative to the model's folder; export the model again",
+        )
+    return locations.normalize(location)
 
 
 def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int:

@@ -235,6 +235,11 @@ class Message:
             yield bytes(small)
 
 
+def embedded(number: int, encoded: bytes) -> bytes:
+    """A field that holds an encoded message, or bytes."""
+    return _header(number, len(encoded)) + encoded
+
+
 def external(location: str, **keys: int | str) -> bytes:
     """The fields of a TensorProto that say where its data is, encoded."""
     tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
