@@ -1,0 +1,26 @@
+"""`epctx schema`: print a JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from epctx.cli.render import UI
+
+
+def schema(
+    ui: UI,
+    name: Annotated[
+        str | None, typer.Argument(help="manifest, lock, report, providers/NAME; none: list all.")
+    ] = None,
+) -> None:
+    """Print a schema, for editors and for other tools; without a name, list them."""
+    from epctx import schema as schemas
+
+    if name is not None:
+        # Not through the console: the text is for a file, whatever the terminal's width.
+        typer.echo(schemas.text(name), nl=False)
+        return
+    ui.emit(schemas.names())
+    ui.print(*schemas.names())
