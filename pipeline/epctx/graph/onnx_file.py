@@ -7,6 +7,7 @@ So onnx's checker, inliner and shape inference, which copy protos, cost the same
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
     weights: list[Reference] = []
     for tensor in protos.tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            _require_whole(tensor, where=where)
             continue
         if tensor.HasField("raw_data"):
             raise ModelError(
@@ -100,6 +102,33 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
 
 def _bytes(reference: Reference) -> bytes:
     return bytes(reference.file.view(reference.offset, reference.length))
+
+
+def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
+    """A tensor that is inside the model has as many elements as its shape: no fewer, no more.
+
+    The checker lets more pass, ONNX Runtime does not. Without a data location, raw_data counts
+    if it is there, else the field of the type.
+    """
+    if tensor.HasField("raw_data"):
+        _require_size(tensor, len(tensor.raw_data), where=where)
+        return
+    try:
+        dtype = ir.DataType(tensor.data_type)
+        found = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
+    except (ValueError, KeyError):
+        return  # a type that does not exist: the checker says it
+    count = math.prod(tensor.dims)
+    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+        count *= 2
+    elif dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4):  # packed, a byte an element
+        count = -(-count * dtype.bitwidth // 8)
+    if found != count:
+        raise ModelError(
+            f"has {found} elements, its type and shape need {count}",
+            where=f"{where}: tensor {tensor.name!r}",
+            remedy="the file is broken: export the model again",
+        )
 
 
 def _require_size(tensor: onnx.TensorProto, length: int, *, where: str) -> None:

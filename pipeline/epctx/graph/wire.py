@@ -122,18 +122,22 @@ class _Walk:
         return result
 
     def _tensor(self, start: int, stop: int) -> Message | None:
-        fields = list(_fields(self._data, start, stop))
-        raw = [(payload, end) for number, kind, _, payload, end in fields
-               if number == _RAW_DATA and kind == _BYTES]  # fmt: skip
-        located = any(number == _DATA_LOCATION for number, *_ in fields)
-        if located or not raw or raw[-1][1] - raw[-1][0] < self._threshold:
-            return None  # with a location of its own, it is for the checker to judge
+        raw: list[tuple[int, int, int]] = []
+        for number, wire_type, field, payload, end in _fields(self._data, start, stop):
+            if number == _DATA_LOCATION:
+                return None  # with a location of its own, it is for the checker to judge
+            if number == _RAW_DATA and wire_type == _BYTES:
+                raw.append((field, payload, end))
+        if not raw or raw[-1][2] - raw[-1][1] < self._threshold:
+            return None
         result = Message()
-        for number, _, field, _, end in fields:
-            if number != _RAW_DATA:
-                result.encoded(self._data[field:end])
+        copied = start
+        for field, _, end in raw:
+            result.encoded(self._data[copied:field])
+            copied = end
+        result.encoded(self._data[copied:stop])
         result.encoded(external(self._location, offset=len(self.spans)))
-        payload, end = raw[-1]  # of a field given twice the last one counts
+        _, payload, end = raw[-1]  # of a field given twice the last one counts
         self.spans.append(Span(payload, end - payload))
         return result
 
