@@ -124,7 +124,7 @@ def failure(error: EpctxError) -> Failure:
 
 
 def host() -> Host:
-    """This host."""
+    """What the report says of this host."""
     return Host(
         system=platform.system(),
         machine=platform.machine(),

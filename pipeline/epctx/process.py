@@ -92,12 +92,12 @@ class Worker:
         self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
         while True:
             message = self._receive(deadline, timeout)
-            if message.started is not None:
+            if message.started:
                 self._stage = codec.decode(bytes(message.started), StageStarted)
                 started(self._stage)
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
-            elif message.result is not None:
+            elif message.result:
                 return codec.decode(bytes(message.result), result)
 
     def close(self) -> None:

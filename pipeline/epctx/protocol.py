@@ -14,10 +14,10 @@ from epctx.errors import EpctxError
 class Message(msgspec.Struct, omit_defaults=True):
     """One line: a `job` of a `kind` (its class) to the worker; one of the others back."""
 
-    kind: str | None = None
-    job: msgspec.Raw | None = None
-    started: msgspec.Raw | None = None
-    result: msgspec.Raw | None = None
+    kind: str = ""
+    job: msgspec.Raw = msgspec.Raw()
+    started: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
     error: WorkerError | None = None
 
 

@@ -11,6 +11,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 
 import msgspec
@@ -39,7 +40,6 @@ Started = Callable[[StageStarted], None]
 
 def execute(message: Message, started: Started) -> object:
     """Carry out the job in `message`; `started` hears of each stage before it begins."""
-    assert message.job is not None
     encoded = bytes(message.job)
     match message.kind:
         case "OptimizeJob":
@@ -166,4 +166,10 @@ def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        # The listening thread holds stdin: the interpreter would abort on its way out.
+        os._exit(1)

@@ -84,7 +84,9 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
             ui.print(
                 Text(f"{group.group}@{group.target} failed: {group.failure.what}", style="red")
             )
-    ui.print(Text(f"{(out / report.name).as_posix()}/  in {report.seconds:.1f} s", style="bold"))
+    if any(group.state == "built" for group in report.groups):
+        where = (out / report.name).as_posix()
+        ui.print(Text(f"{where}/  in {report.seconds:.1f} s", style="bold"))
 
 
 def _row(group: GroupReport) -> list[RenderableType]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from epctx import outputs
-from epctx.graph import canonical
+from epctx.graph import canonical, placement
 from epctx.manifest import ExternalInitializers
 from epctx.outputs import GroupOutput
 from epctx.stages.compile import CompiledGroup
@@ -19,18 +19,24 @@ def run(
 ) -> GroupOutput:
     """Write `[model]_ctx.onnx` of each model, the context binaries and external initializers.
 
-    The new files depend on nothing of the source (design section 6). The context binaries come
-    first: what refers to a file is written after it.
+    The new files depend on nothing of the source (design section 6). What refers to a file is
+    written after it. External initializers are written here, never by an EP: ONNX Runtime lets two
+    models overwrite each other's (real-eps.md section 15).
 
     Raises:
-        StorageError: the disk refuses.
-        CompileError: a model would exceed protobuf's 2 GB, or two outputs have one name.
+        StorageError: the disk refuses, or a file of that name is there.
+        CompileError: what is left in a model is more than protobuf's 2 GB.
     """
     files = [outputs.write(folder / b.name, b.chunks()) for b in compiled.binaries]
     names: dict[str, str] = {}
     for name, model in compiled.models.items():
         if external_initializers is not None:
-            files.extend(_move_initializers(name, model, folder, external_initializers))
+            placed = placement.place(
+                model,
+                external_initializers.file.replace("{model}", name),
+                size_threshold=external_initializers.size_threshold,
+            )
+            files.extend(outputs.write(folder / file.location, file.chunks()) for file in placed)
         path = folder / f"{name}_ctx.onnx"
         files.append(outputs.write(path, canonical.chunks(model)))
         names[name] = path.name
