@@ -13,6 +13,7 @@ from epctx import planning
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
     from epctx.findings import VerifyReport
+    from epctx.inspection import Inspection
     from epctx.runner import Listener
 
 
@@ -101,3 +102,15 @@ def verify(
         parsed = manifests.load(Path(manifest), allow_outside=allow_outside)
         requests, missing = group_folders.match(requests, parsed, named)
     return verifying.run(requests, missing, strict=strict)
+
+
+def inspect(file: str | os.PathLike[str]) -> Inspection:
+    """What is in a model or a context binary, whoever made it.
+
+    Raises:
+        UsageError: there is no such file.
+        ModelError: it is neither a model nor a binary that an installed EP knows.
+    """
+    from epctx import inspecting
+
+    return inspecting.inspect(Path(file))

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from epctx.cli.render import UI
@@ -54,25 +51,26 @@ def verify(
         raise typer.Exit(VerificationError.exit_code)
 
 
-def _folder(report: FolderReport, *, every: bool) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
+def _folder(report: FolderReport, *, every: bool) -> Text:
+    lines = [Text(report.folder, style="bold")]
     for policy in POLICIES:
         findings = [f for f in report.findings if f.policy == policy]
         if findings:
-            table.add_row(policy, *_policy(policy, findings))
+            lines.append(_policy(policy, findings))
     told = [f for f in report.findings if every or f.outcome != "pass"]
-    return Group(
-        Text(report.folder, style="bold"),
-        Padding.indent(table, 2),
-        *(Padding.indent(_finding(finding), 2) for finding in _merged(told)),
-    )
+    lines += [_finding(finding) for finding in _merged(told)]
+    return Text("\n").join(lines)
 
 
-def _policy(policy: PolicyName, findings: list[Finding]) -> tuple[Text, Text]:
+def _policy(policy: PolicyName, findings: list[Finding]) -> Text:
     counts = Counter(finding.outcome for finding in findings)
     worst: Outcome = next(o for o in ("fail", "not checkable", "pass") if counts[o])
     words = [f"{counts[o]} {WORDS[o]}" for o in ("pass", "fail", "not checkable") if counts[o]]
-    return Text(WORDS[worst], style=STYLES[worst]), Text(", ".join(words), style="dim")
+    return Text.assemble(
+        f"  {policy:<15}",
+        (f"{WORDS[worst]:<15}", STYLES[worst]),
+        (", ".join(words), "dim"),
+    )
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
@@ -92,13 +90,13 @@ def _merged(findings: list[Finding]) -> list[Finding]:
 def _finding(finding: Finding) -> Text:
     subject = "" if finding.subject == "." else f"{finding.subject}: "
     text = Text.assemble(
-        (f"{WORDS[finding.outcome]}: ", STYLES[finding.outcome]),
+        (f"  {WORDS[finding.outcome]}: ", STYLES[finding.outcome]),
         (subject, "bold"),
         finding.message,
         (f"  [{finding.policy}/{finding.check}]", "dim"),
     )
     if finding.remedy:
-        text.append(f"\n  -> {finding.remedy}", style="cyan")
+        text.append(f"\n    -> {finding.remedy}", style="cyan")
     return text
 
 

@@ -58,6 +58,8 @@ class InputSpec:
         return None
 
     def __str__(self) -> str:
+        if self.dtype is None:
+            return self.kind
         dims = ", ".join("?" if dim is None else str(dim) for dim in self.shape)
         return f"{self.kind}[{dims}]"
 
@@ -71,7 +73,7 @@ def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     hints = _index_ranges(model.graph)
     return tuple(
-        replace(_spec(info), hint=hints.get(info.name))
+        replace(spec(info), hint=hints.get(info.name))
         for info in model.graph.input
         if info.name not in initializers
     )
@@ -165,7 +167,8 @@ def _bad_range(spec: InputSpec, given: Range, why: str) -> ManifestError:
     )
 
 
-def _spec(info: onnx.ValueInfoProto) -> InputSpec:
+def spec(info: onnx.ValueInfoProto) -> InputSpec:
+    """The name and type of a value."""
     import onnx
 
     kind = info.type.WhichOneof("value")

@@ -1,0 +1,182 @@
+"""`epctx inspect`: an EPContext model or a context binary, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epctx.cli.progress import size_words
+from epctx.cli.render import UI
+from epctx.errors import VerificationError
+from epctx.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
+
+
+def inspect(
+    ui: UI,
+    file: Annotated[Path, typer.Argument(help="An EPContext model, or a context binary.")],
+    *,
+    files: Annotated[
+        bool, typer.Option("--files", help="List every file to ship with it, one a line.")
+    ] = False,
+) -> None:
+    """Tell what is in a model or a context binary: nodes, graphs, sizes, shared weights."""
+    from epctx import verbs
+
+    found = verbs.inspect(file)
+    if files:
+        _files(ui, found, file.parent)
+        return
+    ui.emit(found)
+    if found.binary is not None:
+        ui.print(*_binary(found.binary))
+    if found.model is not None:
+        ui.print(*_model(found.model))
+
+
+def _files(ui: UI, found: Inspection, folder: Path) -> None:
+    ui.emit(found.files)
+    for each in found.files:
+        ui.print(Text((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
+    missing = [each for each in found.files if each.problem is not None]
+    if missing:
+        raise VerificationError(
+            f"needs the {missing[0].kind} '{missing[0].name}', which cannot be shipped",
+            where=found.files[0].name,
+            why=missing[0].problem,
+            remedy="copy the file to where the model refers to it, or build the model again",
+        )
+
+
+def _model(model: ModelFile) -> Iterator[RenderableType]:
+    kind = "EPContext model" if model.nodes else "ONNX model without EPContext nodes"
+    yield _title(model.name, kind, model.size)
+    opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))
+    yield _facts(
+        {
+            "producer": model.producer or "not said",
+            "format": f"IR version {model.ir_version}; opsets {opsets}",
+            "inputs": _edges(model.inputs),
+            "outputs": _edges(model.outputs),
+            "default EP": _operators(model.operators),
+            "initializers": _weights(model),
+            **{f"fits {ep}": info for ep, info in model.compatibility.items()},
+            **{f"metadata {key}": value for key, value in model.metadata.items()},
+        }
+    )
+    for node in model.nodes:
+        yield Text.assemble("\n", (node.name or "(no name)", "bold"), "  EPContext node")
+        yield _facts(_node(node))
+    for binary in model.binaries:
+        yield Text("")
+        yield from _binary(binary)
+    yield Text("\nto ship", style="bold")
+    rows = [(each.name, each.kind, _size(each.size) or each.problem or "") for each in model.files]
+    yield _table(("file", "what", "size"), rows)
+
+
+def _node(node: ContextNode) -> dict[str, str]:
+    if node.problem is not None:
+        return {"broken": node.problem}
+    facts = {"source": node.source or "none", "context": _context(node), **node.attributes}
+    if node.unknown:
+        facts["not in the op schema"] = ", ".join(node.unknown)
+    return {**facts, "inputs": _edges(node.inputs), "outputs": _edges(node.outputs)}
+
+
+def _context(node: ContextNode) -> str:
+    if not node.main_context:
+        return "in another node's (main_context 0)"
+    if node.embedded is not None:
+        return f"embedded, {_size(node.embedded)}"
+    return node.context or "none"
+
+
+def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
+    info = binary.info
+    yield _title(binary.name, info.kind if info else "context binary", binary.size)
+    if binary.problem is not None:
+        yield Text(f"  {binary.problem}", style="yellow")
+    if info is None:
+        return
+    facts = dict(info.properties)
+    if info.tensors is not None:
+        facts["tensors"] = f"{info.tensors} stored"
+    if info.stored is not None:
+        facts["weights"] = _size(info.stored)
+    if info.saved is not None and len(info.graphs) > 1:
+        facts["sharing saves"] = _size(info.saved)
+    yield _facts(facts)
+    rows = [
+        (
+            graph.name,
+            "" if graph.weights is None else size_words(graph.weights),
+            "\n".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in graph.inputs),
+            "\n".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in graph.outputs),
+            "\n".join(f"{key} {value}" for key, value in graph.properties.items()),
+        )
+        for graph in info.graphs
+    ]
+    if rows:
+        yield _table(("graph", "weights", "inputs", "outputs", "properties"), rows)
+
+
+def _title(name: str, kind: str, size: int) -> Text:
+    return Text.assemble((name, "bold"), f"  {kind}, {_size(size)}")
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        table.add_row(Text(f"  {key}", style="dim"), value)
+    return table
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without the columns that are empty in every row."""
+    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number in told:
+        right = headings[number] in ("size", "weights")
+        table.add_column(headings[number], justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[number] for number in told))
+    return table
+
+
+def _operators(operators: Mapping[str, int]) -> str:
+    if not operators:
+        return "no node"
+    count = sum(operators.values())
+    each = ", ".join(f"{op} {n}" if n > 1 else op for op, n in operators.items())
+    return f"{count} node{'s' * (count != 1)}: {each}"
+
+
+def _weights(model: ModelFile) -> str:
+    weights = model.weights
+    if not weights.tensors:
+        return "none"
+    words = [f"{weights.tensors} tensor{'s' * (weights.tensors != 1)}"]
+    words += [f"{_size(weights.inside)} inside"] if weights.inside else []
+    words += [f"{_size(size)} in {name}" for name, size in weights.external.items()]
+    return ", ".join(words)
+
+
+def _edges(edges: tuple[Edge, ...]) -> str:
+    return "\n".join(map(_edge, edges)) or "none"
+
+
+def _edge(edge: Edge) -> str:
+    return f"{edge.name} {edge.type}"
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return ""
+    return f"{size_words(size)}" + (f" ({size:,} bytes)" if size >= 1000 else "")

@@ -1,0 +1,112 @@
+"""What `epctx inspect` tells of an EPContext model or a context binary, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from epctx.providers.hooks import BinaryInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """An input or output: its name and, in words, its type: `float32[1, 64]`; "?" if unknown."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextNode:
+    """An EPContext node.
+
+    Attributes:
+        context: path of its context binary; None: embedded, or main_context is 0.
+        embedded: bytes of its payload; None: not embedded.
+        attributes: the other attributes of the op that it has, by name.
+        unknown: names of attributes that the op does not have.
+        problem: why its attributes cannot be read; None: they can.
+    """
+
+    name: str
+    source: str
+    main_context: int
+    embed_mode: int
+    inputs: tuple[Edge, ...]
+    outputs: tuple[Edge, ...]
+    context: str | None = None
+    embedded: int | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShippedFile:
+    """A file that a model needs beside it. `size` in bytes; `problem`: why it cannot be shipped."""
+
+    name: str
+    kind: Literal["model", "context binary", "external data"]
+    size: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Initializers left in a model: how many, their bytes inside it, and by external data file."""
+
+    tensors: int
+    inside: int
+    external: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryFile:
+    """A context binary, or an embedded one. `info` None: nobody here can read it, and `problem`."""
+
+    name: str
+    size: int
+    info: BinaryInfo | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """An ONNX model.
+
+    Attributes:
+        operators: nodes that are left to the default EP, by op type, the most first.
+        compatibility: what it says of the devices it fits, by EP.
+    """
+
+    name: str
+    size: int
+    producer: str
+    ir_version: int
+    opsets: Mapping[str, int]
+    inputs: tuple[Edge, ...]
+    outputs: tuple[Edge, ...]
+    nodes: tuple[ContextNode, ...]
+    operators: Mapping[str, int]
+    weights: Weights
+    compatibility: Mapping[str, str]
+    metadata: Mapping[str, str]
+    files: tuple[ShippedFile, ...]
+    binaries: tuple[BinaryFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a file is: one of the two."""
+
+    model: ModelFile | None = None
+    binary: BinaryFile | None = None
+
+    @property
+    def files(self) -> tuple[ShippedFile, ...]:
+        """Every file to ship, itself first."""
+        if self.model is not None:
+            return self.model.files
+        assert self.binary is not None
+        return (ShippedFile(name=self.binary.name, kind="context binary", size=self.binary.size),)
