@@ -1,0 +1,154 @@
+"""What is there twice: nodes that compute the same, initializers with the same content.
+
+onnx_ir's passes of this kind were measured and left (onnx-ir 1.1.0): its common subexpressions
+take Bernoulli and training Dropout for functions of their inputs and an attribute of -0.0 for one
+of 0.0; its deduplication reads whole weights into memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+
+import blake3
+import numpy as np
+import onnx_ir as ir
+
+from epctx.digest import Digest
+from epctx.graph import arrays
+from epctx.graph.mapped import content_digest
+from epctx.graph.passes import edit
+from epctx.graph.passes.base import CountingPass
+
+DOMAINS = ("", "ai.onnx.ml")
+"""Domains whose ops are known; those of others may have a state."""
+
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+"""Ops that make something else each time; a seed only makes them do so in the same order."""
+
+SMALL_ATTRIBUTE = 4096
+"""Bytes up to which tensors in attributes are compared."""
+
+
+class MergeSubexpressionsPass(CountingPass):
+    """Let nodes of the same op, inputs and attributes be one, in each graph by itself."""
+
+    def apply(self, model: ir.Model) -> Mapping[str, int]:
+        """Count of nodes merged into earlier ones."""
+        count = 0
+        for graph in edit.graphs(model):
+            seen: dict[Hashable, ir.Node] = {}
+            for node in graph:
+                key = _key(node)
+                if key is None:
+                    continue
+                first = seen.setdefault(key, node)
+                if first is not node and _merge(node, first):
+                    count += 1
+        return {"nodes": count}
+
+
+def _merge(node: ir.Node, first: ir.Node) -> bool:
+    if any(value.is_graph_output() for value in node.outputs):
+        return False
+    for old, new in zip(node.outputs, first.outputs, strict=True):
+        old.replace_all_uses_with(new)
+    edit.remove(node)
+    return True
+
+
+def _key(node: ir.Node) -> Hashable | None:
+    """What a node computes, where that can be said."""
+    if node.domain not in DOMAINS or node.op_type in RANDOM or _trains(node):
+        return None
+    attributes = []
+    for name in sorted(node.attributes):
+        value = _attribute(node.attributes[name])
+        if value is None:
+            return None
+        attributes.append((name, value))
+    inputs = tuple(None if value is None else id(value) for value in node.inputs)
+    outputs = tuple(bool(value.name) for value in node.outputs)
+    return (node.domain, node.op_type, inputs, outputs, tuple(attributes))
+
+
+def _trains(node: ir.Node) -> bool:
+    """A Dropout that may drop something."""
+    if node.op_type != "Dropout" or len(node.inputs) < 3 or node.inputs[2] is None:
+        return False
+    training = edit.array(node.inputs[2])
+    return training is None or bool(training.any())
+
+
+def _attribute(attribute: ir.Attr) -> Hashable | None:
+    """Equal for equal attributes and for no others: floats by their bits."""
+    if attribute.is_ref():
+        return None
+    kind, value = attribute.type, attribute.value
+    match kind:
+        case ir.AttributeType.INT | ir.AttributeType.STRING:
+            return (kind.value, value)
+        case ir.AttributeType.FLOAT:
+            return (kind.value, np.float64(attribute.as_float()).tobytes())
+        case ir.AttributeType.INTS:
+            return (kind.value, tuple(attribute.as_ints()))
+        case ir.AttributeType.STRINGS:
+            return (kind.value, tuple(attribute.as_strings()))
+        case ir.AttributeType.FLOATS:
+            return (kind.value, np.array(attribute.as_floats(), np.float64).tobytes())
+        case ir.AttributeType.TENSOR:
+            tensor = attribute.as_tensor()
+            if tensor.nbytes > SMALL_ATTRIBUTE or tensor.dtype == ir.DataType.STRING:
+                return None
+            return (kind.value, tensor.dtype, tensor.shape.numpy(), tensor.tobytes())
+    return None
+
+
+class MergeInitializersPass(CountingPass):
+    """Let initializers of the same type, shape and content be one, in each graph by itself."""
+
+    def apply(self, model: ir.Model) -> Mapping[str, int]:
+        """Count of initializers merged into earlier ones, and the bytes that they had."""
+        count = size = 0
+        for graph in edit.graphs(model):
+            for group in _candidates(graph):
+                first: dict[Digest, ir.Value] = {}
+                for value in group:
+                    assert value.const_value is not None
+                    kept = first.setdefault(_digest(value.const_value), value)
+                    if kept is value:
+                        continue
+                    size += value.const_value.nbytes
+                    count += 1
+                    value.replace_all_uses_with(kept)
+                    graph.initializers.pop(str(value.name))
+        return {"initializers": count, "bytes": size}
+
+
+def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
+    """Initializers that may be equal: nobody feeds or reads them from outside."""
+    groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
+    for value in graph.initializers.values():
+        tensor = edit.constant(value)
+        if tensor is not None and not value.is_graph_output():
+            groups[tensor.dtype, tensor.shape.numpy()].append(value)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _digest(tensor: ir.TensorProtocol) -> Digest:
+    """BLAKE3 of a tensor's bytes; a view is never laid out whole."""
+    if isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8:
+        hasher = blake3.blake3()
+        for piece in arrays.content(tensor.numpy()):
+            hasher.update(piece)
+        return Digest("blake3", hasher.hexdigest())
+    return content_digest(tensor)

@@ -1,0 +1,215 @@
+"""Reading and changing onnx_ir graphs, for passes: constants, shapes, values put for values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+def graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph and every subgraph, outer ones first. Local functions are gone since load."""
+    yield model.graph
+    yield from model.graph.subgraphs()
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs in a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def opset(model: ir.Model) -> int:
+    """The version of the default domain that the model imports; 0 if it does not."""
+    return model.opset_imports.get("", 0)
+
+
+def is_op(node: ir.Node | None, *op_types: str) -> bool:
+    """`node` is one of these ops of the default domain."""
+    return node is not None and not node.domain and node.op_type in op_types
+
+
+def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor that `value` always is: an initializer that nobody can feed; else None."""
+    if value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value
+
+
+def array(value: ir.Value | None) -> npt.NDArray[np.generic] | None:
+    """The same as an array, without strings."""
+    tensor = constant(value)
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return None
+    return tensor.numpy()
+
+
+def integers(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The elements of a constant integer tensor of rank 0 or 1; else None."""
+    tensor = constant(value)
+    if tensor is None or not tensor.dtype.is_integer() or len(tensor.shape) > 1:
+        return None
+    return tuple(int(item) for item in tensor.numpy().reshape(-1))
+
+
+def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The shape of `value` if all of it is known."""
+    if value is None or value.shape is None or not value.shape.is_static():
+        return None
+    return value.shape.numpy()
+
+
+def rank(value: ir.Value | None) -> int | None:
+    """The rank of `value` if it is known."""
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def same_static_shape(left: ir.Value | None, right: ir.Value | None) -> bool:
+    """Both shapes are known, and equal."""
+    shape = static_shape(left)
+    return shape is not None and shape == static_shape(right)
+
+
+def remove(node: ir.Node) -> None:
+    """Take a node whose outputs nobody uses out of its graph.
+
+    What its subgraphs used of the graphs around them has these uses no more.
+    """
+    for inner in subgraphs(node):
+        inner.outputs.clear()
+        for each in reversed(inner):
+            remove(each)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def discard_unused(value: ir.Value) -> None:
+    """Drop an initializer that nothing uses, at once: it may hold memory."""
+    if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
+        return
+    if value.graph is not None and not value.uses():
+        value.graph.initializers.pop(str(value.name))
+
+
+class Editor:
+    """Changes of one model that keep its meaning, and the names of its inputs and outputs."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+
+    @functools.cached_property
+    def _taken(self) -> set[str]:
+        """Names of values and nodes, of the whole model."""
+        taken: set[str] = set()
+        for graph in graphs(self._model):
+            taken.update(str(value.name) for value in graph.inputs)
+            taken.update(graph.initializers)
+            for node in graph:
+                taken.update(value.name for value in node.outputs if value.name)
+                taken.add(node.name or "")
+        return taken
+
+    def free_name(self, wanted: str) -> str:
+        """`wanted`, or with a number after it the first name that nothing in the model has."""
+        candidate, count = wanted, 0
+        while candidate in self._taken:
+            count += 1
+            candidate = f"{wanted}_{count}"
+        self._taken.add(candidate)
+        return candidate
+
+    def initializer(
+        self, graph: ir.Graph, tensor: ir.TensorProtocol, name: str | None = None
+    ) -> ir.Value:
+        """Register `tensor` under `name`, which must be free, or under a name like its own."""
+        tensor.name = name or self.free_name(tensor.name or "constant")
+        value = ir.Value(
+            name=tensor.name,
+            shape=ir.Shape(tensor.shape.numpy()),
+            type=ir.TensorType(tensor.dtype),
+            const_value=tensor,
+        )
+        graph.register_initializer(value)
+        return value
+
+    def make_constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
+        """Let a node's output be an initializer of the same name; its node is to be removed.
+
+        A graph output stays the output of a node, an Identity: neither partitions nor all
+        execution providers know outputs that no node makes.
+        """
+        graph = graph_of(value)
+        if value.is_graph_output():
+            tensor.name = f"{value.name}/value"
+            fresh = self.initializer(graph, tensor)
+            self._through_identity(value, fresh)
+        else:
+            fresh = self.initializer(graph, tensor, value.name)
+            value.replace_all_uses_with(fresh)
+        return fresh
+
+    def substitute(self, old: ir.Value, new: ir.Value) -> bool:
+        """Put `new` in the place of `old`, which a node makes; False: that cannot be done.
+
+        A graph output keeps its name: `new` takes it if a node of the same graph makes it and it
+        is no output itself, else an Identity stands between. Where an Identity makes `old`
+        already, it is the one needed, and nothing changes.
+        """
+        _keep_type(old, new)
+        if not old.is_graph_output():
+            old.replace_all_uses_with(new)
+            return True
+        graph, producer = graph_of(old), new.producer()
+        if producer is not None and producer.graph is graph and not new.is_graph_output():
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            new.name = old.name
+            return True
+        if is_op(old.producer(), "Identity"):
+            return False
+        self._through_identity(old, new)
+        return True
+
+    def _through_identity(self, old: ir.Value, new: ir.Value) -> None:
+        """Make a graph output the output of an Identity of `new`."""
+        graph, node = graph_of(old), old.producer()
+        assert node is not None
+        for user, index in old.uses():
+            user.replace_input_with(index, new)
+        output = ir.Value(name=old.name, shape=old.shape, type=old.type)
+        name = self.free_name(f"{old.name}/Identity")
+        graph.insert_before(node, ir.Node("", "Identity", [new], outputs=[output], name=name))
+        for index, each in enumerate(graph.outputs):
+            if each is old:
+                graph.outputs[index] = output
+
+
+def graph_of(value: ir.Value) -> ir.Graph:
+    """The graph whose node makes `value`."""
+    node = value.producer()
+    assert node is not None
+    assert isinstance(node.graph, ir.Graph)
+    return node.graph
+
+
+def _keep_type(old: ir.Value, new: ir.Value) -> None:
+    """What was known of `old` is known of `new`, which is the same value."""
+    if new.type is None:
+        new.type = old.type
+    if old.shape is None:
+        return
+    if new.shape is None:
+        new.shape = old.shape.copy()
+    elif len(new.shape) == len(old.shape) and not new.is_graph_input():
+        new.shape = ir.Shape(
+            theirs if not isinstance(mine, int) and isinstance(theirs, int) else mine
+            for mine, theirs in zip(new.shape, old.shape, strict=True)
+        )

@@ -1,0 +1,154 @@
+"""Fold what has one value: nodes whose inputs are constants become initializers.
+
+`fold-constants` folds what is bit-exact on every machine; `fold-float-arithmetic` elementwise IEEE
+arithmetic (design section 7). Weights that nodes make must reach an execution provider as
+initializers (real-eps.md section 14).
+
+numpy evaluates, not onnxruntime (`arithmetic` says why) and not onnx's reference evaluator, which
+for some ops goes through float64 and which holds every result in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from epctx.graph.arrays import Array
+from epctx.graph.mapped import MappedTensor
+from epctx.graph.passes import arithmetic, edit, movement
+from epctx.graph.passes.base import CountingPass
+from epctx.graph.passes.operation import Declined, Kernel, Operation
+from epctx.graph.passes.shapes import NodeInference
+from epctx.graph.scratch import Scratch
+
+Kernels = Mapping[str, tuple[int, Kernel]]
+
+
+class _FoldPass(CountingPass):
+    """Fold nodes of constants, in one sweep that also infers the shapes it makes known."""
+
+    _kernels: ClassVar[Kernels]
+    """What to fold when all inputs are constants."""
+
+    _shape_kernels: ClassVar[Kernels] = {}
+    """What to fold when the shape of the first input is known."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        """Put large results into `scratch`."""
+        self._scratch = scratch
+
+    def apply(self, model: ir.Model) -> Mapping[str, int]:
+        """Counts of folded nodes by op type, and of values whose shape became known."""
+        sweep = _Sweep(self, model)
+        sweep.graph(model.graph)
+        return sweep.changed
+
+    def evaluate(self, node: ir.Node, version: int) -> list[ir.TensorProtocol] | None:
+        """The tensors that a node always makes, or None."""
+        if node.domain:
+            return None
+        since, kernel = self._shape_kernels.get(node.op_type, (0, None))
+        needed = not kernel
+        if kernel is None:
+            since, kernel = self._kernels.get(node.op_type, (0, None))
+        if kernel is None or version < since or not _typed(node):
+            return None
+        if needed and any(v is not None and edit.constant(v) is None for v in node.inputs):
+            return None
+        operation = Operation(
+            node=node,
+            version=version,
+            inputs=tuple(self._array(value) for value in node.inputs),
+            scratch=self._scratch,
+        )
+        try:
+            arrays = kernel(operation)
+        except (Declined, ValueError, IndexError, TypeError):
+            # What breaks here is not valid ONNX: the node stays, and fails where it is run.
+            return None
+        return self._tensors(node, arrays)
+
+    def _array(self, value: ir.Value | None) -> Array | None:
+        tensor = edit.constant(value)
+        if isinstance(tensor, MappedTensor):
+            self._scratch.know(tensor.file)
+        return None if tensor is None else tensor.numpy()
+
+    def _tensors(self, node: ir.Node, arrays: Sequence[Array]) -> list[ir.TensorProtocol] | None:
+        if len(arrays) != len(node.outputs):
+            return None
+        made = []
+        for value, array in zip(node.outputs, arrays, strict=True):
+            dtype = ir.DataType.from_numpy(array.dtype)
+            shape = edit.static_shape(value)
+            if value.dtype not in (None, dtype) or shape not in (None, array.shape):
+                return None
+            made.append(self._scratch.tensor(array, dtype, value.name or ""))
+        return made
+
+
+class FoldConstantsPass(_FoldPass):
+    """Integers, booleans, movement, fills, casts."""
+
+    _kernels: ClassVar[Kernels] = {**movement.KERNELS, **arithmetic.KERNELS}
+    _shape_kernels = movement.SHAPE_KERNELS
+
+
+class FoldFloatArithmeticPass(_FoldPass):
+    """Elementwise arithmetic of float32 and float64."""
+
+    _kernels = arithmetic.FLOAT_KERNELS
+
+
+class _Sweep:
+    """One pass over a model in the order of its nodes."""
+
+    def __init__(self, folding: _FoldPass, model: ir.Model) -> None:
+        self._folding = folding
+        self._editor = edit.Editor(model)
+        self._inference = NodeInference(model)
+        self._version = edit.opset(model)
+        self._news: set[ir.Value] = set()
+        """Values of which this sweep made more known: what reads them may now be inferred."""
+        self.changed: Counter[str] = Counter()
+
+    def graph(self, graph: ir.Graph) -> None:
+        for node in graph:
+            for inner in edit.subgraphs(node):
+                self.graph(inner)
+            if _final(node):
+                continue
+            made = self._folding.evaluate(node, self._version)
+            if made is not None:
+                self._replace(node, made)
+            elif any(value in self._news for value in node.inputs):
+                better = self._inference.infer(node)
+                self._news.update(better)
+                self.changed["shapes"] += len(better)
+
+    def _replace(self, node: ir.Node, made: list[ir.TensorProtocol]) -> None:
+        for value, tensor in zip(node.outputs, made, strict=True):
+            if value.uses() or value.is_graph_output():
+                self._news.add(self._editor.make_constant(value, tensor))
+        inputs = {value for value in node.inputs if value is not None}
+        edit.remove(node)
+        for value in inputs:
+            edit.discard_unused(value)
+        self.changed[node.op_type] += 1
+
+
+def _final(node: ir.Node) -> bool:
+    """The Identity by which a graph output gets its constant."""
+    return edit.is_op(node, "Identity") and node.outputs[0].is_graph_output()
+
+
+def _typed(node: ir.Node) -> bool:
+    """No constant among the inputs is of strings, or of elements under a byte."""
+    constants = (edit.constant(value) for value in node.inputs)
+    return all(
+        tensor is None or (tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8)
+        for tensor in constants
+    )

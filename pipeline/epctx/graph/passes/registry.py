@@ -1,0 +1,193 @@
+"""Passes by name: the built-in ones, and those of third parties by entry point.
+
+Importing this module imports neither onnx nor onnx_ir: `check` is for who reads manifests.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx import digest
+from epctx.errors import ManifestError
+from epctx.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from epctx.graph.scratch import Scratch
+
+GROUP = "epctx.passes"
+
+_BUILT_IN: Mapping[str, str] = {
+    "unique-names": "names:UniqueNamesPass",
+    "lift-constants": "constants:LiftConstantsPass",
+    "infer-shapes": "shapes:InferShapesPass",
+    "fold-constants": "fold:FoldConstantsPass",
+    "fold-float-arithmetic": "fold:FoldFloatArithmeticPass",
+    "simplify": "rules:SimplifyPass",
+    "resolve-branches": "branches:ResolveBranchesPass",
+    "merge-subexpressions": "duplicates:MergeSubexpressionsPass",
+    "merge-initializers": "duplicates:MergeInitializersPass",
+    "remove-dead-code": "dead_code:RemoveDeadCodePass",
+    "remove-unused-opsets": "dead_code:RemoveUnusedOpsetsPass",
+}
+_NEED_SCRATCH = frozenset({"fold-constants", "fold-float-arithmetic"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """Passes that feed each other: repeated until none changes anything.
+
+    Attributes:
+        passes: run in turn.
+        follow: run when they are done and something has changed; if it finds more, they go on.
+    """
+
+    passes: tuple[str, ...]
+    follow: str
+
+
+_AFTER = (
+    "merge-subexpressions",
+    "merge-initializers",
+    "remove-dead-code",
+    "remove-unused-opsets",
+)
+LEVELS: Mapping[str, tuple[str | Loop, ...]] = {
+    "none": (),
+    "basic": (
+        "unique-names",
+        "lift-constants",
+        Loop(passes=("fold-constants", "simplify", "resolve-branches"), follow="infer-shapes"),
+        *_AFTER,
+    ),
+    "extended": (
+        "unique-names",
+        "lift-constants",
+        Loop(
+            passes=("fold-constants", "fold-float-arithmetic", "simplify", "resolve-branches"),
+            follow="infer-shapes",
+        ),
+        *_AFTER,
+    ),
+}
+"""What the levels run, in order (design section 7)."""
+
+
+def names() -> tuple[str, ...]:
+    """All passes that can be named here, built-in ones first."""
+    return (*_BUILT_IN, *sorted(set(_third_party()) - set(_BUILT_IN)))
+
+
+def check(wanted: Iterable[str], *, where: str | None = None) -> None:
+    """Raise for the first name in `wanted` that is no pass.
+
+    Raises:
+        ManifestError: with the nearest name; or two packages have a pass of this name.
+    """
+    others = [name for name in wanted if name not in _BUILT_IN]
+    third_party = _third_party() if others else {}  # to search the environment takes 10 ms
+    for name in others:
+        found = third_party.get(name, ())
+        if not found:
+            raise ManifestError(
+                f'optimize names the pass "{name}", which does not exist',
+                where=where,
+                remedy=did_you_mean(name, names()),
+            )
+        if len(found) > 1:
+            packages = " and ".join(sorted(_package(each) for each in found))
+            raise ManifestError(
+                f'optimize names the pass "{name}", which {packages} both have',
+                where=where,
+                remedy="uninstall one of them",
+            )
+
+
+def create(name: str, scratch: Scratch) -> ir.passes.InPlacePass:
+    """Make a pass.
+
+    Raises:
+        ManifestError: there is no such pass, or its package cannot be loaded.
+    """
+    check((name,))
+    if name not in _BUILT_IN:
+        return _load(_third_party()[name][0])
+    module, _, attribute = _BUILT_IN[name].partition(":")
+    factory = getattr(importlib.import_module(f"epctx.graph.passes.{module}"), attribute)
+    made: ir.passes.InPlacePass = factory(scratch) if name in _NEED_SCRATCH else factory()
+    return made
+
+
+def fingerprint(wanted: Iterable[str]) -> Mapping[str, str]:
+    """For each third-party pass in `wanted`: its package, version, and a digest of its sources.
+
+    What the key of an optimization holds beside epctx's own sources (design section 9).
+
+    Raises:
+        ManifestError: there is no such pass.
+    """
+    chosen = [name for name in wanted if name not in _BUILT_IN]
+    check(chosen)
+    third_party = _third_party()
+    return {name: f"{_package(e)} {_sources(e)}" for name in chosen for e in third_party[name]}
+
+
+def owner(name: str) -> str | None:
+    """The package that a third-party pass comes from, with its version; None: built in."""
+    found = () if name in _BUILT_IN else _third_party().get(name, ())
+    return _package(found[0]) if found else None
+
+
+def _third_party() -> Mapping[str, Sequence[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+
+
+def _load(entry: EntryPoint) -> ir.passes.InPlacePass:
+    import onnx_ir as ir
+
+    where = f"optimize pass {entry.name}"
+    try:
+        made = entry.load()()
+    except Exception as error:  # a package of others: whatever it raises, it is to be named
+        raise ManifestError(
+            f"the package {_package(entry)} cannot make it",
+            where=where,
+            why=f"{type(error).__name__}: {error}",
+            remedy="repair or reinstall that package, or take the pass out of `optimize`",
+        ) from error
+    if not isinstance(made, ir.passes.InPlacePass):
+        raise ManifestError(
+            f"the package {_package(entry)} makes a {type(made).__name__}",
+            where=where,
+            why="a pass must be an onnx_ir.passes.InPlacePass",
+            remedy="report it to the package, or take the pass out of `optimize`",
+        )
+    return made
+
+
+def _sources(entry: EntryPoint) -> digest.Digest:
+    """Digest of the Python files of the top-level package or module that an entry point names."""
+    spec = importlib.util.find_spec(entry.module.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return digest.of_bytes(b"")
+    root = Path(spec.origin)
+    if spec.submodule_search_locations is None:
+        return digest.of_file(root)
+    files = sorted(root.parent.rglob("*.py"))
+    return digest.of_json(
+        {file.relative_to(root.parent).as_posix(): str(digest.of_file(file)) for file in files}
+    )

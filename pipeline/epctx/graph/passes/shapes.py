@@ -1,0 +1,140 @@
+"""Types and shapes: inferred by onnx for the whole graph, or for one node after another.
+
+`infer-shapes` is onnx's inference with data propagation, without the weights: what it need not
+read it does not get. `NodeInference` follows up what a fold makes known, so that one sweep is
+enough however deep shapes depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from epctx.graph import inference, tensors
+from epctx.graph.passes import edit
+from epctx.graph.passes.base import CountingPass
+
+_READ = 1024
+"""Bytes up to which inference gets a tensor's content: what computes shapes is smaller."""
+
+
+class InferShapesPass(CountingPass):
+    """Infer types and shapes of all values of the graph and its subgraphs."""
+
+    def apply(self, model: ir.Model) -> Mapping[str, int]:
+        """Count of values that got a type, a rank or a dimension."""
+        with tensors.replaced(model, _without_content):
+            proto = ir.serde.serialize_model(model)
+        return {"values": _merge_graph(model.graph, inference.infer(proto).graph)}
+
+
+class NodeInference:
+    """Inference of single nodes of one model."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._opsets = [
+            onnx.helper.make_operatorsetid(domain, version)
+            for domain, version in model.opset_imports.items()
+        ]
+        self._versions = dict(model.opset_imports)
+        self._ir_version = model.ir_version
+
+    def infer(self, node: ir.Node) -> list[ir.Value]:
+        """The outputs of `node` of whose type or shape more became known."""
+        if next(edit.subgraphs(node), None) is not None:
+            return []
+        types = {str(v.name): _type_proto(v) for v in node.inputs if v is not None}
+        if any(each is None for each in types.values()):
+            return []
+        try:
+            schema = onnx.defs.get_schema(
+                node.op_type, self._versions.get(node.domain, 1), node.domain
+            )
+            found = onnx.shape_inference.infer_node_outputs(
+                schema,
+                ir.serde.serialize_node(node),
+                {name: each for name, each in types.items() if each is not None},
+                {str(v.name): t for v in node.inputs if (t := _content(v)) is not None and v},
+                opset_imports=self._opsets,
+                ir_version=self._ir_version,
+            )
+        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
+            return []
+        return [v for v in node.outputs if v.name in found and _merge(v, found[v.name])]
+
+
+def _without_content(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """A tensor that inference can do with: its content if it is small, else a mere reference."""
+    small = tensor.nbytes <= _READ
+    if tensor.dtype == ir.DataType.STRING or (small and not isinstance(tensor, ir.ExternalTensor)):
+        return tensor
+    if small:
+        return ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor("-", None, None, tensor.dtype, shape=shape, name=tensor.name or "")
+
+
+def _content(value: ir.Value | None) -> onnx.TensorProto | None:
+    tensor = edit.constant(value)
+    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _READ:
+        return None
+    return ir.serde.serialize_tensor(_without_content(tensor))
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
+    if value.type is None:
+        return None
+    return ir.serde.serialize_value(value).type
+
+
+def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:
+    found = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
+    count = 0
+    for node, proto in zip(graph, inferred.node, strict=True):
+        for value in node.outputs:
+            if value.name in found:
+                count += _merge(value, found[value.name])
+        count += sum(
+            _merge_graph(inner, inner_proto)
+            for inner, inner_proto in zip(edit.subgraphs(node), _subgraphs(proto), strict=True)
+        )
+    return count
+
+
+def _subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in ((attribute.g,) if attribute.HasField("g") else attribute.graphs)
+    ]
+
+
+def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
+    """Add what was found to what is known; True if it is more."""
+    if not found.WhichOneof("value"):
+        return False
+    changed = False
+    if value.type is None:
+        value.type = ir.serde.deserialize_type_proto_for_type(found)
+        changed = value.type is not None
+    shape = ir.serde.deserialize_type_proto_for_shape(found)
+    if shape is None:
+        return changed
+    if value.shape is None:
+        value.shape = shape
+        return True
+    if len(value.shape) != len(shape):
+        return changed
+    merged = [_better(known, dim) for known, dim in zip(value.shape, shape, strict=True)]
+    if merged == list(value.shape):
+        return changed
+    value.shape = ir.Shape(merged)
+    return True
+
+
+def _better(known: int | ir.SymbolicDim, found: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+    if isinstance(known, int):
+        return known
+    return found if isinstance(found, int) or known.value is None else known

@@ -1,0 +1,116 @@
+"""optimize: provider-independent passes over a loaded model (design section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx_ir as ir
+
+from epctx.errors import CompileError, EpctxError
+from epctx.graph import canonical
+from epctx.graph.model import LoadedModel, OptimizedModel, PassRecord
+from epctx.graph.passes import registry
+from epctx.graph.passes.base import Counted
+from epctx.graph.scratch import Scratch
+from epctx.manifest import OptimizeSettings
+
+MOST_ROUNDS = 32
+"""Passes that feed each other are repeated until nothing changes; this often at most."""
+
+
+def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> OptimizedModel:
+    """Run the passes of a level, or those named, over `loaded.model`, which is changed in place.
+
+    Promises the meaning of the graph, the names and order of its inputs and outputs, and that
+    large weights are `MappedTensor`: of the source where no pass touched them, else of files in
+    the folder `scratch`, which exists. Of a pass that ran several times there is one record.
+
+    Raises:
+        ManifestError: a pass that does not exist, or whose package cannot be loaded.
+        CompileError: a third party's pass failed, or changed the graph's inputs or outputs.
+        StorageError: weights cannot be written to `scratch`.
+    """
+    registry.check(settings.passes)
+    model, place = loaded.model, Scratch(scratch)
+    runner = _Runner(model, place)
+    steps = settings.passes if settings.level == "explicit" else registry.LEVELS[settings.level]
+    for step in steps:
+        if isinstance(step, str):
+            runner.step(step)
+        else:
+            runner.loop(step)
+    place.settle(model)
+    return OptimizedModel(
+        name=loaded.name,
+        model=model,
+        passes=tuple(PassRecord(name=n, changed=c) for n, c in runner.records.items()),
+        digest=canonical.digest(model),
+    )
+
+
+class _Runner:
+    """Runs passes over one model and adds up what they change."""
+
+    def __init__(self, model: ir.Model, scratch: Scratch) -> None:
+        self._model = model
+        self._scratch = scratch
+        self.records: dict[str, dict[str, int]] = {}
+
+    def loop(self, loop: registry.Loop) -> None:
+        """Run passes until all of them, and the one that follows them, change nothing."""
+        while self._repeat(loop.passes) and self.step(loop.follow):
+            pass
+
+    def _repeat(self, names: tuple[str, ...]) -> bool:
+        """Run passes in turn until all of them, one after the other, change nothing."""
+        changed = False
+        unchanged = 0
+        for name in names * MOST_ROUNDS:
+            if self.step(name):
+                changed, unchanged = True, 0
+            elif (unchanged := unchanged + 1) == len(names):
+                break
+        return changed
+
+    def step(self, name: str) -> bool:
+        """Run one pass by name; True if it changed something."""
+        owner = registry.owner(name)
+        graph_pass = registry.create(name, self._scratch)
+        if owner is None:
+            return self.once(name, graph_pass)
+        signature = _signature(self._model)
+        try:
+            changed = self.once(name, graph_pass)
+        except EpctxError:
+            raise
+        except Exception as error:  # a package of others: whatever it raises, it is to be named
+            raise _failed(name, owner, "failed", f"{type(error).__name__}: {error}") from error
+        if _signature(self._model) != signature:
+            raise _failed(name, owner, "changed the names of the graph's inputs or outputs", None)
+        return changed
+
+    def once(self, name: str, graph_pass: ir.passes.InPlacePass) -> bool:
+        """Run one pass and add to its record."""
+        result = graph_pass(self._model)
+        changed: Mapping[str, int] = {"modified": 1} if result.modified else {}
+        if isinstance(result, Counted):
+            changed = result.changed
+        record = self.records.setdefault(name, {})
+        for kind, count in sorted(changed.items()):
+            record[kind] = record.get(kind, 0) + count
+        return result.modified
+
+
+def _signature(model: ir.Model) -> tuple[tuple[str | None, ...], ...]:
+    graph = model.graph
+    return tuple(v.name for v in graph.inputs), tuple(v.name for v in graph.outputs)
+
+
+def _failed(name: str, owner: str, what: str, why: str | None) -> CompileError:
+    return CompileError(
+        f"the pass of {owner} {what}",
+        where=f"optimize pass {name}",
+        why=why,
+        remedy="report it to that package, or take the pass out of `optimize`",
+    )
