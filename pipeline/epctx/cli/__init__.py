@@ -9,7 +9,7 @@ import typer
 
 from epctx.cli.render import command
 
-COMMANDS = ("init", "validate", "plan", "build", "schema")
+COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "schema")
 """One module each, whose function of the same name is the command."""
 
 app = typer.Typer(
