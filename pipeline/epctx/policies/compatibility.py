@@ -7,7 +7,8 @@ whatever it says; so it is checked here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError
@@ -51,9 +52,13 @@ class Compatibility:
                     )
                     continue
                 info = model.metadata.get(COMPATIBILITY + provider.name)
-                yield from (_finding(model, "info", v) for v in _info(provider, info, nodes))
+                asked = folder.providers.asked is not None
+                for verdict in _info(provider, info, nodes):
+                    yield _finding(model, "info", verdict if asked else _unasked(verdict))
                 if info is not None and isinstance(provider, hooks.HasDevices):
-                    yield _finding(model, "devices", _devices(provider, provider.name, info))
+                    obstacle = _obstacle(provider, nodes, folder.path)
+                    verdict = obstacle or _devices(provider, provider.name, info)
+                    yield _finding(model, "devices", verdict)
 
 
 def _info(
@@ -75,6 +80,24 @@ def _info(
             remedy="its provider needs `check_compatibility` (epctx.providers.hooks)",
         )
     ]
+
+
+def _unasked(verdict: Verdict) -> Verdict:
+    """Without a manifest nothing was asked: what does not fit defaults may fit what was."""
+    return replace(verdict, outcome="not checkable") if verdict.outcome == "fail" else verdict
+
+
+def _obstacle(
+    provider: ExecutionProvider, nodes: Sequence[EPContextNode], folder: Path
+) -> Verdict | None:
+    """A model for another host says nothing of the devices of this one."""
+    if not isinstance(provider, hooks.KnowsHost):
+        return None
+    try:
+        reason = provider.cannot_load(nodes, folder, sharing=False)
+    except EpctxError as error:
+        return _unknown(_message(error), error.remedy)
+    return None if reason is None else _unknown(reason, "check it on the device")
 
 
 def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from epctx.errors import EpctxError, ModelError
 from epctx.findings import Finding, Outcome
+from epctx.graph.epcontext import EPContextNode
 from epctx.graph.feeds import Array
 from epctx.graph.input_sets import Case, InputSets
 from epctx.manifest import ModelSource, VerifyInputs
@@ -109,10 +111,9 @@ class Preparation:
                 return unchecked(task.model, reason, self._folder.providers.why_not(source))
             if isinstance(provider, hooks.KnowsHost):
                 nodes = [node for node in task.model.nodes if node.source == source]
-                why = provider.cannot_load(nodes, self._folder.path, sharing=sharing)
+                why, remedy = _cannot_load(provider, nodes, self._folder.path, sharing)
                 if why is not None:
-                    reason = f"not on this host: {why}"
-                    return unchecked(task.model, reason, "verify it on the device")
+                    return unchecked(task.model, f"not on this host: {why}", remedy)
         return None
 
     def refuse_unused_inputs(self) -> None:
@@ -160,6 +161,15 @@ class Preparation:
             remedy = "add a file to `verify.inputs.files` that does"
             raise Impossible(unchecked(model, "no input file fits it", remedy))
         return cases
+
+
+def _cannot_load(
+    provider: hooks.KnowsHost, nodes: Sequence[EPContextNode], folder: Path, sharing: bool
+) -> tuple[str | None, str]:
+    try:
+        return provider.cannot_load(nodes, folder, sharing=sharing), "verify it on the device"
+    except EpctxError as error:
+        return words(error), error.remedy
 
 
 def finding(

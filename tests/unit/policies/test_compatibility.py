@@ -45,11 +45,20 @@ class WithDevices(Knowing):
         return self._devices  # type: ignore[return-value]
 
 
-def check(tmp_path: Path, provider: object, info: str | None = INFO) -> list[Finding]:
+class Elsewhere(WithDevices):
+    def cannot_load(self, nodes: object, folder: Path, *, sharing: bool) -> str | None:
+        return "it is for an NPU"
+
+
+def check(
+    tmp_path: Path, provider: object, info: str | None = INFO, *, asked: bool = True
+) -> list[Finding]:
     made = model()
     if info is not None:
         onnx.helper.set_model_props(made, {"ep_compatibility_info.FakeExecutionProvider": info})
-    providers = Providers(asked=((provider, {}),))  # type: ignore[arg-type]
+    providers = Providers(asked=((provider, {}),) if asked else None)  # type: ignore[arg-type]
+    if not asked:
+        providers.find = lambda source: provider  # type: ignore[assignment,method-assign,return-value]
     folder = open_folder(folders.write(tmp_path, made, sums=False), providers=providers)
     return list(Compatibility().check(folder, ()))
 
@@ -63,6 +72,19 @@ def test_the_provider_is_asked_what_its_info_means(tmp_path: Path) -> None:
     assert finding.outcome == "fail" and finding.message == "None for 1 nodes"
     (finding,) = check(tmp_path, Knowing(), "broken")
     assert (finding.outcome, finding.message) == ("fail", "cannot be parsed")
+
+
+def test_without_a_manifest_nothing_was_asked(tmp_path: Path) -> None:
+    (finding,) = check(tmp_path, Knowing(), "v2:6:2.51.0:5.51.0:0:57:0:0", asked=False)
+    assert finding.outcome == "not checkable"
+    (finding,) = check(tmp_path, Knowing(), asked=False)
+    assert finding.outcome == "pass"
+
+
+def test_a_model_for_another_host_is_not_judged_by_this_one(tmp_path: Path) -> None:
+    (_, finding) = check(tmp_path, Elsewhere(["device"]))
+    assert (finding.check, finding.outcome) == ("devices", "not checkable")
+    assert finding.message == "it is for an NPU"
 
 
 def test_a_provider_that_cannot_say_is_not_a_pass(tmp_path: Path) -> None:

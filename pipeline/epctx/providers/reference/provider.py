@@ -20,7 +20,7 @@ from epctx.providers.base import (
     SharedContexts,
     Workspace,
 )
-from epctx.providers.hooks import BinaryGraph, BinaryInfo
+from epctx.providers.hooks import BinaryGraph, BinaryInfo, Verdict
 from epctx.providers.reference.layout import FORMAT_VERSION, MAGIC
 from epctx.providers.reference.options import NAME, ReferenceOptions
 from epctx.providers.reference.versions import Toolchain, check
@@ -144,6 +144,17 @@ class ReferenceExecutionProvider:
             except InvalidGraph as error:
                 return f"its context {error.what}"
         return None
+
+    def check_compatibility(
+        self, info: str | None, nodes: Sequence[EPContextNode]
+    ) -> Sequence[Verdict]:
+        """Whether a model is for what the options describe: the nodes say it, there is no `info`."""
+        reason = self.cannot_load(nodes, Path(), sharing=False)
+        if reason is not None:
+            remedy = "build it with the `hardware_architecture` and `sdk_version` that it is for"
+            return [Verdict(outcome="fail", message=reason, remedy=remedy)]
+        made = {f"SDK {node.ep_sdk_version} for {node.hardware_architecture}" for node in nodes}
+        return [Verdict(outcome="pass", message=f"made by {', '.join(sorted(made))}, as asked")]
 
     def _ops(self, option: str, model: ir.Model) -> frozenset[tuple[str, str]]:
         """An option's ops as (domain, op type), each one that there is."""
