@@ -148,7 +148,7 @@ class ReferenceExecutionProvider:
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
-        """Whether a model is for what the options describe: the nodes say it, there is no `info`."""
+        """Whether a model is for what the options describe; its nodes say it, it has no `info`."""
         reason = self.cannot_load(nodes, Path(), sharing=False)
         if reason is not None:
             remedy = "build it with the `hardware_architecture` and `sdk_version` that it is for"
