@@ -1,0 +1,168 @@
+"""EPs that epctx has no module for: built into the installed onnxruntime, or any plugin by name.
+
+Built in: TensorRT, TensorRT RTX, Vitis AI and whatever `onnxruntime.get_available_providers()`
+lists. A plugin: with `plugin.library` (a path) or `plugin.package` (a Python package that has
+`get_library_path()`, as the vendors' packages do) among its options, and, where the host has
+several devices, `plugin.device_type` (CPU, GPU, NPU), `plugin.device_name`, `plugin.device_index`.
+`plugin.registration` is the name that its library is registered under; else it is the EP's.
+
+The code path is that of QNN and OpenVINO; none of these EPs was tried on any host.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.manifest import OptionValue
+from epctx.providers.base import Fingerprint, ProviderFactory
+from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime.plugins import Plugin, Wanted, wanted_index
+from epctx.providers.onnxruntime.provider import OrtProvider, text
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_PREFIX: Final = "plugin."
+_PLUGIN_KEYS: Final = frozenset(
+    {"library", "package", "registration", "device_type", "device_name", "device_index"}
+)
+_KINDS: Final = ("CPU", "GPU", "NPU")
+_PACKAGES: Final = {
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "NvTensorRTRTXExecutionProvider": "onnxruntime-trt-rtx",
+    "VitisAIExecutionProvider": "onnxruntime-vitisai",
+    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+}
+"""Which distribution of onnxruntime an EP is built into."""
+
+
+class BuiltInProvider(OrtProvider):
+    """An EP built into the installed onnxruntime, bound to its options."""
+
+    can_share = False
+
+    def __init__(self, name: str, options: Mapping[str, OptionValue]) -> None:
+        self.name = self.label = name
+        self.sources = frozenset({name})
+        self._options = {key: text(value) for key, value in options.items()}
+
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Add the EP, as the installed onnxruntime has it."""
+        import onnxruntime as ort
+
+        available = ort.get_available_providers()
+        if self.name not in available:
+            package = _PACKAGES.get(self.name, "the onnxruntime that has it")
+            raise ProviderUnavailable(
+                f"the installed onnxruntime {ort.__version__} has no {self.name}",
+                why=f"it has {', '.join(available)}",
+                remedy=f"install {package} in the place of onnxruntime; for a plugin, set "
+                "plugin.library or plugin.package",
+            )
+        options.add_provider(self.name, self._options)
+
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """The devices that onnxruntime lists for it; older built-in EPs have none listed."""
+        import onnxruntime as ort
+
+        return tuple(device for device in ort.get_ep_devices() if device.ep_name == self.name)
+
+    def own_fingerprint(self) -> Fingerprint:
+        """Nothing: its libraries are onnxruntime's."""
+        return Fingerprint(toolchain={})
+
+
+class PluginProvider(OrtProvider):
+    """A plugin EP that epctx knows nothing of, bound to its options."""
+
+    can_share = False
+
+    def __init__(self, name: str, options: Mapping[str, OptionValue]) -> None:
+        self.name = self.label = name
+        self.sources = frozenset({name})
+        own = {
+            key.removeprefix(_PREFIX): text(value)
+            for key, value in options.items()
+            if key.startswith(_PREFIX)
+        }
+        if unknown := sorted(own.keys() - _PLUGIN_KEYS):
+            raise ManifestError(
+                f"unknown option {_PREFIX}{unknown[0]}",
+                remedy=f"write one of {', '.join(_PREFIX + key for key in sorted(_PLUGIN_KEYS))}",
+            )
+        self._library, self._version = _locate(own)
+        self._registration = own.get("registration", name)
+        kind = own.get("device_type")
+        if kind is not None and kind not in _KINDS:
+            raise ManifestError(
+                f"{_PREFIX}device_type is {kind!r}", remedy=f"write one of {', '.join(_KINDS)}"
+            )
+        index = wanted_index(own.get("device_index", "0"), option=f"{_PREFIX}device_index")
+        self._wanted = Wanted(kind=kind, name=own.get("device_name"), index=index)
+        self._options = {
+            key: text(value) for key, value in options.items() if not key.startswith(_PREFIX)
+        }
+
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Add the EP on the device asked for, or on its first."""
+        device = self._wanted.choose(self.ep_devices(), provider=self.name)
+        options.add_provider_for_devices([device], self._options)
+
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """The plugin's devices on this host."""
+        plugin = Plugin(registration=self._registration, library=self._library, provider=self.name)
+        return plugin.devices()
+
+    def own_fingerprint(self) -> Fingerprint:
+        """The package's version, where it is one, and the digests of the libraries beside it."""
+        beside = [p for p in sorted(self._library.parent.iterdir()) if packages.is_library(p)]
+        found = packages.digests(beside if self._version else [self._library])
+        toolchain = {f"{self.name}/{name}": digest for name, digest in found.items()}
+        return Fingerprint(toolchain={**self._version, **toolchain})
+
+
+def factory(name: str) -> ProviderFactory:
+    """What makes an EP that epctx has no module for, by ONNX Runtime's name of it."""
+
+    def create(options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
+        plugin = any(key.startswith(_PREFIX) for key in options)
+        return PluginProvider(name, options) if plugin else BuiltInProvider(name, options)
+
+    return create
+
+
+def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    """The plugin's library, and the version of the package that it comes from."""
+    if ("library" in own) == ("package" in own):
+        raise ManifestError(
+            "a plugin EP needs plugin.library or plugin.package, one of them",
+            remedy="write the absolute path of its library, or the name of its Python package",
+        )
+    if "library" in own:
+        path = Path(own["library"])
+        if not path.is_absolute() or not path.is_file():
+            raise ManifestError(
+                f"plugin.library is {path}: "
+                + ("there is no such file" if path.is_absolute() else "the path is relative"),
+                remedy="write the absolute path of the plugin's library",
+            )
+        return path, {}
+    module = own["package"]
+    try:
+        path = Path(importlib.import_module(module).get_library_path())
+    except (ImportError, AttributeError, OSError) as error:
+        raise ProviderUnavailable(
+            f"the package {module} gives no library of a plugin EP",
+            why=f"{type(error).__name__}: {error}",
+            remedy=f"install the package that has the import {module}, or set plugin.library",
+        ) from error
+    return path, {module: packages.version_of(module)}
+
+
+TensorrtExecutionProvider = factory("TensorrtExecutionProvider")
+NvTensorRTRTXExecutionProvider = factory("NvTensorRTRTXExecutionProvider")
+VitisAIExecutionProvider = factory("VitisAIExecutionProvider")

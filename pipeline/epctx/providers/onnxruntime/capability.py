@@ -1,0 +1,151 @@
+"""Which nodes an EP of ONNX Runtime is given.
+
+ONNX Runtime asks the EP itself, node by node, inside the compile, and says afterwards what was
+taken; there is no list to be had before (real-eps.md section 4). So an EP is given every node but
+those that it cannot take, and those that make ONNX Runtime fail when they stay on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import onnx_ir as ir
+
+from epctx.errors import ModelError
+from epctx.graph import epcontext
+from epctx.graph.dataflow import captured, subgraphs
+from epctx.providers.base import Capability
+
+SMALL_WEIGHT: Final = 127
+"""Bytes. A larger constant in the body of a control-flow node that stays on the CPU makes ONNX
+Runtime 1.31.1 fail to write the EPContext model, on every EP (real-eps.md section 15)."""
+_DOMAINS: Final = frozenset(
+    {
+        "",
+        "ai.onnx",
+        "ai.onnx.ml",
+        "ai.onnx.preview",
+        "ai.onnx.preview.training",
+        "ai.onnx.training",
+        "com.microsoft",
+        "com.microsoft.nchwc",
+        "com.microsoft.experimental",
+        "com.ms.internal.nhwc",
+        "org.pytorch.aten",
+    }
+)
+"""Whose operators onnxruntime 1.31.1 has schemas for."""
+
+
+def capability(model: ir.Model, takes_whole: Callable[[ir.Node], bool]) -> Capability:
+    """The nodes that an EP of ONNX Runtime is given.
+
+    Args:
+        model: is not changed.
+        takes_whole: whether the EP takes a control-flow node with all that is in it.
+    """
+    nodes: list[ir.Node] = []
+    declined: dict[ir.Node, str] = {}
+    for node in model.graph:
+        reason = _refusal(node, takes_whole)
+        if reason is None:
+            nodes.append(node)
+        else:
+            declined[node] = reason
+    return Capability(nodes=nodes, declined=declined)
+
+
+def _refusal(node: ir.Node, takes_whole: Callable[[ir.Node], bool]) -> str | None:
+    if epcontext.is_epcontext(node):
+        return "it is compiled already"
+    if node.domain not in _DOMAINS:
+        return f"onnxruntime has no operators of domain {node.domain}"
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and (kind := _no_tensor_of_numbers(value)):
+            return f'"{value.name}" is a {kind}, which no execution provider of onnxruntime takes'
+    if _largest_weight(node) > SMALL_WEIGHT and not takes_whole(node):
+        return (
+            "the execution provider does not take it whole, and its body holds weights, which "
+            "ONNX Runtime cannot write into an EPContext model"
+        )
+    return None
+
+
+def _no_tensor_of_numbers(value: ir.Value) -> str | None:
+    if isinstance(value.type, ir.SequenceType):
+        return "sequence"
+    if isinstance(value.type, ir.OptionalType):
+        return "optional"
+    if isinstance(value.type, ir.SparseTensorType):
+        return "sparse tensor"
+    if value.dtype == ir.DataType.STRING:
+        return "tensor of strings"
+    if value.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+        return "tensor of complex numbers"
+    return None
+
+
+def _largest_weight(node: ir.Node) -> int:
+    """Bytes of the largest constant that the bodies of a control-flow node use."""
+    return max(_weights(node), default=0)
+
+
+def _weights(node: ir.Node) -> Iterator[int]:
+    for graph in subgraphs(node):
+        yield from (_size(value.const_value) for value in graph.initializers.values())
+        for inner in graph:
+            if inner.op_type == "Constant" and inner.domain == "":
+                yield from (
+                    _size(attribute.as_tensor())
+                    for attribute in inner.attributes.values()
+                    if attribute.type == ir.AttributeType.TENSOR
+                )
+    for value in captured(node):
+        if value.is_initializer():
+            yield _size(value.const_value)
+
+
+def _size(tensor: ir.TensorProtocol | None) -> int:
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return 0
+    return tensor.nbytes
+
+
+def require_static_shapes(model: ir.Model, *, provider: str) -> None:
+    """Refuse a model with inputs of unknown size, where the EP would compile nothing.
+
+    QNN does so without an error, and without a line in its log (real-eps.md section 9).
+
+    Raises:
+        ModelError: an input's dimension has no number.
+    """
+    for value in model.graph.inputs:
+        if value.is_initializer():
+            continue
+        if value.shape is None:
+            raise _dynamic(value, f"input {value.name!r} has no shape", provider, ())
+        free = [dim for dim in value.shape if not isinstance(dim, int)]
+        if free:
+            names = tuple(str(dim.value) for dim in free if dim.value)
+            words = ", ".join(names) if len(names) == len(free) else "without a name"
+            what = f"input {value.name!r} has {len(free)} unknown dimension(s): {words}"
+            raise _dynamic(value, what, provider, names if len(names) == len(free) else ())
+
+
+def _dynamic(value: ir.Value, what: str, provider: str, names: tuple[str, ...]) -> ModelError:
+    if names:
+        fixed = ", ".join(f"{name}: 1" for name in dict.fromkeys(names))
+        remedy = f"fix them in the manifest, under the model: `dimensions: {{{fixed}}}`"
+    else:
+        rank = (
+            "..."
+            if value.shape is None
+            else ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in value.shape)
+        )
+        remedy = f"fix it in the manifest, under the model: `shapes: {{{value.name}: [{rank}]}}`"
+    return ModelError(
+        what,
+        why=f"{provider} compiles static shapes only",
+        remedy=remedy + " (with your sizes)",
+    )

@@ -1,0 +1,129 @@
+"""The host, as far as what an EP makes depends on it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cpu:
+    """The CPU's identity: never how many cores it has.
+
+    Attributes:
+        vendor: GenuineIntel, AuthenticAMD, ARM's implementer number, ...
+        family: as the vendor numbers it; "" where there is none.
+        model: as the vendor numbers it; ARM: the part number.
+        flags: instruction set extensions, sorted; empty where the system does not tell.
+    """
+
+    vendor: str
+    family: str
+    model: str
+    flags: tuple[str, ...]
+
+
+@functools.cache
+def cpu() -> Cpu:
+    """The CPU of this host."""
+    if sys.platform == "win32":
+        return _windows_cpu()
+    return _linux_cpu()
+
+
+def _linux_cpu() -> Cpu:
+    fields: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        for line in text.split("\n\n", 1)[0].splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    flags = fields.get("flags") or fields.get("Features") or ""
+    return Cpu(
+        vendor=fields.get("vendor_id") or fields.get("CPU implementer") or platform.processor(),
+        family=fields.get("cpu family") or fields.get("CPU architecture") or "",
+        model=fields.get("model") or fields.get("CPU part") or "",
+        flags=tuple(sorted(flags.split())),
+    )
+
+
+if sys.platform == "win32":
+
+    def _windows_cpu() -> Cpu:
+        import ctypes
+        import winreg
+
+        key = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as handle:
+            vendor = str(winreg.QueryValueEx(handle, "VendorIdentifier")[0])
+            # "Intel64 Family 6 Model 143 Stepping 8"
+            words = str(winreg.QueryValueEx(handle, "Identifier")[0]).split()
+        numbers = dict(itertools.pairwise(words))
+        # winnt.h, PF_*: what IsProcessorFeaturePresent tells of.
+        features = {
+            10: "sse2", 13: "sse3", 36: "ssse3", 37: "sse4_1", 38: "sse4_2", 39: "avx", 40: "avx2",
+            41: "avx512f", 30: "crypto", 31: "crc32", 34: "atomics", 43: "asimddp",
+        }  # fmt: skip
+        present = ctypes.windll.kernel32.IsProcessorFeaturePresent
+        return Cpu(
+            vendor=vendor,
+            family=numbers.get("Family", ""),
+            model=numbers.get("Model", ""),
+            flags=tuple(sorted(name for number, name in features.items() if present(number))),
+        )
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this process, and the threads that it starts meanwhile, on one core; then let it go.
+
+    Which core does not matter (measured on OpenVINO: core 0 and core 1 gave the same bytes, one
+    core and two did not; real-eps.md section 1), so processes spread by their id. On a system
+    without affinities (macOS) nothing happens.
+    """
+    allowed = _affinity()
+    if not allowed:
+        yield
+        return
+    _set_affinity({sorted(allowed)[os.getpid() % len(allowed)]})
+    try:
+        yield
+    finally:
+        _set_affinity(allowed)
+
+
+def _affinity() -> set[int]:
+    if sys.platform == "win32":
+        import ctypes
+
+        process, system = ctypes.c_size_t(), ctypes.c_size_t()
+        kernel = ctypes.windll.kernel32
+        kernel.GetCurrentProcess.restype = ctypes.c_void_p
+        handle = ctypes.c_void_p(kernel.GetCurrentProcess())
+        if not kernel.GetProcessAffinityMask(handle, ctypes.byref(process), ctypes.byref(system)):
+            return set()
+        return {bit for bit in range(process.value.bit_length()) if process.value >> bit & 1}
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _set_affinity(cores: set[int]) -> None:
+    if sys.platform == "win32":
+        import ctypes
+
+        kernel = ctypes.windll.kernel32
+        kernel.GetCurrentProcess.restype = ctypes.c_void_p
+        handle = ctypes.c_void_p(kernel.GetCurrentProcess())
+        kernel.SetProcessAffinityMask(handle, ctypes.c_size_t(sum(1 << core for core in cores)))
+    elif hasattr(os, "sched_setaffinity"):
+        # Every thread that there is: one started before, by a pool, may be the one that compiles.
+        threads = (int(entry.name) for entry in Path("/proc/self/task").iterdir())
+        for thread in threads:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, cores)

@@ -1,0 +1,134 @@
+"""Plugin EP libraries, registered with onnxruntime once a process, and their devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.errors import ManifestError, ProviderUnavailable
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_LOCK = threading.Lock()
+_REGISTERED: dict[str, Path] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A plugin EP library.
+
+    Attributes:
+        registration: the name that it is registered under; `.virtual` at its end makes the library
+            offer devices that this host does not have.
+        library: the shared library.
+        provider: ONNX Runtime's name of the EP in it.
+    """
+
+    registration: str
+    library: Path
+    provider: str
+
+    def devices(self) -> tuple[ort.OrtEpDevice, ...]:
+        """The host's devices for the EP, in onnxruntime's order; registers the library.
+
+        Raises:
+            ProviderUnavailable: the library is missing, or onnxruntime does not take it.
+        """
+        import onnxruntime as ort
+
+        with _LOCK:
+            if _REGISTERED.get(self.registration) != self.library:
+                self._register()
+        library = str(self.library)
+        return tuple(
+            device
+            for device in ort.get_ep_devices()
+            if device.ep_name == self.provider
+            and device.ep_metadata.get("library_path", library) == library
+        )
+
+    def _register(self) -> None:
+        import onnxruntime as ort
+
+        if not self.library.is_file():
+            raise ProviderUnavailable(
+                f"the library of {self.provider} is missing",
+                where=str(self.library),
+                remedy="install its package again, or correct the path",
+            )
+        ort.set_default_logger_severity(2)
+        try:
+            ort.register_execution_provider_library(self.registration, str(self.library))
+        except Exception as error:
+            raise ProviderUnavailable(
+                f"onnxruntime {ort.__version__} does not take the library of {self.provider}",
+                where=str(self.library),
+                why=" ".join(str(error).split())[:400],
+                remedy="install the versions of onnxruntime and of the EP that belong together",
+            ) from error
+        _REGISTERED[self.registration] = self.library
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which of an EP's devices to take; what is None does not matter.
+
+    Attributes:
+        kind: CPU, GPU or NPU.
+        name: a part of the vendor's or the device's name, in any case.
+        index: which of those that are left, from 0.
+    """
+
+    kind: str | None = None
+    name: str | None = None
+    index: int = 0
+
+    def choose(self, devices: Sequence[ort.OrtEpDevice], *, provider: str) -> ort.OrtEpDevice:
+        """The device.
+
+        Raises:
+            ProviderUnavailable: this host has none like it.
+        """
+        found = [device for device in devices if self._fits(device)]
+        if self.index < len(found):
+            return found[self.index]
+        have = "; ".join(describe(device) for device in devices)
+        raise ProviderUnavailable(
+            f"{provider} has no device {self._words()} on this host",
+            why=f"it has {have}" if have else "it has no device at all here",
+            remedy="run `epctx doctor` to see the devices, and choose one of them",
+        )
+
+    def _fits(self, device: ort.OrtEpDevice) -> bool:
+        if self.kind is not None and device.device.type.name != self.kind:
+            return False
+        return self.name is None or self.name.casefold() in describe(device).casefold()
+
+    def _words(self) -> str:
+        words = [self.kind, f"named {self.name!r}" if self.name else None]
+        words.append(f"number {self.index}" if self.index else None)
+        return " ".join(word for word in words if word) or "to use"
+
+
+def describe(device: ort.OrtEpDevice) -> str:
+    """A device in words: `CPU Intel(R) Xeon(R) Processor, Intel`."""
+    metadata = dict(device.ep_metadata)
+    name = metadata.get("FULL_DEVICE_NAME") or metadata.get("ov_device") or ""
+    words = " ".join(word for word in (device.device.type.name, name) if word)
+    return f"{words}, {device.device.vendor}" if device.device.vendor else words
+
+
+def wanted_index(value: object, *, option: str) -> int:
+    """A device number from an option's value.
+
+    Raises:
+        ManifestError: it is none.
+    """
+    text = str(value)
+    if not text.isdecimal():
+        raise ManifestError(f"{option} is {value!r}", remedy="write the number of a device, from 0")
+    return int(text)

@@ -1,0 +1,87 @@
+"""Asking an EP, before anything is compiled, whether it takes something.
+
+ONNX Runtime stops after the EP's answer with `session.disable_model_compile`, and says no more than
+that something would be compiled (real-eps.md section 4). Asked of a model of one node, that is the
+answer. It leaves no trace in what the process compiles afterwards (section 1).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import onnx_ir as ir
+
+from epctx.graph import surgery
+from epctx.graph.dataflow import captured, subgraphs
+from epctx.graph.model import Partition
+from epctx.providers.onnxruntime import session, staging
+
+if TYPE_CHECKING:
+    from epctx.providers.onnxruntime.provider import OrtProvider
+
+_STANDS: Final = 4096
+"""Bytes from which on a weight's content is left out: an EP decides by type and shape."""
+_WEIGHTS: Final = "zeros.weights"
+
+
+def takes_whole(model: ir.Model, node: ir.Node, provider: OrtProvider, folder: Path) -> bool:
+    """Whether the EP takes a node of the main graph, with everything in its bodies.
+
+    Args:
+        model: is not changed; no weight of it is read.
+        folder: an empty folder.
+
+    Raises:
+        CompileError: onnxruntime or the EP failed on it.
+        ProviderUnavailable: as from `add_to`.
+    """
+    alone = surgery.extract(model, _partition(node))
+    staging.sink_captured_initializers(alone)
+    _leave_out_weights(alone, folder)
+    path = folder / "probe.onnx"
+    staging.write(alone, path)
+    return session.needs_compilation(
+        str(path), add_provider=provider.add_to, provider=provider.name
+    )
+
+
+def _partition(node: ir.Node) -> Partition:
+    own = {value for graph in subgraphs(node) for value in _made_in(graph)}
+    used = dict.fromkeys(
+        value for value in (*node.inputs, *captured(node)) if value is not None and value not in own
+    )
+    return Partition(
+        provider=0,
+        nodes=(node,),
+        inputs=tuple(value for value in used if not value.is_initializer()),
+        outputs=tuple(value for value in node.outputs if value.name),
+        initializers=tuple(value for value in used if value.is_initializer()),
+    )
+
+
+def _made_in(graph: ir.Graph) -> list[ir.Value]:
+    made = [value for node in graph for value in node.outputs]
+    return [*made, *graph.inputs, *graph.initializers.values()]
+
+
+def _leave_out_weights(model: ir.Model, folder: Path) -> None:
+    """Let every large weight be zeros of one sparse file, as long as the largest."""
+    longest = 0
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes < _STANDS:
+                continue
+            longest = max(longest, tensor.nbytes)
+            value.const_value = ir.ExternalTensor(
+                _WEIGHTS,
+                0,
+                tensor.nbytes,
+                dtype=tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=tensor.name or "",
+                base_dir=folder,
+            )
+    with (folder / _WEIGHTS).open("wb") as stream:
+        stream.truncate(longest)

@@ -1,0 +1,106 @@
+"""The chips that QNN compiles for.
+
+Names and numbers: Qnn_SocModel_t of QNN's QnnTypes.h and the table of onnxruntime-qnn 2.7's
+soc_utils.cc; architectures: Qualcomm's table of the chips with an HTP, as executorch 1.x has it.
+What compiles for which number was measured with QAIRT 2.51.0 on x86-64, one MatMul each, float32
+and quantized. The EP itself takes a name that it does not know (SA8295, QCM6490) for chip 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from epctx.errors import ManifestError
+
+MEASURED: Final = "2.51"
+"""The QAIRT release of which `KNOWN` and `FLOAT` are true."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soc:
+    """A chip: its number in QNN, its name, its HTP architecture (75 for v75)."""
+
+    number: int
+    name: str
+    arch: int
+
+
+NAMED: Final = {
+    soc.name: soc
+    for soc in (
+        Soc(number=30, name="sm8350", arch=68),
+        Soc(number=34, name="sm8325", arch=68),
+        Soc(number=36, name="sm8450", arch=69),
+        Soc(number=39, name="sa8295", arch=68),
+        Soc(number=42, name="sm8475", arch=69),
+        Soc(number=43, name="sm8550", arch=73),
+        Soc(number=45, name="sxr1230p", arch=73),
+        Soc(number=46, name="ssg2115p", arch=73),
+        Soc(number=52, name="sa8255", arch=73),
+        Soc(number=53, name="sxr2230p", arch=69),
+        Soc(number=57, name="sm8650", arch=75),
+        Soc(number=58, name="ssg2125p", arch=73),
+        Soc(number=60, name="sc8380xp", arch=73),
+        Soc(number=62, name="sa8540", arch=68),
+        Soc(number=68, name="sm8635", arch=73),
+        Soc(number=69, name="sm8750", arch=79),
+        Soc(number=70, name="sm7675", arch=73),
+        Soc(number=72, name="sa8797", arch=81),
+        Soc(number=75, name="sxr2330p", arch=79),
+        Soc(number=77, name="qcs9100", arch=73),
+        Soc(number=87, name="sm8850", arch=81),
+        Soc(number=88, name="sc8480xp", arch=81),
+        Soc(number=93, name="qcm6490", arch=68),
+        Soc(number=95, name="sar2230p", arch=81),
+        Soc(number=96, name="sw6100", arch=81),
+        Soc(number=97, name="sm8845", arch=81),
+        Soc(number=103, name="sm8975", arch=85),
+    )
+}
+_BY_NUMBER: Final = {soc.number: soc for soc in NAMED.values()}
+
+KNOWN: Final = frozenset(range(124)) - {14, 22, 23, 24, 44, 79, 80, 81, 98, 121, 122}
+"""Numbers that QAIRT 2.51 compiles for, 0 ("unknown") among them; for another it compiles
+nothing, with an error in the log only."""
+FLOAT: Final = frozenset(
+    {
+        0, 30, 36, 39, 41, 42, 43, 52, 53, 57, 60, 62, 63, 66, 67, 69, 72, 75, 77, 82, 87, 88, 89,
+        90, 92, 94, 97, 99, 103, 104, 105, 109, 112,
+    }
+)  # fmt: skip
+"""Numbers of chips for which QAIRT 2.51 compiles float models; for others only quantized ones."""
+
+
+def number(text: str, *, qairt: str) -> int:
+    """QNN's number of a chip given by number or name.
+
+    Args:
+        qairt: the installed QAIRT's version.
+
+    Raises:
+        ManifestError: no such chip.
+    """
+    if text.isdecimal():
+        found = int(text)
+        if qairt.startswith(f"{MEASURED}.") and found not in KNOWN:
+            raise ManifestError(
+                f"soc_model is {text}, a chip that QAIRT {qairt} does not know",
+                remedy=f"write a name ({', '.join(sorted(NAMED))}), or the number of another chip",
+            )
+        return found
+    soc = NAMED.get(text.lower())
+    if soc is None:
+        raise ManifestError(
+            f"soc_model is {text!r}, which is no chip with an HTP that epctx knows",
+            remedy=f"write its number in QNN, or one of {', '.join(sorted(NAMED))}",
+        )
+    return soc.number
+
+
+def words(found: int) -> str:
+    """A chip's number with what is known of it: `60 (sc8380xp, v73)`."""
+    if found == 0:
+        return "0 (any chip)"
+    soc = _BY_NUMBER.get(found)
+    return f"{found} ({soc.name}, v{soc.arch})" if soc else str(found)

@@ -1,0 +1,190 @@
+"""One generating session: ONNX Runtime compiles a model and writes what comes of it.
+
+The traps of real-eps.md section 9 are here: without `enable_fallback=0` an EP that cannot be made
+is replaced by the CPU in silence; reasons stand in the log only; "success" may have compiled
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx.errors import CompileError, ManifestError
+from epctx.providers.base import Assigned
+from epctx.providers.onnxruntime.native_log import Mark
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+LEVEL: Final = "session.graph_optimization_level"
+"""The one entry of `session_options` that is no config entry of ONNX Runtime: its level of graph
+optimization, which Python sets elsewhere."""
+_LEVELS: Final = {
+    "disable_all": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+_NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Generated:
+    """A generating session, alive, and where its output is.
+
+    Attributes:
+        session: computes what the compiled graphs compute; never closed before the group is done.
+        model: the EPContext model that was written; None: nothing was compiled.
+        assigned: what ONNX Runtime says who took which nodes.
+        log: what was logged while it was made.
+    """
+
+    session: ort.InferenceSession
+    model: Path | None
+    assigned: tuple[Assigned, ...]
+    log: Mark
+
+
+def generate(
+    name: str,
+    *,
+    add_provider: Callable[[ort.SessionOptions], None],
+    provider: str,
+    embed_mode: int,
+    entries: Mapping[str, str],
+    external: str | None = None,
+) -> Generated:
+    """Compile the model `name`, a path relative to the current folder; `<stem>_ctx.onnx` results.
+
+    Args:
+        add_provider: puts the EP into session options.
+        provider: ONNX Runtime's name of the EP.
+        entries: session config entries besides those of the generation.
+        external: a file for the initializers that stay in the EPContext model; None: inside it.
+
+    Raises:
+        CompileError: ONNX Runtime or the EP failed.
+    """
+    log = Mark.here()
+    options = session_options(entries)
+    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry("ep.context_embed_mode", str(embed_mode))
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if external is not None:
+        options.add_session_config_entry(
+            "ep.context_model_external_initializers_file_name", external
+        )
+    add_provider(options)
+    session = create(name, options, provider=provider, log=log)
+    path = Path(name).with_name(f"{Path(name).stem}_ctx.onnx")
+    return Generated(
+        session=session,
+        model=path if path.is_file() else None,
+        assigned=tuple(
+            Assigned(provider=part.ep_name, nodes=tuple(node.name for node in part.get_nodes()))
+            for part in session.get_provider_graph_assignment_info()
+        ),
+        log=log,
+    )
+
+
+def needs_compilation(
+    name: str, *, add_provider: Callable[[ort.SessionOptions], None], provider: str
+) -> bool:
+    """Whether the EP takes anything of the model `name`; nothing is compiled.
+
+    It leaves no trace in what is compiled afterwards (real-eps.md section 1).
+
+    Raises:
+        CompileError: ONNX Runtime or the EP failed.
+    """
+    log = Mark.here()
+    options = session_options({"session.disable_model_compile": "1"})
+    add_provider(options)
+    try:
+        create(name, options, provider=provider, log=log)
+    except CompileError as error:
+        if _NEEDS_COMPILATION in (error.why or ""):
+            return True
+        raise
+    return False
+
+
+def ask_verbosely(
+    name: str, *, add_provider: Callable[[ort.SessionOptions], None], provider: str
+) -> str:
+    """What is logged, at the lowest level, when the EP is asked for its nodes; nothing is compiled.
+
+    Raises:
+        CompileError: ONNX Runtime or the EP failed.
+    """
+    log = Mark.here()
+    options = session_options({"session.disable_model_compile": "1"})
+    options.log_severity_level = 0
+    add_provider(options)
+    try:
+        create(name, options, provider=provider, log=log)
+    except CompileError as error:
+        if _NEEDS_COMPILATION not in (error.why or ""):
+            raise
+    return log.text()
+
+
+def create(
+    name: str, options: ort.SessionOptions, *, provider: str, log: Mark
+) -> ort.InferenceSession:
+    """A session over the model `name`, by the EP of `options` or not at all.
+
+    Raises:
+        CompileError: it cannot be made; the log's errors are quoted.
+    """
+    import onnxruntime as ort
+
+    try:
+        return ort.InferenceSession(name, options, enable_fallback=0)
+    except Exception as error:
+        # ONNX Runtime's own classes derive from Exception; an EP that cannot be made is a
+        # RuntimeError; OpenVINO's text that is not UTF-8 a UnicodeDecodeError.
+        said = _first_line(error)
+        logged = [line for line in log.errors() if line not in said]
+        raise CompileError(
+            f"{provider} cannot compile it",
+            where=name,
+            why="; ".join([said, *logged[:3]]),
+            remedy="read the log; change the provider's options, or keep the nodes it names off "
+            "the EP with `partition: {exclude: {nodes: [...]}}`",
+        ) from error
+
+
+def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
+    """Options with these config entries; no graph optimization unless an entry says so.
+
+    Raises:
+        ManifestError: an unknown level of graph optimization.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 2  # warnings and errors
+    level = entries.get(LEVEL, "disable_all")
+    if level not in _LEVELS:
+        raise ManifestError(
+            f"{LEVEL} is {level!r}",
+            remedy=f"write one of {', '.join(_LEVELS)}",
+        )
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[level])
+    for key, value in entries.items():
+        if key != LEVEL:
+            options.add_session_config_entry(key, value)
+    return options
+
+
+def _first_line(error: Exception) -> str:
+    """What ONNX Runtime said, without the source lines of its own that it says it from."""
+    text = str(error).strip() or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:3])[:600]

@@ -1,0 +1,172 @@
+"""The model as a generating session gets it: a file with a fixed relative name, weights beside it.
+
+The string of the model's path is hashed into node names, graph names and bytes, and so are names,
+producer and documentation of the model (real-eps.md section 1). So the file has a name that only
+the manifest's model name and prefix decide, and the model is stripped of all that is no graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import onnx_ir as ir
+
+from epctx.errors import CompileError, ModelError, StorageError
+from epctx.graph import canonical
+from epctx.graph.dataflow import captured, subgraphs
+from epctx.graph.mapped import MappedTensor, chunks
+
+_INLINE: Final = 1024
+"""Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime
+wants at hand for shape inference."""
+_ALIGNMENT: Final = 4096
+
+Source = tuple[Path, int, int]
+"""Of a tensor's content: file, offset, length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a tensor's content was written: a file of the folder, and the offset in it."""
+
+    location: str
+    offset: int
+
+
+@dataclass(kw_only=True, eq=False)
+class Staging:
+    """Models written into one folder; content that several of them share is written once.
+
+    Attributes:
+        folder: is the current folder of the process when the models are compiled.
+        inside: weights stay in the model, which then has at most 2 GB.
+    """
+
+    folder: Path
+    inside: bool = False
+    _places: dict[Source, Place] = field(default_factory=dict)
+
+    def write(self, model: ir.Model, stem: str) -> str:
+        """Write `model`, which changes, as `<stem>.onnx`; return that name.
+
+        Raises:
+            ModelError: without its weights it is larger than protobuf allows.
+            StorageError: the disk refuses.
+        """
+        sink_captured_initializers(model)
+        try:
+            if not self.inside:
+                with (self.folder / f"{stem}.weights").open("wb") as stream:
+                    for value, tensor in _large(model):
+                        value.const_value = self._externalize(tensor, stream, f"{stem}.weights")
+            write(model, self.folder / f"{stem}.onnx")
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {stem}.onnx for the execution provider",
+                where=str(self.folder),
+                why=error.strerror,
+                remedy="free space in the folder for temporary files, or set TMPDIR to another",
+            ) from error
+        return f"{stem}.onnx"
+
+    def _externalize(
+        self, tensor: ir.TensorProtocol, stream: BinaryIO, location: str
+    ) -> ir.ExternalTensor:
+        source: Source | None = None
+        if isinstance(tensor, MappedTensor):
+            source = (tensor.file.path, tensor.start, tensor.nbytes)
+        place = self._places.get(source) if source else None
+        if place is None:
+            place = Place(location=location, offset=_append(stream, tensor))
+            if source:
+                self._places[source] = place
+        return ir.ExternalTensor(
+            place.location,
+            place.offset,
+            tensor.nbytes,
+            dtype=tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=tensor.name or "",
+            base_dir=self.folder,
+        )
+
+
+def write(model: ir.Model, path: Path) -> None:
+    """Write a model canonically, and without what is no part of the graph.
+
+    So what an EP makes of it depends on nothing but what is in the graph's digest.
+
+    Raises:
+        ModelError: it is larger than protobuf allows.
+        OSError: the disk refuses.
+    """
+    model.metadata_props.clear()
+    model.domain = model.model_version = None
+    model.graph.name = "graph"
+    try:
+        pieces = canonical.chunks(model)
+    except CompileError as error:
+        raise ModelError(
+            error.what,
+            why="as the execution provider must get it",
+            remedy="with `optimize: basic`, constants in nodes become initializers, which may be "
+            "larger; where sharing needs the weights inside the model, do not share",
+        ) from error
+    with path.open("wb") as stream:
+        for piece in pieces:
+            stream.write(piece)
+
+
+def sink_captured_initializers(model: ir.Model) -> None:
+    """Give the bodies of control flow the main graph's initializers that they use, as their own.
+
+    QNN (2.7.0) refuses a body that uses one from outside, and ONNX Runtime (1.31.1) forgets to
+    write one that only bodies use: both end in INVALID_GRAPH.
+    """
+    for node in model.graph:
+        for value in [v for v in captured(node) if v.is_initializer() and v.graph is model.graph]:
+            for body in subgraphs(node):
+                _sink(value, body)
+
+
+def _sink(value: ir.Value, body: ir.Graph) -> None:
+    own: ir.Value | None = None
+    for node in body:
+        for place, used in enumerate(node.inputs):
+            if used is value:
+                if own is None:
+                    own = _copy(value, body)
+                node.replace_input_with(place, own)
+
+
+def _copy(value: ir.Value, body: ir.Graph) -> ir.Value:
+    name = f"{value.name}/{body.name}"
+    taken = set(body.initializers) | {v.name for node in body for v in node.outputs}
+    while name in taken:
+        name += "_"
+    own = ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
+    body.initializers.add(own)
+    return own
+
+
+def _large(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if (
+                tensor is not None
+                and tensor.dtype != ir.DataType.STRING
+                and tensor.nbytes > _INLINE
+            ):
+                yield value, tensor
+
+
+def _append(stream: BinaryIO, tensor: ir.TensorProtocol) -> int:
+    offset = -(-stream.tell() // _ALIGNMENT) * _ALIGNMENT
+    stream.seek(offset)
+    for chunk in chunks(tensor):
+        stream.write(chunk)
+    return offset

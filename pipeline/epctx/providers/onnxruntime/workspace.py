@@ -1,0 +1,367 @@
+"""The generating sessions of one session group, and what they wrote, checked.
+
+Sessions of a sharing group, and those of a model's parts where the EP can share, compile into one
+context: all but the last with `ep.share_ep_contexts`, the last with `ep.stop_share_ep_contexts`
+too; it writes the binary (real-eps.md section 6). All of them live until the workspace is closed:
+OpenVINO writes one binary only then, and their numbers are checked before anything is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import onnx_ir as ir
+
+from epctx.digest import CHUNK, Buffer
+from epctx.errors import CompileError, EpctxError, ManifestError
+from epctx.graph import surgery
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.model import Partition, PartitionedModel
+from epctx.providers.base import Assigned, ContextBinary, Replacement, SessionGroupSpec
+from epctx.providers.onnxruntime import fragment, session
+from epctx.providers.onnxruntime.session import Generated
+from epctx.providers.onnxruntime.staging import Staging
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from epctx.providers.onnxruntime.provider import OrtProvider
+
+_EXTERNAL_FROM: Final = 1 << 30
+"""Bytes of weights from which on ONNX Runtime writes those that stay on the CPU to a file: inside
+the model they would meet protobuf's 2 GB."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """A partition, compiled.
+
+    Attributes:
+        stem: of the file names in the folder.
+        generated: its session, alive.
+        fragment: what takes its place; None: the EP took nothing of it.
+    """
+
+    model: str
+    partition: Partition
+    stem: str
+    generated: Generated
+    fragment: ir.Model | None
+
+
+class OrtWorkspace:
+    """The context that the generating sessions of one session group share.
+
+    Everything happens in a folder of its own inside the group's, so that two EPs of one group do
+    not meet; it is the current folder of the process while something is compiled.
+
+    Raises:
+        ManifestError: the prefix cannot be carried out.
+    """
+
+    def __init__(self, provider: OrtProvider, spec: SessionGroupSpec) -> None:
+        self._provider = provider
+        self._spec = spec
+        self._parts: list[Part] = []
+        self._written: dict[str, str] = {}  # a binary's final name to the one that the EP gave it
+        self._sharing = False
+        self._stopped = False
+        self._closed = False
+        if spec.node_name_prefix:
+            self._refuse_prefix(several_graphs=spec.sharing, error=ManifestError)
+        self._folder = spec.folder / provider.label
+        self._make_folder()
+        self._staging = Staging(folder=self._folder)
+        self._host = ExitStack()
+        self._host.enter_context(provider.compiling())
+
+    def compile(
+        self, model: PartitionedModel, partitions: Sequence[Partition]
+    ) -> Sequence[Replacement]:
+        """Compile the partitions of one model, a session each, in order.
+
+        A partition of which the EP takes nothing gets no replacement: it stays on the CPU.
+
+        Raises:
+            CompileError: the EP failed, or took nothing at all.
+        """
+        shares = self._shares(len(partitions))
+        stems = self._stems(model.name, len(partitions))
+        self._staging.inside = shares and self._provider.shares_outside
+        for partition, stem in zip(partitions, stems, strict=True):
+            self._staging.write(surgery.extract(model.model, partition), stem)
+        last = model.name == self._spec.models[-1]
+        with chdir(self._folder):
+            stop = self._last_taken(stems) if shares and last else None
+            parts = [
+                self._generate(model.name, partition, stem, shares=shares, stop=stop == index)
+                for index, (partition, stem) in enumerate(zip(partitions, stems, strict=True))
+            ]
+        self._parts.extend(parts)
+        if all(part.fragment is None for part in parts):
+            raise self._nothing_compiled(parts)
+        if self._spec.node_name_prefix:
+            self._place_prefix(parts)
+        return [
+            Replacement(partition=part.partition, fragment=part.fragment)
+            for part in parts
+            if part.fragment is not None
+        ]
+
+    def finish(self) -> Sequence[ContextBinary]:
+        """The binaries, each present, referred to, and read back where the EP's format is known.
+
+        Raises:
+            CompileError: a binary is missing, is referred to by nobody, or is not for these models.
+        """
+        if self._sharing and not self._stopped:
+            raise CompileError(
+                f"no session wrote the shared context: {self._provider.name} took nothing of "
+                f"model {self._spec.models[-1]}, the last one",
+                remedy="take that model out of the sharing group, or put another one last",
+            )
+        self._host.close()
+        if self._spec.embed_mode == 1:
+            self._check_embedded()
+            return ()
+        nodes = self._nodes_by_binary()
+        for name, users in nodes.items():
+            self._provider.check_binary(self._folder / self._written[name], users)
+        return [
+            ContextBinary(name=name, chunks=partial(_chunks, self._folder / self._written[name]))
+            for name in nodes
+        ]
+
+    def close(self) -> None:
+        """Drop the sessions, in reverse order; end the sharing that nobody ended."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._sharing and not self._stopped:
+                with chdir(self._folder):
+                    self._provider.abandon()
+            while self._parts:
+                self._parts.pop()
+        finally:
+            self._host.close()
+
+    def run(
+        self, partition: Partition, feeds: Mapping[str, ort.OrtValue]
+    ) -> Mapping[str, ort.OrtValue]:
+        """What the generating session of a partition computes; inputs and outputs by name.
+
+        Raises:
+            CompileError: the session cannot run what it compiled.
+        """
+        part = next(part for part in self._parts if part.partition is partition)
+        live = part.generated.session
+        try:
+            names = [output.name for output in live.get_outputs()]
+            values = live.run_with_ort_values(names, dict(feeds))
+        except Exception as error:  # onnxruntime's errors have no common class
+            raise CompileError(
+                f"{self._provider.name} cannot run what it compiled",
+                where=f"model {part.model}",
+                why=" ".join(str(error).split())[:600],
+                remedy="see the log; `verify: {numbers: off}` builds without checking numbers",
+            ) from error
+        return dict(zip(names, values, strict=True))
+
+    def cannot_run(self) -> str | None:
+        """Why the generating sessions cannot run here; None: they can."""
+        return self._provider.cannot_run()
+
+    def assigned(self, model: str) -> Sequence[Assigned]:
+        """What ONNX Runtime says who took which nodes of a model, those in bodies included."""
+        return [
+            assigned
+            for part in self._parts
+            if part.model == model
+            for assigned in part.generated.assigned
+        ]
+
+    def left_out(self, model: str) -> Mapping[ir.Node, str]:
+        """The nodes of a model's partitions that stayed on the CPU, and why, as far as it is told.
+
+        Asks the EP once more, with a verbose log, so it is called when all is compiled.
+        """
+        found: dict[ir.Node, str] = {}
+        for part in self._parts:
+            if part.model == model:
+                found.update(self._left_out(part))
+        return found
+
+    def _left_out(self, part: Part) -> Mapping[ir.Node, str]:
+        kept = None
+        if part.fragment is not None:
+            kept = {node.name for node in fragment.left(part.fragment)}
+        left = [n for n in part.partition.nodes if kept is None or (n.name and n.name in kept)]
+        if not left:
+            return {}
+        with chdir(self._folder):
+            log = session.ask_verbosely(
+                f"{part.stem}.onnx",
+                add_provider=self._provider.add_to,
+                provider=self._provider.name,
+            )
+        reasons = self._provider.reasons(log)
+        silent = f"{self._provider.name} did not take it, and does not say why"
+        return {node: reasons.get(node.name or "", silent) for node in left}
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True)
+        except FileExistsError as error:
+            raise EpctxError(
+                f"the folder for {self._provider.name} is not empty",
+                where=str(self._folder),
+                why="new models would be bound to a context binary of an earlier build",
+                remedy="report it as a bug of epctx",
+            ) from error
+
+    def _shares(self, parts: int) -> bool:
+        if self._spec.embed_mode == 1:
+            return False
+        return self._spec.sharing or (parts > 1 and self._provider.parts_share)
+
+    def _stems(self, model: str, parts: int) -> list[str]:
+        stem = f"{self._spec.node_name_prefix}{model}"
+        return [stem, *(f"{stem}_{index}" for index in range(1, parts))]
+
+    def _last_taken(self, stems: Sequence[str]) -> int:
+        """The last part that the EP takes something of: only such a session can stop sharing."""
+        for index in range(len(stems) - 1, 0, -1):
+            if session.needs_compilation(
+                f"{stems[index]}.onnx",
+                add_provider=self._provider.add_to,
+                provider=self._provider.name,
+            ):
+                return index
+        return 0
+
+    def _generate(
+        self, model: str, partition: Partition, stem: str, *, shares: bool, stop: bool
+    ) -> Part:
+        entries = dict(self._spec.session_options)
+        if shares:
+            entries["ep.share_ep_contexts"] = "1"
+            self._sharing = True
+        if stop:
+            entries["ep.stop_share_ep_contexts"] = "1"
+        weights = sum(v.const_value.nbytes for v in partition.initializers if v.const_value)
+        try:
+            generated = session.generate(
+                f"{stem}.onnx",
+                add_provider=self._provider.add_to,
+                provider=self._provider.name,
+                embed_mode=self._spec.embed_mode,
+                entries=entries,
+                external=f"{stem}_ctx.weights" if weights > _EXTERNAL_FROM else None,
+            )
+        except CompileError as error:
+            error.where = f"model {model}"
+            raise
+        made = None
+        if generated.model is not None:
+            made = fragment.read(
+                generated.model, partition, self._provider.sources, provider=self._provider.name
+            )
+            if fragment.contexts(made):
+                self._name_binaries(made)
+            else:
+                made = None
+        self._stopped = self._stopped or (stop and made is not None)
+        return Part(model=model, partition=partition, stem=stem, generated=generated, fragment=made)
+
+    def _nothing_compiled(self, parts: Sequence[Part]) -> CompileError:
+        logged = [line for part in parts for line in part.generated.log.errors()]
+        if not logged:
+            kinds: dict[str, str] = {}
+            for part in parts:
+                for node, why in self._left_out(part).items():
+                    kinds.setdefault(node.op_type, why)
+            logged = [f"{op_type}: {why}" for op_type, why in kinds.items()]
+        return CompileError(
+            f"{self._provider.name} compiled nothing",
+            where=f"model {parts[0].model}",
+            why="; ".join(dict.fromkeys(logged)) or None,
+            remedy=self._provider.nothing_compiled_remedy(),
+        )
+
+    def _refuse_prefix(self, *, several_graphs: bool, error: type[EpctxError]) -> None:
+        why = self._provider.refuse_prefix(several_graphs=several_graphs)
+        if why is not None:
+            raise error(
+                f"node_name_prefix {self._spec.node_name_prefix!r} cannot be carried out",
+                where=f"models {', '.join(self._spec.models)}",
+                why=why,
+                remedy="leave node_name_prefix out of this model group, or build the models in "
+                "groups of their own",
+            )
+
+    def _place_prefix(self, parts: Sequence[Part]) -> None:
+        prefix = self._spec.node_name_prefix
+        fragments = [part.fragment for part in parts if part.fragment is not None]
+        nodes = [node for made in fragments for node in fragment.contexts(made)]
+        self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
+        for node in nodes:
+            self._provider.place_prefix(node, prefix)
+
+    def _nodes_by_binary(self) -> dict[str, list[ir.Node]]:
+        """Each binary with the EPContext nodes whose graphs are in it."""
+        found: dict[str, list[ir.Node]] = {}
+        for part in self._parts:
+            if part.fragment is not None:
+                for name in fragment.binaries(part.fragment):
+                    path = self._folder / self._written[name]
+                    if not path.is_file() or not path.stat().st_size:
+                        raise self._wrong_files(f"{part.stem}_ctx.onnx refers to {name}: missing")
+                    found.setdefault(name, []).extend(fragment.contexts(part.fragment))
+        if self._sharing and len(found) != 1:
+            raise self._wrong_files(f"the sessions that share refer to {', '.join(found)}")
+        stray = {path.name for path in self._folder.glob("*.bin")} - set(self._written.values())
+        if stray:
+            raise self._wrong_files(f"no model refers to {', '.join(sorted(stray))}")
+        return found
+
+    def _check_embedded(self) -> None:
+        for part in self._parts:
+            if part.fragment is None:
+                continue
+            for node in fragment.contexts(part.fragment):
+                context = EPContextNode.from_ir(node)
+                if context.main_context and context.ep_cache_context:
+                    path = self._folder / f"{part.stem}.embedded"
+                    path.write_bytes(context.ep_cache_context)
+                    self._provider.check_binary(path, fragment.contexts_of(part.fragment, node))
+
+    def _name_binaries(self, made: ir.Model) -> None:
+        """Give the binaries that a fragment refers to their final names."""
+        first, label = self._spec.models[0], self._provider.label
+        known = {written: final for final, written in self._written.items()}
+        for written in fragment.binaries(made):
+            if written not in known:
+                ending = f"_{len(known)}" if known else ""
+                known[written] = f"{first}{ending}_{label}.bin"
+                self._written[known[written]] = written
+        fragment.rename_binaries(made, known)
+
+    def _wrong_files(self, why: str) -> CompileError:
+        return CompileError(
+            f"{self._provider.name} did not write the files that it owes",
+            where=f"models {', '.join(self._spec.models)}",
+            why=why,
+            remedy="report it with the models and the versions of onnxruntime and of the EP",
+        )
+
+
+def _chunks(path: Path) -> Iterator[Buffer]:
+    with path.open("rb", buffering=0) as stream:
+        while chunk := stream.read(CHUNK):
+            yield chunk

@@ -1,0 +1,333 @@
+"""QNN for real: onnxruntime-qnn compiles for the HTP, and simulates one, on x86-64.
+
+Each build runs in a fresh process (`real_ep`), as the pipeline's worker is one. What is guarded
+against was measured: real-eps.md sections 1, 2, 5, 6, 9, 13, 14 and 15.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from tests.integration import real_models as models
+from tests.integration.real_ep import Answer, Request, build
+
+from epctx.errors import ManifestError
+from epctx.providers import registry
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"
+)
+QNN = "QNNExecutionProvider"
+ELITE = [(QNN, {"soc_model": "60"})]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("sources")
+    made = {
+        "decode": models.mlp(batch=1, width=256),
+        "prefill": models.mlp(batch=8, width=256),
+        "batch": models.mlp(batch=32, width=256),
+        "small": models.mlp(layers=2, width=32),
+        "sinh": models.mlp(layers=3, width=32, middle="Sinh"),
+        "tanh": models.mlp(layers=3, width=32, middle="Tanh"),
+        "quantized": models.quantized(),
+        "unsupported": models.unsupported(),
+        "dynamic": models.mlp(batch="n", layers=2, width=32),
+        "empty batch": models.mlp(batch=0, layers=2, width=32),
+        "if inside": models.branching(),
+        "if outside": models.branching(weights="outside"),
+        "if constant": models.branching(weights="constant"),
+        "if on cpu": models.branching(weights="outside", extra="Sinh"),
+        "small if on cpu": models.branching(width=16, extra="Sinh"),
+    }
+    return {
+        name: models.save(folder / f"{name.replace(' ', '_')}.onnx", model)
+        for name, model in made.items()
+    }
+
+
+def qnn(tmp_path: Path, *names: str, sources: dict[str, str], **more: object) -> Answer:
+    chosen = {name.replace(" ", "_"): sources[name] for name in names}
+    request = Request(
+        **({"providers": ELITE, "models": chosen, "out": str(tmp_path / "out")} | more)  # type: ignore[arg-type]
+    )
+    return build(request, scratch=tmp_path / "scratch")
+
+
+def reload(tmp_path: Path, *names: str, sources: dict[str, str]) -> Answer:
+    chosen = {name.replace(" ", "_"): sources[name] for name in names}
+    request = Request(providers=ELITE, models=chosen, out=str(tmp_path / "out"), load=True)
+    return build(request, scratch=tmp_path / "reload")
+
+
+def succeeded(answer: Answer) -> Answer:
+    assert answer.error is None, answer.error
+    assert answer.exit_code == 0, answer.log
+    return answer
+
+
+def test_one_model_is_one_file_and_a_binary_that_loads(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "small", sources=sources, run=True))
+    assert list(answer.files) == ["small_ctx.onnx", "small_qnn.bin"]
+    model = answer.models["small"]
+    assert model.left == []
+    assert [c["path"] for c in model.contexts] == ["small_qnn.bin"]
+    assert model.assigned == [(QNN, ["mm0", "act0", "mm1", "act1", "out"])]
+    assert model.metadata == {f"ep_compatibility_info.{QNN}": "v2:6:2.51.0:5.51.0:0:60:0:0"}
+    assert 0.9999 < model.cosine < 1.0, "float16, so close and not equal"
+    loaded = succeeded(reload(tmp_path, "small", sources=sources))
+    assert loaded.models["small"].cosine == pytest.approx(model.cosine, abs=1e-9)
+
+
+def test_a_sharing_group_stores_its_weights_once(tmp_path, sources):
+    """Two and three models: N+1 files, named by the first; numbers hold in every session."""
+    solo = succeeded(qnn(tmp_path / "1", "decode", sources=sources)).files["decode_qnn.bin"]
+    for names in (("decode", "prefill"), ("decode", "prefill", "batch")):
+        answer = succeeded(qnn(tmp_path / str(len(names)), *names, sources=sources, run=True))
+        contexts = sorted(f"{name}_ctx.onnx" for name in names)
+        assert sorted(answer.files) == sorted([*contexts, "decode_qnn.bin"])
+        assert answer.files["decode_qnn.bin"] < 1.1 * solo
+        graphs = {c["name"] for m in answer.models.values() for c in m.contexts}
+        assert len(graphs) == len(names)
+        for model in answer.models.values():
+            assert [c["path"] for c in model.contexts] == ["decode_qnn.bin"]
+            assert model.cosine > 0.9999
+
+
+def test_the_same_bytes_in_other_places(tmp_path, sources):
+    """Folder, environment and time do not reach the outputs; nor does where the source lies."""
+    copy = tmp_path / "else where" / "renamed.onnx"
+    copy.parent.mkdir()
+    copy.write_bytes(Path(sources["decode"]).read_bytes())
+    moved = sources | {"decode": str(copy)}
+    succeeded(qnn(tmp_path / "a", "decode", "prefill", sources=sources))
+    succeeded(qnn(tmp_path / "b b" / "c", "decode", "prefill", sources=moved))
+    for name in ("decode_ctx.onnx", "prefill_ctx.onnx", "decode_qnn.bin"):
+        first = (tmp_path / "a" / "out" / name).read_bytes()
+        assert first == (tmp_path / "b b" / "c" / "out" / name).read_bytes(), name
+
+
+def test_excluded_nodes_run_on_the_cpu_in_one_binary(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "tanh", sources=sources, exclude_op_types=["Tanh"], run=True))
+    model = answer.models["tanh"]
+    assert model.left == ["act1:Tanh"]
+    assert list(answer.files) == ["tanh_ctx.onnx", "tanh_qnn.bin"]
+    assert [(c["main_context"], c["path"]) for c in model.contexts] == [(1, "tanh_qnn.bin")] * 2
+    assert model.cosine > 0.9999
+
+
+def test_a_binary_each_can_be_reloaded_here(tmp_path, sources):
+    own = [(QNN, {"soc_model": "60", "partition_binaries": "each"})]
+    answer = succeeded(
+        qnn(tmp_path, "tanh", sources=sources, providers=own, exclude_nodes=["act1"])
+    )
+    assert list(answer.files) == ["tanh_1_qnn.bin", "tanh_ctx.onnx", "tanh_qnn.bin"]
+    assert succeeded(reload(tmp_path, "tanh", sources=sources)).models["tanh"].cosine > 0.9999
+
+
+def test_what_qnn_leaves_is_told_with_its_reason(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "sinh", sources=sources, run=True))
+    model = answer.models["sinh"]
+    assert model.left == ["act1:Sinh"]
+    assert model.reasons == {"act1": "Operators of type `Sinh` are not supported by QNN EP"}
+    assert [c["main_context"] for c in model.contexts] == [1, 0]
+    assert succeeded(reload(tmp_path, "sinh", sources=sources)).models["sinh"].cosine > 0.9999
+
+
+def test_a_quantized_model_keeps_its_border_on_the_cpu(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "quantized", sources=sources, run=True))
+    model = answer.models["quantized"]
+    assert model.left == ["x_quant:QuantizeLinear", "m1_q_dequant:DequantizeLinear"]
+    assert "graph input" in model.reasons["x_quant"]
+    assert "graph output" in model.reasons["m1_q_dequant"]
+    assert model.cosine > 0.999
+    loaded = succeeded(reload(tmp_path, "quantized", sources=sources))
+    assert loaded.models["quantized"].cosine == pytest.approx(model.cosine, abs=1e-9)
+
+
+def test_embedded(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "small", sources=sources, embed_mode=1, run=True))
+    assert list(answer.files) == ["small_ctx.onnx"]
+    (context,) = answer.models["small"].contexts
+    assert context["embed_mode"] == 1
+    assert context["bytes"] > 10_000
+    assert succeeded(reload(tmp_path, "small", sources=sources)).models["small"].cosine > 0.9999
+
+
+def test_a_prefix_where_the_binary_has_one_graph(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "small", sources=sources, prefix="eye_"))
+    assert list(answer.files) == ["small_ctx.onnx", "small_qnn.bin"]
+    (context,) = answer.models["small"].contexts
+    assert context["name"].startswith("eye_QNN")
+    assert context["partition_name"].startswith("eye_QNN")
+    assert succeeded(reload(tmp_path, "small", sources=sources)).models["small"].cosine > 0.9999
+
+
+@pytest.mark.parametrize("name", ["if inside", "if outside", "if constant"])
+def test_an_if_that_qnn_takes_whole(tmp_path, sources, name):
+    """Weights in its branches and all; those from outside are handed to it inside."""
+    key = name.replace(" ", "_")
+    answer = succeeded(qnn(tmp_path, name, sources=sources, run=True))
+    assert answer.models[key].left == []
+    assert answer.models[key].cosine > 0.999
+
+
+def test_an_if_that_stays_on_the_cpu_is_cut_out(tmp_path, sources):
+    """Inside the model given to ONNX Runtime, its weights would make the generation fail."""
+    answer = succeeded(qnn(tmp_path, "if on cpu", sources=sources, run=True))
+    model = answer.models["if_on_cpu"]
+    assert model.left == ["if:If"]
+    assert len(model.contexts) == 2
+    assert model.cosine > 0.999
+
+
+def test_an_if_with_small_weights_needs_no_cut(tmp_path, sources):
+    answer = succeeded(qnn(tmp_path, "small if on cpu", sources=sources, run=True))
+    model = answer.models["small_if_on_cpu"]
+    assert model.left == ["if:If"]
+    assert [c["main_context"] for c in model.contexts] == [1, 0], "one session made both"
+
+
+FAILURES = {
+    # what goes wrong: (models, changes to the request, error, what it says)
+    "a chip that QAIRT does not know": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "122"})]},
+        "ManifestError",
+        "soc_model is 122, a chip that QAIRT 2.51.0 does not know",
+    ),
+    "a chip's name that nobody knows": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "sm9999"})]},
+        "ManifestError",
+        "soc_model is 'sm9999'",
+    ),
+    "several chips": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "60,73"})]},
+        "ManifestError",
+        "soc_model is '60,73'",
+    ),
+    "a chip without float units": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "sm8635"})]},
+        "CompileError",
+        "compiles quantized models only",
+    ),
+    "chip and architecture": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "60", "htp_arch": "68"})]},
+        "ManifestError",
+        "soc_model and htp_arch are both given",
+    ),
+    "bfloat16 for a chip without it": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "60", "htp_bf16_enable": True})]},
+        "ManifestError",
+        "htp_bf16_enable needs a soc_model of at least 88",
+    ),
+    "a backend that is not there": (
+        ("small",),
+        {"providers": [(QNN, {"soc_model": "60", "backend_path": "/nowhere/libQnnHtp.so"})]},
+        "ManifestError",
+        "there is no such file",
+    ),
+    "dynamic shapes": (
+        ("dynamic",),
+        {},
+        "ModelError",
+        "`dimensions: {n: 1}`",
+    ),
+    "nothing that it supports": (
+        ("unsupported",),
+        {},
+        "CompileError",
+        "compiled nothing: Det: Operators of type `Det` are not supported by QNN EP",
+    ),
+    "a middle member that fails": (
+        ("small", "unsupported", "tanh"),
+        {},
+        "CompileError",
+        "model unsupported: QNNExecutionProvider compiled nothing",
+    ),
+    "a last member that fails": (
+        ("small", "unsupported"),
+        {},
+        "CompileError",
+        "model unsupported: QNNExecutionProvider compiled nothing",
+    ),
+    "a prefix in a sharing group": (
+        ("small", "tanh"),
+        {"prefix": "eye_"},
+        "ManifestError",
+        "in a context binary with several graphs",
+    ),
+    "a prefix where exclusion makes several graphs": (
+        ("tanh",),
+        {"prefix": "eye_", "exclude_op_types": ["Tanh"]},
+        "CompileError",
+        "in a context binary with several graphs",
+    ),
+    "an unknown level of graph optimization": (
+        ("small",),
+        {"session_options": {"session.graph_optimization_level": "most"}},
+        "ManifestError",
+        "write one of disable_all, basic, extended, layout, all",
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_silent_failures_are_errors(tmp_path, sources, failure):
+    """No file is left, and the process ends in good order: QNN's own end is SIGABRT (section 6)."""
+    names, changes, error, words = FAILURES[failure]
+    if error == "ManifestError" and "providers" in changes:
+        ((name, options),) = changes["providers"]
+        with pytest.raises(ManifestError, match=re.escape(words)):
+            registry.bind(name, options)
+        return
+    answer = qnn(tmp_path, *names, sources=sources, **changes)
+    assert answer.error is not None, answer.log
+    assert (answer.error[0], words in answer.error[1]) == (error, True), answer.error
+    assert answer.exit_code == 0, answer.log
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_crash_ends_one_process(tmp_path, sources):
+    """A dimension of 0 divides by zero inside QNN; whoever started the process sees the signal."""
+    from epctx.providers.onnxruntime import crash
+
+    answer = qnn(tmp_path, "empty batch", sources=sources)
+    assert answer.exit_code == -8
+    assert "SIGFPE" in (crash.describe(answer.exit_code) or "")
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_binary_that_lies_there_already_is_refused(tmp_path, sources):
+    """QNN would bind new models to it, in silence (section 6)."""
+    stale = tmp_path / "scratch" / "qnn"
+    request = Request(
+        providers=ELITE, models={"small": sources["small"]}, out=str(tmp_path / "out")
+    )
+    answer = build(request, scratch=tmp_path / "scratch", before=lambda: stale.mkdir())
+    assert answer.exit_code == 0
+    assert answer.error is not None
+    assert "is not empty" in answer.error[1]
+
+
+def test_other_levels_of_graph_optimization(tmp_path, sources):
+    level = {"session.graph_optimization_level": "all"}
+    answer = succeeded(qnn(tmp_path, "small", sources=sources, session_options=level, run=True))
+    assert answer.models["small"].cosine > 0.9999
+
+
+def test_chips_by_name_are_compiled_for_by_number(tmp_path, sources):
+    """The EP takes this name for chip 0, without a word."""
+    own = [(QNN, {"soc_model": "SA8295"})]
+    answer = succeeded(qnn(tmp_path, "small", sources=sources, providers=own))
+    info = answer.models["small"].metadata[f"ep_compatibility_info.{QNN}"]
+    assert info.split(":")[5] == "39"
