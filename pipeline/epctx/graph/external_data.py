@@ -8,6 +8,7 @@ are offered here too.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import posixpath
 import re
@@ -40,6 +41,10 @@ __all__ = [
 
 _LARGEST = 2**63 - 1
 _DECIMAL = re.compile(r"[0-9]{1,19}")
+_SHOWN = 120
+"""Characters of a text from the model that an error shows."""
+_SEARCHED = 10_000
+"""Files of a folder that are searched for a near name."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
@@ -79,7 +84,7 @@ class DataFolder:
             ModelError: a check failed; the message names the model, the tensor and the file.
         """
         where = f"{self._model}: tensor {tensor.name!r}"
-        keys = {entry.key: entry.value for entry in tensor.external_data}
+        keys = _keys(tensor, where=where)
         file = self.open(keys.get("location", ""), where=where)
         size = byte_size(tensor, where=where)
         offset = _integer(keys, "offset", 0, where=where)
@@ -110,13 +115,15 @@ class DataFolder:
         if known is not None:
             return known
         path = self.path / relative
-        if not path.exists():
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before 3.13
             raise ModelError(
-                f"needs external data {location!r}, which is not in {self.path}",
+                f"needs external data {_shown(location)}, which is not in {self.path}",
                 where=where,
                 remedy=self._missing(relative),
-            )
-        if not (real := path.resolve()).is_relative_to(self.path.resolve()):
+            ) from error
+        if not real.is_relative_to(self.path.resolve()):
             raise ModelError(
                 f"refers to external data {location!r}, a link to {real}, outside {self.path}",
                 where=where,
@@ -130,7 +137,7 @@ class DataFolder:
     def _missing(self, relative: str) -> str:
         folder = (self.path / relative).parent
         try:
-            names = sorted(entry.name for entry in folder.iterdir())
+            names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         except OSError:
             names = []
         near = difflib.get_close_matches(posixpath.basename(relative), names, n=1)
@@ -187,12 +194,30 @@ def _relative(location: str, *, where: str) -> str:
     """Normalize a location, or say why it is none."""
     if reason := locations.fault(location):
         raise ModelError(
-            f"has the external data location {location!r}",
+            f"has the external data location {_shown(location)}",
             where=where,
             why=reason,
             remedy="it must be a path relative to the model's folder; export the model again",
         )
     return locations.normalize(location)
+
+
+def _keys(tensor: onnx.TensorProto, *, where: str) -> dict[str, str]:
+    """The keys and values of an external tensor; of a key that comes twice the last one counts."""
+    keys: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if not isinstance(entry.key, str) or not isinstance(entry.value, str):
+            raise ModelError(  # protobuf hands out bytes where they are not UTF-8
+                "has external data keys that are not UTF-8",
+                where=where,
+                remedy="the file is broken: export the model again",
+            )
+        keys[entry.key] = entry.value
+    return keys
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
 def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int:
@@ -201,7 +226,7 @@ def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int
         return default
     if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
         raise ModelError(
-            f"has the external data {key} {text!r}",
+            f"has the external data {key} {_shown(text)}",
             where=where,
             remedy=f"{key} must be a whole number of bytes from 0 to 2**63 - 1",
         )
@@ -213,7 +238,7 @@ def _verify_checksum(checksum: str | None, file: DataFile, *, where: str) -> Non
         return
     if not _SHA1.fullmatch(checksum):
         raise ModelError(
-            f"has the external data checksum {checksum!r}",
+            f"has the external data checksum {_shown(checksum)}",
             where=where,
             remedy="it must be the SHA-1 of the data file, 40 hexadecimal digits",
         )

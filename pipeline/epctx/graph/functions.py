@@ -1,7 +1,7 @@
 """Local functions of a model: inlined at load, so that nothing later has to know of them.
 
 onnx's own inliner does it: it gives every value and node a name of its own, follows overloads and
-attribute references, and is linear (onnx_ir's pass is not: 20,000 calls take minutes).
+attribute references, and is linear (onnx_ir 1.1's pass is not: 20,000 calls take minutes).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
     _bound(model, functions, where=where)
     for function in model.functions:
         _adopt_opsets(model, function, where=where)
+    _write_defaults(model, functions)
     inlined = onnx.inliner.inline_local_functions(model)
     del inlined.functions[:]
     for node in protos.nodes(inlined):
@@ -90,6 +91,15 @@ def _bound(
             where=where,
             remedy="export the model with fewer nested functions",
         )
+
+
+def _write_defaults(model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto]) -> None:
+    """Give each call the attributes that it leaves to the function: the inliner forgets them."""
+    for node in protos.nodes(model):
+        function = functions.get(_called(node))
+        if function is not None:
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(a for a in function.attribute_proto if a.name not in given)
 
 
 def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto, *, where: str) -> None:

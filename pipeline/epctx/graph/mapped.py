@@ -11,9 +11,9 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import blake3
 import numpy as np
@@ -25,6 +25,7 @@ from epctx.errors import ModelError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_T = TypeVar("_T")
 _NO_FILE = "check the path"
 
 
@@ -58,7 +59,7 @@ class DataFile:
             status = os.fstat(descriptor)
             self.size = status.st_size
             self._identity = _identity(status)
-            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if self.size else None
+            self._map = _map(descriptor, path) if self.size else None
         finally:
             os.close(descriptor)
         self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
@@ -284,7 +285,7 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
         real = path.resolve(strict=True)
         _must_be_regular(real.stat(), where)  # before open: to open a device may do something
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = _open(real, flags)
+        descriptor = _patiently(lambda: os.open(real, flags))
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError("cannot be opened", where=where, why=reason, remedy=_NO_FILE) from error
@@ -304,14 +305,23 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     return real, descriptor
 
 
-def _open(path: Path, flags: int) -> int:
-    """os.open; where one-file-per-tensor models reach the limit of open files, raise the limit."""
+def _map(descriptor: int, path: Path) -> mmap.mmap:
     try:
-        return os.open(path, flags)
+        return _patiently(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            "cannot be mapped into memory", where=str(path), why=str(error), remedy=_NO_FILE
+        ) from error
+
+
+def _patiently(call: Callable[[], _T]) -> _T:
+    """Call; where one-file-per-tensor models reach the limit of open files, raise it first."""
+    try:
+        return call()
     except OSError as error:
         if error.errno != errno.EMFILE or not _raise_file_limit():
             raise
-        return os.open(path, flags)
+        return call()
 
 
 def _raise_file_limit() -> bool:
