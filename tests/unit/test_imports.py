@@ -15,6 +15,7 @@ LAYERS = (
     {"_version", "errors", "digest", "suggest", "codec", "findings"},
     {"manifest"},
     {"outputs", "graph", "providers", "runtime", "cache"},
+    {"keys"},
     {"stages"},
     {"build_report", "jobs", "planning", "publish", "protocol"},
     {"process", "pool", "worker", "runner"},

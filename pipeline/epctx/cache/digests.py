@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,14 @@ class FileDigests(Protocol):
         """
         ...
 
+    def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
+        """Digest of files below `root`: of their names in it, with `/`, and their contents.
+
+        Raises:
+            OSError: as `of`.
+        """
+        ...
+
 
 class FreshDigests:
     """Reads each file, once: what `--locked`, `verify` and `reproduce` use."""
@@ -49,6 +57,11 @@ class FreshDigests:
         with self._guard:
             self._known[path] = (found, content)
         return content
+
+    def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
+        """As the Protocol says."""
+        names = {file.relative_to(root).as_posix(): file for file in files}
+        return digest.of_json({name: str(self.of(file)) for name, file in names.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,21 @@ class RememberedDigests:
         """As the Protocol says."""
         now = identity.of_path(path)
         return self.known(path, now) or self._taken(path, now)
+
+    def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
+        """As the Protocol says. One record for all of them: what did not change is one look-up."""
+        found = {file: identity.of_path(file) for file in sorted(files)}
+        names = [file.relative_to(root).as_posix() for file in found]
+        name = digest.of_json([root.as_posix(), names]).hex
+        now = digest.of_json([each.text for each in found.values()]).hex
+        record = self._records.read("digests", name, _Remembered)
+        if record is not None and record.identity == now and record.path == root.as_posix():
+            return record.digest
+        content = self._fresh.of_tree(root, found)
+        if all(each.settled and _now(file) == each for file, each in found.items()):
+            record = _Remembered(path=root.as_posix(), identity=now, digest=content)
+            self._records.write("digests", name, record)
+        return content
 
     def known(self, path: Path, now: Identity) -> Digest | None:
         """What is remembered of `path`, if it is `now` as it was then; nothing is read of it."""

@@ -25,10 +25,13 @@ class Fingerprint:
     Attributes:
         toolchain: what the key and the lock hold: package versions, digests of shared libraries.
         host: facts of this host that the EP's bytes depend on (OpenVINO: CPU instruction set).
+        files: files whose content belongs to `toolchain`, by what they are called there. Who asks
+            digests them: it knows which of them it has seen before.
     """
 
     toolchain: Mapping[str, str]
     host: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

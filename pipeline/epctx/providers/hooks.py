@@ -171,3 +171,12 @@ class PlacesPrefix(Protocol):
     """It says where `node_name_prefix` goes; without this, into both names."""
 
     prefixed: frozenset[Literal["name", "partition_name"]]
+
+
+@runtime_checkable
+class HasDrivers(Protocol):
+    """Its models run by drivers or firmware of the host, which can change their numbers."""
+
+    def drivers(self) -> Mapping[str, str]:
+        """Name to version, found without loading the EP's library: a build asks each time."""
+        ...

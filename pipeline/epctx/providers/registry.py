@@ -45,7 +45,7 @@ def names() -> tuple[str, ...]:
 def installed() -> tuple[Installed, ...]:
     """Every installed EP, by name, each tried to be loaded."""
     return tuple(
-        Installed(name=name, package=_package(entry), error=_failure(name))
+        Installed(name=name, package=package_of(entry), error=_failure(name))
         for name, entries in sorted(_entries().items())
         for entry in entries
     )
@@ -63,7 +63,7 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
 
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     """As `create`, for callers without a manifest."""
-    entry = _entry(name)
+    entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()
         return factory(options)
@@ -73,7 +73,7 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
         raise _unloadable(entry, error, _import_remedy(entry, error)) from error
     except Exception as error:
         raise _unloadable(
-            entry, error, f"report it to who makes {_package(entry)}, or uninstall that package"
+            entry, error, f"report it to who makes {package_of(entry)}, or uninstall that package"
         ) from error
 
 
@@ -108,7 +108,12 @@ def _entries() -> dict[str, list[EntryPoint]]:
     return found
 
 
-def _entry(name: str) -> EntryPoint:
+def entry_of(name: str) -> EntryPoint:
+    """The entry point that leads to the EP of this name; it is not loaded.
+
+    Raises:
+        ProviderUnavailable: no package brings it, or several do.
+    """
     entries = _entries().get(name)
     if entries is None:
         raise ProviderUnavailable(
@@ -118,7 +123,7 @@ def _entry(name: str) -> EntryPoint:
     if len(entries) > 1:
         raise ProviderUnavailable(
             f"several packages bring the execution provider {name!r}: "
-            + ", ".join(sorted(map(_package, entries))),
+            + ", ".join(sorted(map(package_of, entries))),
             remedy="uninstall all but one of them",
         )
     return entries[0]
@@ -134,14 +139,15 @@ def _failure(name: str) -> ProviderUnavailable | None:
     return None
 
 
-def _package(entry: EntryPoint) -> str:
+def package_of(entry: EntryPoint) -> str:
+    """The distribution that an entry point is of, with its version."""
     dist = entry.dist
     return f"{dist.name} {dist.version}" if dist is not None else entry.module
 
 
 def _unloadable(entry: EntryPoint, error: Exception, remedy: str) -> ProviderUnavailable:
     return ProviderUnavailable(
-        f"the execution provider {entry.name!r} of {_package(entry)} cannot be loaded",
+        f"the execution provider {entry.name!r} of {package_of(entry)} cannot be loaded",
         why=f"{type(error).__name__}: {error}",
         remedy=remedy,
     )
@@ -154,7 +160,7 @@ def _import_remedy(entry: EntryPoint, error: ImportError) -> str:
         extra = _extra(entry.dist, missing)
         if extra is not None:
             return f'pip install "{entry.dist.name}[{extra}]"'
-    return f"install {missing or 'what it needs'}, or reinstall {_package(entry)}"
+    return f"install {missing or 'what it needs'}, or reinstall {package_of(entry)}"
 
 
 def _extra(dist: Distribution, module: str) -> str | None:

@@ -210,3 +210,41 @@ def test_a_file_that_is_being_written_has_no_digest(
     monkeypatch.setattr(digest, "of_stream", written_meanwhile)
     with pytest.raises(OSError, match="keeps writing"):
         cache.digests.of(file)
+
+
+def test_a_tree_is_its_names_and_contents(tmp_path: Path) -> None:
+    def tree(**contents: str) -> digest.Digest:
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        root.mkdir()
+        for name, content in contents.items():
+            (root / name).write_text(content)
+        return FreshDigests().of_tree(root, list(root.iterdir()))
+
+    assert tree(a="1", b="2") == tree(b="2", a="1")
+    assert len({tree(a="1", b="2"), tree(a="2", b="1"), tree(a="1"), tree(a="1", c="2")}) == 4
+
+
+@pytest.mark.usefixtures("later")
+def test_an_unchanged_tree_is_read_once(cache: Cache, tmp_path: Path, read: list[object]) -> None:
+    root = tmp_path / "tree"
+    root.mkdir()
+    files = [root / name for name in "abc"]
+    for file in files:
+        file.write_text(file.name)
+    before = cache.digests.of_tree(root, files)
+    assert before == FreshDigests().of_tree(root, files)
+    read.clear()
+    assert again(cache).of_tree(root, reversed(files)) == before
+    assert read == []
+    assert again(cache).of_tree(root, files[:2]) != before
+    files[1].write_text("x")
+    assert again(cache).of_tree(root, files) == FreshDigests().of_tree(root, files) != before
+
+
+def test_a_tree_that_changed_just_now_is_not_remembered(
+    cache: Cache, tmp_path: Path, read: list[object]
+) -> None:
+    (tmp_path / "a").write_text("a")
+    cache.digests.of_tree(tmp_path, [tmp_path / "a"])
+    again(cache).of_tree(tmp_path, [tmp_path / "a"])
+    assert len(read) == 2

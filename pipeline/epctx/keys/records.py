@@ -1,0 +1,206 @@
+"""The records that keys are digests of: explicit, versioned, canonical (design section 9).
+
+A record holds all that can change what its action makes, and nothing else: never a path, never the
+name of a target, a group, a manifest or an EP's alias, no time limit, no number of jobs. Change the
+`version` of a record with the meaning of a field; epctx's own code is in every record anyway.
+
+Digests are written `blake3:<hex>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from epctx import digest
+from epctx.digest import Digest
+from epctx.manifest import OptionValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeRecord:
+    """Key of *optimize*, of one model. Its name is not in it: two names may share one model.
+
+    Attributes:
+        model: digest of the model file.
+        data: digests of its external data files, in the order of their locations, which are in
+            the model file; where they lie is not in the key.
+        dimensions: symbolic dimension name to size, in elements.
+        shapes: input name to its whole shape.
+        level: none, basic, extended, or explicit.
+        passes: with level explicit, the passes in order.
+        extensions: of those passes, those of other packages: name to package, version, digest.
+        toolchain: epctx's sources and the libraries that load and optimize (`Toolchain.of`).
+    """
+
+    action: Literal["optimize"] = "optimize"
+    version: Literal[1] = 1
+    model: str
+    data: tuple[str, ...]
+    dimensions: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    level: str
+    passes: tuple[str, ...]
+    extensions: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledModel:
+    """A model of a session group: the manifest's key, which names files and graphs, and its graph.
+
+    Attributes:
+        optimized: digest of the optimized graph and its weights, so that an edit that optimizes
+            away compiles nothing.
+    """
+
+    name: str
+    optimized: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionRecord:
+    """`partition` of the model group; the excluded are sets, so they are sorted."""
+
+    exclude_op_types: tuple[str, ...]
+    exclude_nodes: tuple[str, ...]
+    min_nodes: int
+    require_coverage: float | None
+    max_partitions: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitializersRecord:
+    """`external_initializers` of the model group; `file` as it stands there, with `{model}`."""
+
+    file: str
+    size_threshold: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderRecord:
+    """An EP of the model group, bound to its options.
+
+    Attributes:
+        provider: ONNX Runtime's name of it.
+        options: as the EP is given them; of one that is a path, the digest of what is there.
+        code: who brings it, and the digest of its code: `epctx blake3:…`, `package 1.2 blake3:…`.
+        toolchain: what its fingerprint says: versions, digests of libraries.
+        host: facts of the host that its bytes depend on.
+    """
+
+    provider: str
+    options: Mapping[str, OptionValue]
+    code: str
+    toolchain: Mapping[str, str]
+    host: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileRecord:
+    """Key of *compile*, of one session group: partition, compile, dump.
+
+    Attributes:
+        models: in the sharing group's order; the first names the binary, the last writes it.
+        embed_mode: 0 external binary, 1 embedded.
+        node_name_prefix: before the names of EPContext nodes and files.
+        session_options: ONNX Runtime session config entries.
+        external_initializers: None: they stay inside the models.
+        providers: in priority order.
+        recorded: what of `verify` the generating sessions are run with, as their outputs are kept
+            beside the files; None: they are not run.
+        toolchain: epctx's sources and the libraries that partition, compile and dump.
+    """
+
+    action: Literal["compile"] = "compile"
+    version: Literal[1] = 1
+    models: tuple[CompiledModel, ...]
+    embed_mode: int
+    node_name_prefix: str
+    partition: PartitionRecord
+    session_options: Mapping[str, str]
+    external_initializers: InitializersRecord | None
+    providers: tuple[ProviderRecord, ...]
+    recorded: InputsRecord | None
+    toolchain: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsRecord:
+    """`verify.inputs`: what the models are run with.
+
+    Attributes:
+        seed: of the generator; 0 where files are given.
+        count: input sets; 0 where files are given.
+        ranges: input name to (low, high), both inclusive.
+        files: digests of files with inputs, in the manifest's order.
+    """
+
+    seed: int
+    count: int
+    ranges: Mapping[str, tuple[float, float]]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedModel:
+    """A model to verify: its name, and the source model that it is compared with.
+
+    Attributes:
+        model, data, dimensions, shapes: as in OptimizeRecord.
+    """
+
+    name: str
+    model: str
+    data: tuple[str, ...]
+    dimensions: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToleranceRecord:
+    """`verify.tolerance`; None: the default of the EP and precision."""
+
+    cosine_min: float | None
+    max_abs: float | None
+    max_rel: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRecord:
+    """Key of *verify*, of one session group. It runs models, so it depends on this host.
+
+    Attributes:
+        compile: the key of what is verified: names, settings and EPs are in it.
+        outputs: file name to digest.
+        models: in the session group's order.
+        inputs: what they are run with; None: they are not run (`numbers: off`, `--no-verify`).
+        tolerance: what may differ.
+        numbers: full, generating or off.
+        budget: seconds; None: no limit.
+        devices: what runs the models here: CPU, drivers.
+        toolchain: epctx's sources and the libraries that run and compare.
+    """
+
+    action: Literal["verify"] = "verify"
+    version: Literal[1] = 1
+    compile: str
+    outputs: Mapping[str, str]
+    models: tuple[VerifiedModel, ...]
+    inputs: InputsRecord | None
+    tolerance: ToleranceRecord
+    numbers: str
+    budget: float | None
+    devices: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+KeyRecord = OptimizeRecord | CompileRecord | VerifyRecord
+
+
+def key(record: KeyRecord) -> Digest:
+    """The key of an action: BLAKE3 of its record's canonical JSON."""
+    return digest.of_json(msgspec.to_builtins(record))

@@ -1,0 +1,212 @@
+"""What makes the bytes beside the inputs: epctx's own code, its libraries, the EPs."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import epctx
+from epctx import codec
+from epctx.cache.digests import FileDigests
+from epctx.cache.store import ActionKind
+from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.keys.records import ProviderRecord
+from epctx.manifest import OptionValue, ProviderSpec
+from epctx.providers import registry
+from epctx.providers.hooks import HasDrivers
+from epctx.providers.onnxruntime import host
+
+_EVERY = (
+    "_version.py",
+    "build_report.py",
+    "codec.py",
+    "digest.py",
+    "errors.py",
+    "findings.py",
+    "graph/**/*.py",
+    "jobs.py",
+    "manifest.py",
+    "outputs.py",
+    "process.py",
+    "protocol.py",
+    "providers/*.py",
+    "stages/__init__.py",
+    "suggest.py",
+    "verification.py",
+    "worker.py",
+)
+SOURCES: Mapping[ActionKind, tuple[str, ...]] = {
+    "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
+    "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
+    "verify": (*_EVERY, "policies/*.py", "runtime/*.py", "stages/verify.py"),
+}
+"""What of epctx an action runs, by glob patterns. A test follows the imports of the stages, so that
+none is missing; an EP's own package is in its ProviderRecord."""
+
+_PREPARING = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
+LIBRARIES: Mapping[ActionKind, tuple[str, ...]] = {
+    "optimize": _PREPARING,
+    "compile": (*_PREPARING, "onnxruntime"),
+    "verify": (*_PREPARING, "onnxruntime"),
+}
+"""The distributions whose version can change what an action makes. Python's own cannot: nothing
+that reaches bytes is computed by it that it does not define exactly."""
+
+
+class Toolchain:
+    """The toolchain of this process's environment, each part looked at once.
+
+    Args:
+        digests: how files are digested.
+    """
+
+    def __init__(self, digests: FileDigests) -> None:
+        self._digests = digests
+        self._actions: dict[ActionKind, Mapping[str, str]] = {}
+        self._providers: dict[bytes, ProviderRecord] = {}
+        self._driven: dict[bytes, Mapping[str, str]] = {}
+        self._code: dict[str, str] = {}
+        self._cpu: Mapping[str, str] | None = None
+
+    def of(self, action: ActionKind) -> Mapping[str, str]:
+        """The sources of epctx that carry out `action`, and the versions of libraries, by name."""
+        known = self._actions.get(action)
+        if known is None:
+            versions = {name: version(name) for name in LIBRARIES[action]}
+            known = self._actions[action] = {"epctx": self._own(SOURCES[action]), **versions}
+        return known
+
+    def provider(self, spec: ProviderSpec) -> ProviderRecord:
+        """An EP's part of a key. The EP is loaded, onnxruntime is not.
+
+        Raises:
+            ProviderUnavailable: it is not installed, or its package is broken.
+            ManifestError: it refuses the options, or a path among them leads nowhere.
+        """
+        name = codec.encode((spec.provider, spec.options, spec.path_options))
+        known = self._providers.get(name)
+        if known is None:
+            known = self._providers[name] = self._provider(spec)
+        return known
+
+    def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
+        """What runs models on this host: its CPU, and the drivers of the EPs that have some.
+
+        Raises:
+            ProviderUnavailable: as `provider`.
+            ManifestError: as `provider`.
+        """
+        if self._cpu is None:
+            cpu = host.cpu()
+            self._cpu = {
+                "cpu": f"{cpu.vendor} family {cpu.family} model {cpu.model}",
+                "cpu flags": " ".join(cpu.flags),
+            }
+        found = dict(self._cpu)
+        for spec in specs:
+            found |= self._drivers(spec)
+        return found
+
+    def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
+        name = codec.encode((spec.provider, spec.options))
+        if name not in self._driven:
+            provider = registry.create(spec)
+            drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
+            self._driven[name] = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
+        return self._driven[name]
+
+    def _provider(self, spec: ProviderSpec) -> ProviderRecord:
+        fingerprint = registry.create(spec).fingerprint()
+        toolchain = dict(fingerprint.toolchain)
+        for label, path in fingerprint.files.items():
+            toolchain[label] = self._library(spec.provider, path)
+        return ProviderRecord(
+            provider=spec.provider,
+            options=self._options(spec),
+            code=self._provider_code(spec.provider),
+            toolchain=dict(sorted(toolchain.items())),
+            host=dict(fingerprint.host),
+        )
+
+    def _options(self, spec: ProviderSpec) -> Mapping[str, OptionValue]:
+        options = dict(spec.options)
+        for name in spec.path_options:
+            if name in options:
+                options[name] = self._content(spec, name, Path(str(options[name])))
+        return options
+
+    def _content(self, spec: ProviderSpec, option: str, path: Path) -> str:
+        try:
+            if path.is_dir():
+                files = [file for file in path.rglob("*") if file.is_file()]
+                return str(self._digests.of_tree(path, files))
+            return str(self._digests.of(path))
+        except OSError as error:
+            raise ManifestError(
+                f"the option {option} names {path}, which cannot be read",
+                where=f"execution_providers.{spec.alias}.options",
+                why=error.strerror,
+                remedy="correct the path",
+            ) from error
+
+    def _library(self, provider: str, path: Path) -> str:
+        try:
+            return str(self._digests.of(path))
+        except OSError as error:
+            raise ProviderUnavailable(
+                f"the library {path} of {provider} cannot be read",
+                why=error.strerror,
+                remedy="check the path, or install the package again",
+            ) from error
+
+    def _provider_code(self, provider: str) -> str:
+        known = self._code.get(provider)
+        if known is None:
+            entry = registry.entry_of(provider)
+            package, _, rest = entry.module.partition(".")
+            if package == "epctx":
+                # `epctx.providers.reference.provider` and its like: the package of that name.
+                folder = rest.split(".")[1]
+                known = f"epctx {self._own((f'providers/{folder}/**/*.py',))}"
+            else:
+                known = f"{registry.package_of(entry)} {self._code_of(package)}"
+            self._code[provider] = known
+        return known
+
+    def _own(self, patterns: Iterable[str]) -> str:
+        root = Path(epctx.__file__).parent
+        files = {file for pattern in patterns for file in root.glob(pattern)}
+        return str(self._digests.of_tree(root, files))
+
+    def _code_of(self, package: str) -> str:
+        """Digest of every file of an installed package or module, found without importing it."""
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            root = Path(next(iter(spec.submodule_search_locations)))
+            files = [f for f in root.rglob("*") if f.is_file() and f.parent.name != "__pycache__"]
+            return str(self._digests.of_tree(root, files))
+        if spec is None or spec.origin is None:
+            raise ProviderUnavailable(
+                f"the package {package} cannot be found", remedy="install it again"
+            )
+        return str(self._digests.of(Path(spec.origin)))
+
+
+@functools.cache
+def version(distribution: str) -> str:
+    """The installed version of a distribution; of onnxruntime, with which one owns it.
+
+    Raises:
+        ProviderUnavailable: several distributions own onnxruntime, or none.
+    """
+    if distribution == "onnxruntime":
+        from epctx.providers.onnxruntime import packages
+
+        found = packages.onnxruntime()
+        if found.distribution != distribution:
+            return f"{found.distribution} {found.version}"
+        return found.version
+    return importlib.metadata.version(distribution)
