@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,7 +15,7 @@ from epctx.document import Document
 from epctx.document.problems import Problem
 from epctx.document.tree import Node, Plain
 from epctx.errors import UsageError
-from epctx.schema import files, providers
+from epctx.schema import files, providers, quick
 from epctx.schema.explain import explain
 from epctx.suggest import did_you_mean
 
@@ -60,7 +59,10 @@ def validate(document: Document) -> list[Problem]:
 def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
     """What in the tree breaks `schema`. A value that is wrong twice is told once."""
     told: set[object] = set()
-    errors = validator(schema).iter_errors(root.plain())
+    plain = root.plain()
+    if quick.accepts(plain, dict(schema), schema):
+        return
+    errors = validator(schema).iter_errors(plain)
     for error in sorted(errors, key=lambda error: error.validator != "type"):
         node = root
         for key in error.absolute_path:
@@ -115,17 +117,11 @@ def _validator_class() -> type[Validator]:
     def pattern(
         validator: Validator, pattern: str, instance: object, schema: object
     ) -> Iterator[jsonschema.ValidationError]:
-        if isinstance(instance, str) and not re.search(_python_pattern(pattern), instance):
+        if isinstance(instance, str) and not quick.pattern(pattern).search(instance):
             yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
     extend = cast(_Extend, jsonschema.validators.extend)
     return extend(jsonschema.Draft202012Validator, {"pattern": pattern})
-
-
-@functools.cache
-def _python_pattern(pattern: str) -> re.Pattern[str]:
-    # Python's `$` also matches before a line break at the end; its \d takes any script's digits.
-    return re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern), re.ASCII)
 
 
 def _with_options() -> dict[str, Plain]:
