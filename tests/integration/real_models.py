@@ -137,3 +137,19 @@ def branching(*, width: int = 64, weights: str = "inside", extra: str | None = N
     ]
     inputs = [("x", FLOAT, [1, width]), ("c", BOOL, [])]
     return _model(nodes, inputs, [("y", FLOAT, [1, width])], outer)
+
+
+def unknown_shape() -> onnx.ModelProto:
+    """An operator of com.microsoft whose output's shape nobody infers, between two MatMuls."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((16, 16)).astype(np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="before"),
+        helper.make_node(
+            "CDist", ["h", "w"], ["d"], name="contrib", domain="com.microsoft", metric="euclidean"
+        ),
+        helper.make_node("MatMul", ["d", "w"], ["y"], name="after"),
+    ]
+    model = _model(nodes, [("x", FLOAT, [1, 16])], [("y", FLOAT, [1, 16])], weights)
+    model.opset_import.add(domain="com.microsoft", version=1)
+    return model

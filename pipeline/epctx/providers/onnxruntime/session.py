@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,11 @@ _LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
 }
 _NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
+_CODE: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : ")
+_PLACE: Final = re.compile(r"/onnxruntime_src/\S+:\d+ [^(]*\([^)]*\)(?: const)? ")
+"""Where in ONNX Runtime an error was thrown: file, line, signature."""
+_RELAY: Final = re.compile(r"Exception from \S+:\d+:$")
+"""Where in OpenVINO an exception passed by; the reason stands in the lines after it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,8 +155,8 @@ def create(
     except Exception as error:
         # ONNX Runtime's own classes derive from Exception; an EP that cannot be made is a
         # RuntimeError; OpenVINO's text that is not UTF-8 a UnicodeDecodeError.
-        said = _first_line(error)
-        logged = [line for line in log.errors() if line not in said]
+        said = _said(error)
+        logged = [line for line in log.errors() if line not in said and not _RELAY.search(line)]
         raise CompileError(
             f"{provider} cannot compile it",
             where=name,
@@ -183,8 +189,9 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
     return options
 
 
-def _first_line(error: Exception) -> str:
-    """What ONNX Runtime said, without the source lines of its own that it says it from."""
-    text = str(error).strip() or type(error).__name__
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[:3])[:600]
+def _said(error: Exception) -> str:
+    """What ONNX Runtime or the EP said, without its own source lines and class names."""
+    text = _PLACE.sub("", _CODE.sub(r"\g<code>: ", str(error)))
+    lines = [line.strip() for line in text.splitlines() if not _RELAY.search(line.strip())]
+    words = " ".join(line for line in lines if line)[:600]
+    return words or type(error).__name__

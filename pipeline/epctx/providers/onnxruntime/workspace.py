@@ -266,6 +266,7 @@ class OrtWorkspace:
             )
         except CompileError as error:
             error.where = f"model {model}"
+            error.remedy = _shape_remedy(partition) or error.remedy
             raise
         made = None
         if generated.model is not None:
@@ -359,6 +360,18 @@ class OrtWorkspace:
             why=why,
             remedy="report it with the models and the versions of onnxruntime and of the EP",
         )
+
+
+def _shape_remedy(partition: Partition) -> str | None:
+    """What to do where values have no known shape: OpenVINO takes them for scalars, and fails."""
+    unknown = [v.name for node in partition.nodes for v in node.outputs if v.shape is None]
+    if not unknown:
+        return None
+    return (
+        f"{len(unknown)} value(s) have no known shape, the first is {unknown[0]!r}: add value_info "
+        "for them to the model, or keep the nodes that use them off the EP with "
+        "`partition: {exclude: {nodes: [...]}}`"
+    )
 
 
 def _chunks(path: Path) -> Iterator[Buffer]:
