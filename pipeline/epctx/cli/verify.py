@@ -106,7 +106,7 @@ def _summary(report: VerifyReport) -> Text:
     words = [
         f"{folders} folder{'s' * (folders != 1)}",
         f"{models} model{'s' * (models != 1)}",
-        f"{counts['pass']} checks passed",
+        f"{counts['pass']} check{'s' * (counts['pass'] != 1)} passed",
     ]
     words += [f"{counts['fail']} failed"] if counts["fail"] else []
     words += [f"{counts['not checkable']} not checkable"] if counts["not checkable"] else []

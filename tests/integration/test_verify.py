@@ -1,0 +1,312 @@
+"""Verification of what the reference EP built: each check passes, and fires when it should."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from epctx import verbs
+from epctx.errors import UsageError
+from epctx.findings import Finding, VerifyReport
+from epctx.stages import verify
+from epctx.verification import VerifyRequest
+
+MANIFEST = """
+schema_version: 1
+name: demo
+models:
+  wide: {path: source.onnx, dimensions: {batch: 8}}
+  narrow: {path: source.onnx, dimensions: {batch: 1}}
+  lone: {path: source.onnx, dimensions: {batch: 2}}
+execution_providers:
+  npu: {provider: ReferenceExecutionProvider, options: {hardware_architecture: npu-v2}}
+  nothing_else: {provider: ReferenceExecutionProvider, options: {source: other, ops: [Tanh]}}
+model_groups:
+  pair:
+    models: [wide, narrow]
+    execution_providers: [npu]
+    sharing_groups: {main: [wide, narrow]}
+  single:
+    models: [lone]
+    execution_providers: [nothing_else]
+    embed_mode: 1
+    node_name_prefix: p_
+    external_initializers: {file: lone.data}
+    verify: {inputs: {count: 2}}
+"""
+
+
+def source(path: Path) -> None:
+    """softmax(tanh(x @ w + b) @ v): a little of everything that the checks look at."""
+    rng = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        values = rng.standard_normal(shape) / np.sqrt(shape[0])
+        return numpy_helper.from_array(values.astype(np.float32), name)
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"], name="mm1"),
+            helper.make_node("Add", ["h", "b"], ["i"], name="add"),
+            helper.make_node("Tanh", ["i"], ["j"], name="tanh"),
+            helper.make_node("MatMul", ["j", "v"], ["k"], name="mm2"),
+            helper.make_node("Softmax", ["k"], ["y"], name="softmax"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
+        [weight("w", 64, 64), weight("b", 64), weight("v", 64, 32)],
+    )
+    opset = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The manifest, its source, and what was built of them in `dist/`."""
+    root = tmp_path_factory.mktemp("built")
+    source(root / "source.onnx")
+    (root / "demo.yaml").write_text(MANIFEST, encoding="utf-8")
+    report = verbs.build(root / "demo.yaml", out=root / "dist")
+    assert {group.state for group in report.groups} == {"built"}
+    for group in report.groups:
+        assert group.verify is not None
+        outcomes = {f.outcome for f in group.verify.findings}
+        assert outcomes == {"pass"}, group.verify.findings
+    return root
+
+
+@pytest.fixture
+def built(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "copy"))
+
+
+def pair(built: Path) -> Path:
+    return built / "dist" / "demo" / "default" / "pair"
+
+
+def check(built: Path, name: str, **changes: object) -> list[Finding]:
+    """Findings of a group with its manifest, without a process of its own."""
+    from epctx import manifest
+
+    groups = manifest.load(built / "demo.yaml").targets[0].groups
+    group = next(group for group in groups if group.name == name)
+    folder = built / "dist" / "demo" / "default" / name
+    request = VerifyRequest(folder=folder, label=name, group=group, **changes)  # type: ignore[arg-type]
+    return list(verify.run(request).findings)
+
+
+def failures(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    return [(f.policy, f.check, f.subject) for f in findings if f.outcome == "fail"]
+
+
+def resum(folder: Path) -> None:
+    """As if epctx had built it so: what the sums cannot tell, the other checks must."""
+    files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    lines = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def test_everything_that_was_built_passes(original: Path) -> None:
+    report = verbs.verify(original / "dist", manifest=original / "demo.yaml", strict=True)
+    assert report.passed and not list(report.findings("not checkable"))
+    assert [f.models for f in report.folders] == [
+        ("wide_ctx.onnx", "narrow_ctx.onnx"),
+        ("lone_ctx.onnx",),
+    ]
+    numbers = [n for folder in report.folders for n in folder.numbers]
+    assert {(n.model, n.output, n.sessions) for n in numbers} == {
+        ("wide_ctx.onnx", "y", "files"),
+        ("narrow_ctx.onnx", "y", "files"),
+        ("lone_ctx.onnx", "y", "files"),
+    }
+
+
+def test_a_group_copied_elsewhere_without_its_sources_passes(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(pair(built), tmp_path / "shipped")
+    shutil.rmtree(built)
+    report = verbs.verify(tmp_path / "shipped")
+    assert report.passed
+    assert {f.policy for f in report.findings("not checkable")} == {"compatibility", "numbers"}
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+
+
+def test_a_flipped_byte_in_a_context_binary_is_named_and_nothing_loads_it(built: Path) -> None:
+    binary = pair(built) / "wide_reference.bin"
+    flip(binary, binary.stat().st_size - 100)
+    findings = check(built, "pair")
+    assert failures(findings) == [("integrity", "sums", "wide_reference.bin")]
+    unrun = [f for f in findings if f.policy == "numbers"]
+    assert {f.outcome for f in unrun} == {"not checkable"}
+    assert all("integrity failed: wide_reference.bin was changed" in f.message for f in unrun)
+
+
+def test_a_wrong_binary_with_right_sums_does_not_load(built: Path) -> None:
+    binary = pair(built) / "wide_reference.bin"
+    flip(binary, binary.stat().st_size - 100)
+    resum(pair(built))
+    assert ("numbers", "loads", "wide_ctx.onnx") in failures(check(built, "pair"))
+
+
+def change_initializer(path: Path) -> None:
+    """One wrong weight, outside every context."""
+    data = bytearray(path.read_bytes())
+    data[:4] = np.float32(5).tobytes()
+    path.write_bytes(data)
+
+
+def test_one_wrong_weight_is_caught_by_the_numbers(built: Path) -> None:
+    folder = built / "dist" / "demo" / "default" / "single"
+    change_initializer(folder / "lone.data")
+    resum(folder)
+    findings = check(built, "single")
+    assert set(failures(findings)) == {("numbers", "outputs", "lone_ctx.onnx")}
+    (first, *_) = [f for f in findings if f.outcome == "fail"]
+    assert "output 'y': relative error" in first.message and "worst at" in first.message
+
+
+def test_another_source_than_it_was_built_from_is_caught(built: Path) -> None:
+    changed = onnx.load(built / "source.onnx")
+    weights = changed.graph.initializer[0]
+    values = numpy_helper.to_array(weights).copy()
+    values[0, 0] += 1
+    weights.CopyFrom(numpy_helper.from_array(values, weights.name))
+    onnx.save(changed, built / "source.onnx")
+    assert set(failures(check(built, "pair"))) == {
+        ("numbers", "outputs", "wide_ctx.onnx"),
+        ("numbers", "outputs", "narrow_ctx.onnx"),
+    }
+
+
+def edit(path: Path, change: Callable[[onnx.ModelProto], None]) -> None:
+    model = onnx.load(path, load_external_data=False)
+    change(model)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def context_node(model: onnx.ModelProto) -> onnx.NodeProto:
+    return next(node for node in model.graph.node if node.op_type == "EPContext")
+
+
+def point_elsewhere(model: onnx.ModelProto) -> None:
+    for attribute in context_node(model).attribute:
+        if attribute.name == "ep_cache_context":
+            attribute.s = b"../wide_reference.bin"
+
+
+def rename_node(model: onnx.ModelProto) -> None:
+    context_node(model).name = "renamed"
+
+
+def drop_types(model: onnx.ModelProto) -> None:
+    del model.graph.value_info[:]
+
+
+def annotate(model: onnx.ModelProto) -> None:
+    model.doc_string = "edited by hand"
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "change", "expected"),
+    [
+        ("pair", "narrow_ctx.onnx", point_elsewhere, "ep_cache_context"),
+        ("single", "lone_ctx.onnx", rename_node, "prefix"),
+        ("single", "lone_ctx.onnx", drop_types, "types"),
+        ("single", "lone_ctx.onnx", annotate, "canonical"),
+    ],
+)
+def test_an_edited_model_does_not_conform(
+    built: Path,
+    group: str,
+    file: str,
+    change: Callable[[onnx.ModelProto], None],
+    expected: str,
+) -> None:
+    folder = built / "dist" / "demo" / "default" / group
+    edit(folder / file, change)
+    resum(folder)
+    assert ("conformance", expected, file) in failures(check(built, group))
+
+
+def test_stale_and_missing_files_are_named(built: Path) -> None:
+    folder = pair(built)
+    shutil.copy(folder / "wide_reference.bin", folder / "old_reference.bin")
+    (folder / "narrow_ctx.onnx").unlink()
+    found = failures(check(built, "pair"))
+    assert ("integrity", "sums", "narrow_ctx.onnx") in found
+    assert ("integrity", "sums", "old_reference.bin") in found
+    assert ("conformance", "unreferenced", "old_reference.bin") in found
+    assert ("conformance", "files", ".") in found
+
+
+def test_a_group_that_is_not_there(built: Path) -> None:
+    shutil.rmtree(pair(built))
+    report = verbs.verify(built / "dist", manifest=built / "demo.yaml")
+    (failed,) = report.findings("fail")
+    assert failed.message == "the manifest builds pair@default, and it is not there"
+    with pytest.raises(UsageError, match="does not exist"):
+        verbs.verify(pair(built))
+
+
+def test_a_model_for_another_host_is_said_not_to_be_for_this_one(built: Path) -> None:
+    report = verbs.verify(pair(built) / "wide_ctx.onnx")
+    (finding,) = [f for f in report.findings() if f.policy == "compatibility"]
+    assert finding.outcome == "not checkable" and "npu-v2" in finding.message
+
+
+# --- the commands --------------------------------------------------------------------------------
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    from epctx.cli import app
+
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout
+
+
+def test_verify_as_a_command(built: Path) -> None:
+    code, printed = run("verify", built / "dist", "--manifest", built / "demo.yaml", "--strict")
+    assert code == 0 and printed.splitlines()[-1].startswith("verified: 2 folders, 3 models, ")
+
+
+def test_a_failed_verification_is_7_and_its_report_json(built: Path) -> None:
+    from epctx import codec
+
+    flip(pair(built) / "wide_reference.bin", 70)
+    code, printed = run("verify", pair(built), "--format", "json")
+    report = codec.decode(printed, VerifyReport)
+    assert code == 7 and not report.passed
+    assert [f.subject for f in report.findings("fail")] == ["wide_reference.bin"]
+
+
+def test_inspect_tells_what_sharing_saves(built: Path) -> None:
+    code, printed = run("inspect", pair(built) / "wide_reference.bin", "--format", "json")
+    info = json.loads(printed)["binary"]["info"]
+    used = [graph["weights"] for graph in info["graphs"]]
+    assert code == 0 and len(used) == 2 and used[0] == used[1] == info["stored"]
+    code, printed = run("inspect", pair(built) / "wide_ctx.onnx")
+    assert code == 0 and "sharing saves" in printed and "npu-v2" in printed
+
+
+def test_inspect_lists_what_to_ship(built: Path) -> None:
+    folder = built / "dist" / "demo" / "default" / "single"
+    code, printed = run("inspect", "--files", folder / "lone_ctx.onnx")
+    expected = [(folder / name).as_posix() for name in ("lone_ctx.onnx", "lone.data")]
+    assert (code, printed.splitlines()) == (0, expected)
+    (folder / "lone.data").unlink()
+    code, printed = run("inspect", "--files", folder / "lone_ctx.onnx")
+    assert code == 7 and printed.splitlines()[: len(expected)] == expected

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from tests.unit.policies import folders
+from typer.testing import CliRunner, Result
+
+from epctx.cli import app
+
+
+def inspect(path: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["inspect", str(path), *options])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    weights = [numpy_helper.from_array(np.zeros((100, 100), np.float32), "w")]
+    node = folders.context_node(is_odd=1)
+    return folders.write(tmp_path, folders.model(node, initializers=weights), sums=False)
+
+
+def test_a_model_in_words(folder: Path) -> None:
+    printed = inspect(folder / "m_ctx.onnx").stdout
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    for line in (
+        "format IR version 10; opsets ai.onnx 20, com.microsoft 1",
+        "inputs x float32[1, 4]",
+        "outputs z float32[1, 4]",
+        "default EP 1 node: Relu",
+        "initializers 1 tensor, 40.0 kB (40,000 bytes) inside",
+        "main_0 EPContext node",
+        "source reference",
+        "context m_reference.bin",
+        "not in the op schema is_odd",
+        "no installed EP knows its format",
+        "m_reference.bin context binary 700 B",
+    ):
+        assert line in lines, printed
+
+
+def test_files_are_one_a_line_for_scripts(folder: Path) -> None:
+    result = inspect(folder / "m_ctx.onnx", "--files")
+    assert result.stdout.splitlines() == [
+        (folder / name).as_posix() for name in ("m_ctx.onnx", "m_reference.bin")
+    ]
+    as_json = json.loads(inspect(folder / "m_ctx.onnx", "--files", "--format", "json").stdout)
+    assert [each["name"] for each in as_json] == ["m_ctx.onnx", "m_reference.bin"]
+
+
+def test_a_file_that_cannot_be_shipped_is_7(folder: Path) -> None:
+    (folder / "m_reference.bin").unlink()
+    result = inspect(folder / "m_ctx.onnx", "--files")
+    assert result.exit_code == 7
+    assert "needs the context binary 'm_reference.bin'" in result.stderr
+    assert "it does not exist" in inspect(folder / "m_ctx.onnx").stdout
+
+
+def test_what_is_no_model_is_4_and_what_is_not_there_2(folder: Path) -> None:
+    assert inspect(folder / "m_reference.bin").exit_code == 4
+    assert inspect(folder / "gone").exit_code == 2
