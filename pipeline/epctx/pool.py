@@ -60,15 +60,18 @@ class Pool:
             self._alive.discard(worker)
 
     def end(self, reason: EpctxError | None = None) -> None:
-        """End every worker, in good order or, with a reason, at once; no new one starts."""
+        """End every worker, in good order or, with a reason, at once; then no new one starts."""
         with self._lock:
-            self._ended = reason
-            alive, idle = list(self._alive), list(self._idle)
-        for worker in idle if reason is None else ():
-            worker.close()
-            worker.log.unlink()
-        for worker in alive:
+            self._ended = self._ended or reason
+            alive, idle = list(self._alive), self._idle
+            self._idle = []
+        for worker in alive if reason is not None else ():
             worker.kill(reason)
+        for worker in idle:
+            if self._ended is None:
+                worker.close()
+                worker.log.unlink()
+            self._drop(worker)
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
 
@@ -86,5 +89,6 @@ class Pool:
         worker.kill()
         with self._lock:
             self._alive.discard(worker)
-        if worker.log.stat().st_size == 0:
-            worker.log.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            if worker.log.stat().st_size == 0:
+                worker.log.unlink()

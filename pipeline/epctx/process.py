@@ -101,7 +101,7 @@ class Worker:
                 return codec.decode(bytes(message.result), result)
 
     def close(self) -> None:
-        """End it in good order. Raises CompileError if it does not exit with 0."""
+        """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -111,7 +111,7 @@ class Worker:
             self.kill()
             code = self._process.wait()
         if code != 0:
-            raise self._crashed(code)
+            raise self._killed or self._crashed(code)
 
     def kill(self, reason: EpctxError | None = None) -> None:
         """End it and every process that it started, at once."""
@@ -159,9 +159,7 @@ class Worker:
             ) from None
         if not line:
             code = self._process.wait()
-            if self._killed is not None:
-                raise self._killed
-            raise self._crashed(code)
+            raise self._killed or self._crashed(code)
         try:
             return msgspec.json.decode(line, type=Message)
         except msgspec.MsgspecError as error:

@@ -1,0 +1,52 @@
+"""The reference EP with faults: what a vendor SDK does to a process, on demand.
+
+A mock, because no real EP crashes, hangs or floods its log at a stage that a test can choose.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from epctx.errors import CompileError
+from epctx.providers.reference import ReferenceExecutionProvider
+
+
+class FaultyExecutionProvider(ReferenceExecutionProvider):
+    """Does what option `fault` says when the workspace is opened, or when it is finished."""
+
+    name = "FaultyExecutionProvider"
+    isolated = True
+
+    def __init__(self, options):
+        options = dict(options)
+        self.fault = options.pop("fault", "none")
+        super().__init__(options)
+
+    def open_workspace(self, session_group):
+        print("SDK: native noise on stdout", flush=True)
+        if self.fault == "abort":
+            print("SDK: assertion failed in graph prepare", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        if self.fault == "hang":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            print(f"SDK: child {child.pid}", flush=True)
+            time.sleep(600)
+        if self.fault == "exit":
+            os._exit(3)
+        if self.fault == "error":
+            raise CompileError("the SDK refuses the graph", remedy="use another SDK")
+        if self.fault == "bug":
+            raise KeyError("surprise")
+        if self.fault == "flood":
+            for number in range(200_000):
+                print(f"SDK: line {number} of a flood")
+            print("SDK: end of the flood", flush=True)
+            os._exit(4)
+        if self.fault == "after":
+            # An "ok" first, then a crash on the way out (real-eps.md section 6).
+            import atexit
+
+            atexit.register(lambda: os._exit(134))
+        return super().open_workspace(session_group)

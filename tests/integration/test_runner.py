@@ -1,0 +1,213 @@
+"""Builds in which an SDK crashes, hangs, lies or is interrupted: one group fails, nothing leaks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+import yaml
+
+from tests.building import mlp
+
+FAULTY = Path(__file__).parent / "faulty"
+
+
+def write_manifest(folder: Path, faults: dict[str, str], **settings: object) -> Path:
+    """One group a fault, each with a model of its own."""
+    folder.mkdir(exist_ok=True)
+    for seed, name in enumerate(faults):
+        onnx.save(mlp(seed=seed), folder / f"{name}.onnx")
+    manifest = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {name: {"path": f"{name}.onnx"} for name in faults},
+        "execution_providers": {
+            name: {"provider": "FaultyExecutionProvider", "options": {"fault": fault}}
+            for name, fault in faults.items()
+        },
+        "model_groups": {
+            name: {"models": [name], "execution_providers": [name], **settings} for name in faults
+        },
+    }
+    path = folder / "m.yaml"
+    path.write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def command(manifest: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "epctx", "build", manifest.name, *arguments]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(FAULTY)}
+
+
+def build(manifest: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(manifest, *arguments),
+        cwd=manifest.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def report(manifest: Path) -> dict[str, dict[str, object]]:
+    document = json.loads((manifest.parent / "dist" / "m.build.json").read_text(encoding="utf-8"))
+    return {group["group"]: group for group in document["groups"]}
+
+
+def leftovers(manifest: Path) -> list[str]:
+    dist = manifest.parent / "dist"
+    return sorted(p.name for p in dist.iterdir() if p.name not in ("m", "m.build.json", "m.logs"))
+
+
+FAULTS = {
+    "abort": (6, "SIGABRT", "SDK: assertion failed in graph prepare"),
+    "exit": (6, "exit code 3", "SDK: native noise"),
+    "after": (6, "exit code 134", "SDK: native noise"),
+    "flood": (6, "exit code 4", "SDK: end of the flood"),
+    "error": (6, "the SDK refuses the graph", "use another SDK"),
+    "bug": (1, "a bug in epctx", "KeyError"),
+}
+
+
+@pytest.fixture(scope="module")
+def all_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One build of a group for each fault, and a good one; and what it said on stderr."""
+    folder = tmp_path_factory.mktemp("faults")
+    manifest = write_manifest(folder, {fault: fault for fault in FAULTS} | {"good": "none"})
+    run = build(manifest, "--keep-going")
+    assert run.returncode == 6, run.stderr
+    return manifest, run.stderr
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_fails_its_group_in_words(all_faults: tuple[Path, str], fault: str) -> None:
+    manifest, _ = all_faults
+    code, what, more = FAULTS[fault]
+    group = report(manifest)[fault]
+    failure = group["failure"]
+    assert group["state"] == "failed"
+    assert failure["exit_code"] == code
+    assert what in failure["what"]
+    assert more in f"{failure['why']} {failure['remedy']}"
+
+
+def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> None:
+    manifest, stderr = all_faults
+    assert report(manifest)["good"]["state"] == "built"
+    published = manifest.parent / "dist" / "m" / "default"
+    assert [p.name for p in published.iterdir()] == ["good"]
+    assert leftovers(manifest) == [".m.lock"]
+    assert "Traceback" not in stderr
+    assert "error: compile: the worker process crashed, SIGABRT" in stderr
+
+
+def test_without_keep_going_nothing_is_published(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"bad": "error", "good": "none"})
+    run = build(manifest)
+    assert run.returncode == 6
+    assert not (tmp_path / "dist" / "m").exists()
+    assert report(manifest)["good"]["state"] == "skipped"
+
+
+def test_a_hang_ends_at_the_timeout_with_its_children(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"slow": "hang"}, timeout="5s")
+    run = build(manifest)
+    assert run.returncode == 10
+    assert "no result within 5 s" in run.stderr
+    log = next((tmp_path / "dist" / "m.logs").glob("slow*.log")).read_text(encoding="utf-8")
+    child = int(log.split("SDK: child ")[1].split()[0])
+    assert not psutil.pid_exists(child) or not runs(psutil.Process(child))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, number: int) -> None:
+    manifest = write_manifest(tmp_path, {"slow": "hang"})
+    process = subprocess.Popen(
+        command(manifest),
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = wait_for_children(process, tmp_path)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "interrupted" in stderr
+    assert not any(runs(child) for child in children)
+    assert leftovers(manifest) == [".m.lock"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"slow": "hang"})
+    process = subprocess.Popen(
+        command(manifest), cwd=tmp_path, env=environment(), start_new_session=True
+    )
+    children = wait_for_children(process, tmp_path)
+    worker = children[0]
+    process.kill()
+    process.wait()
+    psutil.wait_procs([worker], timeout=20)
+    assert not runs(worker)
+    for child in children[1:]:  # what the SDK itself started is not ours to find
+        child.kill()
+    manifest = write_manifest(tmp_path, {"slow": "none"})
+    assert build(manifest).returncode == 0
+    assert leftovers(manifest) == [".m.lock"]
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it runs; an orphan that ended may wait for whoever is process 1 to notice."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_children(process: subprocess.Popen[str], folder: Path) -> list[psutil.Process]:
+    """Wait until the SDK's own child runs; return the worker, then that child."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for log in folder.glob("dist/m.logs/slow*.log"):
+            if "SDK: child" in log.read_text(encoding="utf-8"):
+                worker = next(
+                    c
+                    for c in psutil.Process(process.pid).children()
+                    if any(g.cmdline()[-1].startswith("import time") for g in c.children())
+                )
+                return [worker, *worker.children()]
+        time.sleep(0.1)
+    raise AssertionError("the SDK never started its child")
+
+
+def test_peak_memory_and_stages_are_in_the_report(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"good": "none"})
+    assert build(manifest).returncode == 0
+    group = report(manifest)["good"]
+    assert group["peak_memory"] > 30_000_000
+    stages = [stage["stage"] for stage in group["stages"]]
+    assert stages == ["load", "optimize", "partition", "compile", "dump", "verify"]
+    assert all(stage["end"] >= stage["start"] >= 0 for stage in group["stages"])
+
+
+def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, {"good": "none"})
+    run = build(manifest, "--format", "json")
+    assert json.loads(run.stdout)["groups"][0]["state"] == "built"
+    assert "good@default: good: compile" in run.stderr
+    manifest = write_manifest(tmp_path, {"bad": "error"})
+    run = build(manifest, "--format", "json")
+    assert json.loads(run.stdout)["error"]["exit_code"] == run.returncode == 6
