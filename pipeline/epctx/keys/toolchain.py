@@ -68,7 +68,6 @@ class Toolchain:
         self._actions: dict[ActionKind, Mapping[str, str]] = {}
         self._providers: dict[bytes, ProviderRecord] = {}
         self._driven: dict[bytes, Mapping[str, str]] = {}
-        self._code: dict[str, str] = {}
         self._cpu: Mapping[str, str] | None = None
 
     def of(self, action: ActionKind) -> Mapping[str, str]:
@@ -119,14 +118,15 @@ class Toolchain:
         return self._driven[name]
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:
-        fingerprint = registry.create(spec).fingerprint()
+        provider = registry.create(spec)
+        fingerprint = provider.fingerprint()
         toolchain = dict(fingerprint.toolchain)
         for label, path in fingerprint.files.items():
             toolchain[label] = self._library(spec.provider, path)
         return ProviderRecord(
             provider=spec.provider,
             options=self._options(spec),
-            code=self._provider_code(spec.provider),
+            code=self._provider_code(spec.provider, type(provider).__module__),
             toolchain=dict(sorted(toolchain.items())),
             host=dict(fingerprint.host),
         )
@@ -162,19 +162,18 @@ class Toolchain:
                 remedy="check the path, or install the package again",
             ) from error
 
-    def _provider_code(self, provider: str) -> str:
-        known = self._code.get(provider)
-        if known is None:
-            entry = registry.entry_of(provider)
-            package, _, rest = entry.module.partition(".")
-            if package == "epctx":
-                # `epctx.providers.reference.provider` and its like: the package of that name.
-                folder = rest.split(".")[1]
-                known = f"epctx {self._own((f'providers/{folder}/**/*.py',))}"
-            else:
-                known = f"{registry.package_of(entry)} {self._code_of(package)}"
-            self._code[provider] = known
-        return known
+    def _provider_code(self, name: str, module: str) -> str:
+        """Who brings an EP, and the digest of the package that its class is in."""
+        package, _, rest = module.partition(".")
+        if package == "epctx":
+            # `epctx.providers.reference.provider` and its like: the package of that name.
+            folder = rest.split(".")[1]
+            return f"epctx {self._own((f'providers/{folder}/**/*.py',))}"
+        entry = registry.entry_of(name)
+        # A class may live in another package than the one that announces it.
+        packages = {package, entry.module.partition(".")[0]}
+        code = " ".join(self._code_of(each) for each in sorted(packages))
+        return f"{registry.package_of(entry)} {code}"
 
     def _own(self, patterns: Iterable[str]) -> str:
         root = Path(epctx.__file__).parent

@@ -115,7 +115,7 @@ def make(case: Case) -> Records:
     """The three records of a case, made as a build makes them, in an environment as it says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "create", lambda spec: _Provider(case))
-        patch.setattr(Toolchain, "_provider_code", lambda self, provider: case.code)
+        patch.setattr(Toolchain, "_provider_code", lambda self, name, module: case.code)
         patch.setattr(Toolchain, "_own", lambda self, patterns: case.own)
         patch.setattr(toolchains, "version", lambda name: case.versions.get(name, "1.0"))
         patch.setattr(host, "cpu", lambda: case.cpu)

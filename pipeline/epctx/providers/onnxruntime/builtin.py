@@ -118,11 +118,10 @@ class PluginProvider(OrtProvider):
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, where it is one, and the digests of the libraries beside it."""
+        """The package's version, where it is one, and the libraries beside it."""
         beside = [p for p in sorted(self._library.parent.iterdir()) if packages.is_library(p)]
-        found = packages.digests(beside if self._version else [self._library])
-        toolchain = {f"{self.name}/{name}": digest for name, digest in found.items()}
-        return Fingerprint(toolchain={**self._version, **toolchain})
+        own = beside if self._version else [self._library]
+        return Fingerprint(toolchain=self._version, files=packages.labelled(self.name, own))
 
 
 def factory(name: str) -> ProviderFactory:

@@ -121,12 +121,11 @@ class OpenVINOExecutionProvider(OrtProvider):
             for path in packages.libraries(self._package)
             if not any(part in path.name for part in skipped)
         ]
-        found = packages.digests(own)
-        toolchain = {f"{self._package.distribution}/{name}": d for name, d in found.items()}
         cpu = host.cpu()
         flags = [flag for flag in cpu.flags if flag.startswith(_INSTRUCTIONS)]
         return Fingerprint(
-            toolchain={self._package.distribution: self._package.version, **toolchain},
+            toolchain={self._package.distribution: self._package.version},
+            files=packages.labelled(self._package.distribution, own),
             host={
                 "cpu vendor": cpu.vendor,
                 "cpu family": cpu.family,

@@ -1,4 +1,4 @@
-"""Where an EP comes from: its Python package, the shared libraries in it, their digests.
+"""Where an EP comes from: its Python package and the shared libraries in it.
 
 Nothing here imports the package: a plan asks for fingerprints, and vendor packages are slow to
 import.
@@ -6,7 +6,6 @@ import.
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import sys
@@ -14,9 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import blake3
-
-from epctx.digest import Digest
 from epctx.errors import ProviderUnavailable
 
 _ONNXRUNTIMES = (
@@ -110,27 +106,6 @@ def is_library(path: Path) -> bool:
     return any(suffix in _LIBRARY_SUFFIXES for suffix in path.suffixes) and path.is_file()
 
 
-def digests(paths: Iterable[Path]) -> dict[str, str]:
-    """Library file name to the digest of its content."""
-    return {path.name: str(_digest(path, *_identity(path))) for path in paths}
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise ProviderUnavailable(
-            f"the library {path} cannot be read",
-            why=error.strerror,
-            remedy="check the path, or install the package again",
-        ) from error
-    return status.st_size, status.st_mtime_ns
-
-
-@functools.cache
-def _digest(path: Path, size: int, mtime_ns: int) -> Digest:
-    # Vendor libraries are hundreds of megabytes, and a plan waits for them: hashed from the map,
-    # by all cores, once a process. Size and time are in the key, for long-lived processes.
-    hasher = blake3.blake3(max_threads=blake3.blake3.AUTO)
-    hasher.update_mmap(path)
-    return Digest("blake3", hasher.hexdigest())
+def labelled(owner: str, paths: Iterable[Path]) -> dict[str, Path]:
+    """Files as a fingerprint names them: `owner/file name`."""
+    return {f"{owner}/{path.name}": path for path in paths}

@@ -68,13 +68,15 @@ class OrtProvider(ABC):
         """What of its own can change the bytes; onnxruntime is added to it."""
 
     def fingerprint(self) -> Fingerprint:
-        """Versions and digests of onnxruntime and of the EP's libraries, and of the host."""
+        """Versions and libraries of onnxruntime and of the EP, and facts of the host."""
         runtime = packages.onnxruntime()
         own = self.own_fingerprint()
-        toolchain = {runtime.distribution: runtime.version}
-        for name, digest in packages.digests(packages.libraries(runtime)).items():
-            toolchain[f"{runtime.distribution}/{name}"] = digest
-        return Fingerprint(toolchain={**toolchain, **own.toolchain}, host=own.host)
+        files = packages.labelled(runtime.distribution, packages.libraries(runtime))
+        return Fingerprint(
+            toolchain={runtime.distribution: runtime.version, **own.toolchain},
+            host=own.host,
+            files={**files, **own.files},
+        )
 
     def get_capability(self, model: ir.Model) -> Capability:
         """All nodes but those that it cannot take.

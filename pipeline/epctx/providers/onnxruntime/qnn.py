@@ -122,14 +122,15 @@ class QNNExecutionProvider(OrtProvider):
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, and the digests of the libraries that a compile loads."""
+        """The package's version, and the libraries that a compile loads."""
         own = [p for p in packages.libraries(self._package) if _COMPILERS.search(str(p))]
         backend = self._backend_path().parent
         if backend != self._package.folder:
             own += [p for p in sorted(backend.iterdir()) if _COMPILERS.search(p.name)]
-        found = packages.digests(own)
-        toolchain = {f"onnxruntime-qnn/{name}": digest for name, digest in found.items()}
-        return Fingerprint(toolchain={"onnxruntime-qnn": self._package.version, **toolchain})
+        return Fingerprint(
+            toolchain={"onnxruntime-qnn": self._package.version},
+            files=packages.labelled("onnxruntime-qnn", own),
+        )
 
     def refuse_prefix(self, *, several_graphs: bool) -> str | None:
         """QNN finds one of several graphs by the node's name, and chooses that name itself."""
