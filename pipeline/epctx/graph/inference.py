@@ -7,7 +7,7 @@ leaves: megabytes, whatever the weights.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 import onnx
 import onnx.shape_inference
@@ -20,31 +20,73 @@ _log = logging.getLogger(__name__)
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with types and shapes of its values inferred; no weight is read.
 
-    A size that is inferred wins over one that the file declares, which may be from before its
-    dimensions were changed. What cannot be inferred (behind an operator that onnx does not know)
-    stays as declared, and more is inferred from it.
+    What is inferred wins over what the file declares, which may be from before its dimensions
+    were changed. Declared types are taken of what operators make that onnx cannot infer (unknown
+    ones, and those whose result depends on data), and more is inferred from them.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     for graph in protos.graphs(bare):
-        del graph.value_info[:]
-        for value in graph.output:
-            if value.type.HasField("tensor_type"):
-                value.type.tensor_type.ClearField("shape")
+        _forget(graph)
     inferred = _infer(bare)
     if inferred is None:
         return model
-    named = {
-        dim.dim_param for value in protos.values(model) for dim in protos.dimensions(value.type)
-    }
+    named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
-    gained = 0
-    for declared, result in zip(protos.graphs(model), protos.graphs(inferred), strict=True):
-        gained += _restore(declared, result)
-    if gained:
+    if sum([_restore(old, new, _border(new)) for old, new in _pairs(model, inferred)]):
         inferred = _infer(inferred) or inferred
         _drop_symbols(inferred, named)
+    for old, new in _pairs(model, inferred):
+        _restore(old, new, None)
     return inferred
+
+
+def _pairs(
+    model: onnx.ModelProto, inferred: onnx.ModelProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
+    return zip(protos.graphs(model), protos.graphs(inferred), strict=True)
+
+
+def _forget(graph: onnx.GraphProto) -> None:
+    """Take out declared types, but of what unknown operators make."""
+    kept = {name for node in graph.node if not _is_inferred(node) for name in node.output}
+    values = [value for value in graph.value_info if value.name in kept]
+    del graph.value_info[:]
+    graph.value_info.extend(values)
+    for value in graph.output:
+        if value.name not in kept and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _is_inferred(node: onnx.NodeProto) -> bool:
+    """Whether onnx can infer what the operator makes."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    has_body = schema.has_function  # type: ignore[attr-defined]  # the stub forgets it
+    return bool(schema.has_type_and_shape_inference_function or has_body)
+
+
+def _border(graph: onnx.GraphProto) -> set[str]:
+    """Values whose shape is not known whole, and whose makers read none but those that are."""
+    made = {name for node in graph.node for name in node.output}
+    known = {v.name for v in (*graph.value_info, *graph.output) if _is_whole(v.type)}
+    unknown = made - known
+    return {
+        name
+        for node in graph.node
+        if unknown.isdisjoint(node.input)
+        for name in node.output
+        if name in unknown
+    }
+
+
+def _is_whole(kind: onnx.TypeProto) -> bool:
+    if not kind.HasField("tensor_type"):
+        return kind.WhichOneof("value") is not None
+    shape = kind.tensor_type.shape
+    return kind.tensor_type.HasField("shape") and all(d.WhichOneof("value") for d in shape.dim)
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -64,12 +106,19 @@ def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
                 dim.ClearField("dim_param")
 
 
-def _restore(declared: onnx.GraphProto, inferred: onnx.GraphProto) -> int:
-    """Put back what the file declares and inference did not find; how many values gained by it."""
+def _restore(
+    declared: onnx.GraphProto, inferred: onnx.GraphProto, names: Container[str] | None
+) -> int:
+    """Put back what the file declares and inference did not find, of these values or of all.
+
+    Returns how many values gained by it.
+    """
     gained = 0
     outputs = {value.name: value for value in inferred.output}
     known = {value.name: value for value in inferred.value_info}
     for value in (*declared.output, *declared.value_info):
+        if names is not None and value.name not in names:
+            continue
         result = outputs.get(value.name) or known.get(value.name)
         if result is None:
             inferred.value_info.add().CopyFrom(value)
