@@ -7,6 +7,7 @@ So onnx's checker, inliner and shape inference, which copy protos, cost the same
 
 from __future__ import annotations
 
+import codecs
 import math
 import secrets
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ def _not_onnx(head: bytes, reason: str, where: str) -> ModelError:
     for offset, magic, kind, remedy in _LOOKS_LIKE:
         if head[offset:].startswith(magic):
             return ModelError(f"is {kind}, not an ONNX model", where=where, remedy=remedy)
-    if not set(head) & (set(range(32)) - set(b"\t\n\r\f")):
+    if _is_text(head):
         return ModelError(
             "is text, not an ONNX model", where=where, remedy="name an .onnx file (protobuf)"
         )
@@ -176,3 +177,12 @@ def _not_onnx(head: bytes, reason: str, where: str) -> ModelError:
         why=reason,
         remedy="copy or export it again, and compare its size",
     )
+
+
+def _is_text(head: bytes) -> bool:
+    """UTF-8, perhaps cut in a character, without control characters."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character in "\t\n\r\f" for character in text)
