@@ -35,6 +35,10 @@ _SMALL = 1024
 """Bytes: a subgraph's initializers up to this size stay in the question; larger ones are inputs."""
 
 
+_ANSWERS: dict[Hashable, dict[Hashable, str | None]] = {}
+"""What ONNX Runtime has said in this process, by opset imports and signature of the node."""
+
+
 class CpuKernels:
     """What ONNX Runtime's CPU EP can run of one model.
 
@@ -44,7 +48,8 @@ class CpuKernels:
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
-        self._answers: dict[Hashable, str | None] = {}
+        imports = tuple(sorted(model.opset_imports.items()))
+        self._answers = {} if model.functions else _ANSWERS.setdefault(imports, {})
 
     def refusal(self, node: ir.Node) -> str | None:
         """Why the CPU EP cannot run a node of the main graph, its subgraphs included; else None.

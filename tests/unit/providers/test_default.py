@@ -131,9 +131,15 @@ def test_nodes_that_differ_in_name_and_size_are_asked_once(monkeypatch: pytest.M
         return ask(self, node, used)
 
     monkeypatch.setattr(CpuKernels, "_ask", spy)
+    monkeypatch.setattr(default, "_ANSWERS", {})
     kernels = CpuKernels(source)
     assert [kernels.refusal(node) for node in source.graph] == [None] * 6
     assert asked == ["a", "c", "d", "e"], "another rank and another attribute are another question"
+    assert CpuKernels(source).refusal(source.graph[5]) is None
+    assert len(asked) == 4, "nor again for another model of the same opsets"
+    source.opset_imports[""] = 20
+    assert CpuKernels(source).refusal(source.graph[5]) is None
+    assert len(asked) == 5
 
 
 def test_an_output_type_that_only_the_model_says_is_believed() -> None:

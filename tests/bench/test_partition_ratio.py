@@ -1,0 +1,69 @@
+"""100,000 nodes partitioned, against 10,000 (design section 12): near linear."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+
+import onnx_ir as ir
+import pytest
+from tests.fake_providers import Taker, partitioned
+
+HOLD = 12.0
+WIDTH = 50
+UNARY = ("Relu", "Neg", "Abs", "Exp")
+BINARY = ("Add", "Mul", "Sub")
+
+
+def layered(count: int, *, seed: int = 0) -> ir.Model:
+    """Layers of WIDTH nodes, each of one or two random values of the layer before it."""
+    generator = random.Random(seed)
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    inputs = [ir.Value(name=f"x{i}", type=kind, shape=ir.Shape([4])) for i in range(WIDTH)]
+    before, nodes = inputs, []
+    while len(nodes) < count:
+        layer = []
+        for _ in range(WIDTH):
+            place = len(nodes)
+            out = ir.Value(name=f"v{place}", type=kind, shape=ir.Shape([4]))
+            both = generator.sample(before, 2)
+            if generator.random() < 0.5:
+                node = ir.node(generator.choice(UNARY), both[:1], outputs=[out], name=f"n{place}")
+            else:
+                node = ir.node(generator.choice(BINARY), both, outputs=[out], name=f"n{place}")
+            nodes.append(node)
+            layer.append(out)
+        before = layer
+    graph = ir.Graph(inputs, before, nodes=nodes, opset_imports={"": 21}, name="layered")
+    return ir.Model(graph, ir_version=10)
+
+
+def seconds(count: int) -> tuple[float, int]:
+    """The whole stage's processor time, the best of three, and how many partitions it found."""
+    model = layered(count)
+    generator = random.Random(1)
+    unsupported = {node for node in model.graph if generator.random() < 0.3}
+    best, found = float("inf"), 0
+    for _ in range(3):
+        gc.collect()
+        start = time.process_time()
+        result = partitioned(
+            model,
+            Taker(lambda node: node not in unsupported, label="one"),
+            Taker(lambda node: node.op_type == "Relu", label="two"),
+        )
+        best = min(best, time.process_time() - start)
+        found = len(result.partitions)
+    return best, found
+
+
+@pytest.mark.bench
+def test_ten_times_the_nodes_take_about_ten_times_as_long() -> None:
+    small, few = seconds(10_000)
+    large, many = seconds(100_000)
+    print(
+        f"\npartition: 100,000 nodes ({many} partitions) {large:.2f} s, "
+        f"10,000 nodes ({few}) {small:.2f} s: {large / small:.1f}x, hold {HOLD:.0f}x"
+    )
+    assert large / small <= HOLD
