@@ -242,3 +242,31 @@ def _break(draw: st.DrawFn, place: Any, key: Any) -> None:
         place.append(place[key])
     else:
         place[key] = draw(_VALUES)
+
+
+# --- files that were damaged on their way (providers/reference) ---
+
+
+@st.composite
+def damages(draw: st.DrawFn, data: bytes) -> bytes:
+    """The bytes, changed in one to three ways: bits, ranges, lengths, order."""
+    found = bytearray(data)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(len(found) - 1, 0)))
+        size = draw(st.sampled_from([1, 2, 8, 64, 4096]))
+        way = draw(st.sampled_from(["flip", "zero", "fill", "cut", "drop", "repeat", "insert"]))
+        if way == "flip" and found:
+            found[at] ^= 1 << draw(st.integers(0, 7))
+        elif way == "zero":
+            found[at : at + size] = bytes(len(found[at : at + size]))
+        elif way == "fill":
+            found[at : at + size] = draw(st.binary(min_size=1, max_size=size))
+        elif way == "cut":
+            del found[at:]
+        elif way == "drop":
+            del found[at : at + size]
+        elif way == "repeat":
+            found[at:at] = found[at : at + size]
+        else:
+            found[at:at] = draw(st.binary(min_size=1, max_size=16))
+    return bytes(found)
