@@ -7,7 +7,7 @@ Everything here crosses process borders and goes into the build report as JSON
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from epctx.manifest import Tolerance
@@ -27,7 +27,7 @@ class Finding:
     Attributes:
         policy: the policy that looked.
         check: what was checked, the same word everywhere: `ep_cache_context`, `sums`, `outputs`.
-        subject: a file of the folder, or `file: node 'name'`, or `file: output 'name'`.
+        subject: a file of the folder; `.` is the folder itself.
         outcome: "not checkable" has its reason in `message`.
         message: what was found, one clause.
         remedy: what to do about it; empty for a pass.
@@ -114,7 +114,7 @@ class FolderReport:
 class VerifyReport:
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure."""
 
-    folders: tuple[FolderReport, ...] = field(default=())
+    folders: tuple[FolderReport, ...]
     strict: bool = False
 
     def findings(self, outcome: Outcome | None = None) -> Iterator[Finding]:

@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from epctx import verbs
+from epctx import codec, schema, verbs
 from epctx.errors import UsageError
 from epctx.findings import Finding, VerifyReport
 from epctx.stages import verify
@@ -98,7 +99,7 @@ def check(built: Path, name: str, **changes: object) -> list[Finding]:
     """Findings of a group with its manifest, without a process of its own."""
     from epctx import manifest
 
-    groups = manifest.load(built / "demo.yaml").targets[0].groups
+    groups = parsing.load(built / "demo.yaml").targets[0].groups
     group = next(group for group in groups if group.name == name)
     folder = built / "dist" / "demo" / "default" / name
     request = VerifyRequest(folder=folder, label=name, group=group, **changes)  # type: ignore[arg-type]
@@ -129,6 +130,20 @@ def test_everything_that_was_built_passes(original: Path) -> None:
         ("narrow_ctx.onnx", "y", "files"),
         ("lone_ctx.onnx", "y", "files"),
     }
+
+
+def test_both_reports_are_as_their_schema_says(original: Path) -> None:
+    validator = jsonschema.Draft202012Validator(json.loads(schema.text("report")))
+    built = json.loads((original / "dist" / "demo.build.json").read_text(encoding="utf-8"))
+    validator.validate(built)
+    assert built["groups"][0]["verify"]["numbers"]
+    request = VerifyRequest(folder=pair(original), label="pair")
+    verified = json.loads(codec.encode(VerifyReport(folders=(verify.run(request),))))
+    validator.validate(verified)
+    del verified["folders"][0]["findings"][0]["outcome"]
+    assert not validator.is_valid(verified)
+    del built["groups"][0]["verify"]["numbers"][0]["comparison"]["dtype"]
+    assert not validator.is_valid(built)
 
 
 def test_a_group_copied_elsewhere_without_its_sources_passes(built: Path, tmp_path: Path) -> None:
@@ -284,8 +299,6 @@ def test_verify_as_a_command(built: Path) -> None:
 
 
 def test_a_failed_verification_is_7_and_its_report_json(built: Path) -> None:
-    from epctx import codec
-
     flip(pair(built) / "wide_reference.bin", 70)
     code, printed = run("verify", pair(built), "--format", "json")
     report = codec.decode(printed, VerifyReport)
