@@ -97,7 +97,7 @@ def pair(built: Path) -> Path:
 
 def check(built: Path, name: str, **changes: object) -> list[Finding]:
     """Findings of a group with its manifest, without a process of its own."""
-    from epctx import manifest
+    from epctx import parsing
 
     groups = parsing.load(built / "demo.yaml").targets[0].groups
     group = next(group for group in groups if group.name == name)
