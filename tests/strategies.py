@@ -159,7 +159,7 @@ def _settings(draw: st.DrawFn, *, several: bool) -> dict[str, Any]:
         draw,
         {
             "node_name_prefix": st.sampled_from(["", "eye_", "a.b-"]),
-            "optimize": st.sampled_from([{}, {"level": "none"}, {"level": ["fold", "dedupe"]}]),
+            "optimize": st.sampled_from([{}, {"level": "none"}, {"level": ["simplify"]}]),
             "partition": st.sampled_from(
                 [{}, {"min_nodes": 2, "max_partitions": None}, {"exclude": {"op_types": ["TopK"]}}]
             ),

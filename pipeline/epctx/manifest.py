@@ -1,11 +1,7 @@
 """The manifest as types: parsed once, frozen, keyword-only; no dict beyond this module.
 
 Everything here is resolved: defaults < group < target < command line (design section 5).
-
-    document   YAML, with lines and columns
-    schema     every violation of schemas/manifest.schema.json
-    rules      what JSON Schema cannot say, for every target
-    parsing    these types
+`parsing.load` makes it of a file.
 """
 
 from __future__ import annotations
@@ -13,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from epctx.errors import InvalidManifest, Violation
-
-if TYPE_CHECKING:
-    from epctx.document import Document
+from typing import Literal
 
 OptionValue = str | int | float | bool | tuple[str, ...]
 
@@ -172,56 +163,3 @@ class Manifest:
     name: str
     path: Path
     targets: tuple[Target, ...]
-
-
-def load(path: Path, *, allow_outside: bool = False) -> Manifest:
-    """Read, check and resolve a manifest.
-
-    Args:
-        path: the YAML file.
-        allow_outside: its paths may lead out of its folder.
-
-    Raises:
-        ManifestError: it cannot be read.
-        InvalidManifest: it breaks the schema or rules; has every violation.
-        ProviderUnavailable: an installed provider's option schema cannot be used.
-    """
-    from epctx import document, parsing
-
-    read = document.read(path)
-    found = violations(read, allow_outside=allow_outside)
-    if found:
-        raise InvalidManifest(found)
-    return parsing.parse(read)
-
-
-def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest, in the file's order; none if `load` takes it.
-
-    Raises:
-        ManifestError: it cannot be read.
-        ProviderUnavailable: an installed provider's option schema cannot be used.
-    """
-    from epctx import document
-
-    try:
-        return violations(document.read(path), allow_outside=allow_outside)
-    except InvalidManifest as error:
-        return error.violations
-
-
-def violations(document: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest that was read, in the file's order.
-
-    Raises:
-        ProviderUnavailable: an installed provider's option schema cannot be used.
-    """
-    from epctx import rules, schema
-    from epctx.document import problems as told
-
-    found = schema.validate(document)
-    broken = document.broken | {p.node for p in found if p.node is not None}
-    found = [problem for problem in found if problem.node not in document.broken]
-    found += rules.check(document, broken, allow_outside=allow_outside)
-    unique = dict.fromkeys([*document.violations, *told.violations(found, file=document.file)])
-    return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))

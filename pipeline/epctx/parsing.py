@@ -1,6 +1,9 @@
-"""From a checked document to the manifest's types: paths, durations, precedence resolved.
+"""From a file to the manifest's types, or to everything that is wrong with it.
 
-Only for documents that break neither the schema nor a rule; values are taken as they stand.
+document   YAML, with lines and columns
+schema     every violation of schemas/manifest.schema.json
+rules      what JSON Schema cannot say, for every target
+layers     defaults < group < target
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from epctx import layers
-from epctx.document import Document
+from epctx import document, layers, rules, schema
+from epctx.document import Document, problems
 from epctx.document.tree import Node, Plain
+from epctx.errors import InvalidManifest, Violation
 from epctx.layers import TargetTree, names, present
 from epctx.manifest import Manifest, ModelGroup, ModelSource, ProviderSpec, Target
 from epctx.rules import options
@@ -29,15 +33,61 @@ _EXACT = 2**53
 """Up to here every whole number is a float."""
 
 
-def parse(document: Document) -> Manifest:
-    """The manifest of a document that has no violations."""
-    root, places = document.root, Places(folder=document.path.parent)
+def load(path: Path, *, allow_outside: bool = False) -> Manifest:
+    """Read, check and resolve a manifest.
+
+    Args:
+        path: the YAML file.
+        allow_outside: its paths may lead out of its folder.
+
+    Raises:
+        ManifestError: it cannot be read.
+        InvalidManifest: it breaks the schema or rules; has every violation.
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    read = document.read(path)
+    found = violations(read, allow_outside=allow_outside)
+    if found:
+        raise InvalidManifest(found)
+    return parse(read)
+
+
+def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
+    """Every violation of a manifest, in the file's order; none if `load` takes it.
+
+    Raises:
+        ManifestError: it cannot be read.
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    try:
+        return violations(document.read(path), allow_outside=allow_outside)
+    except InvalidManifest as error:
+        return error.violations
+
+
+def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
+    """Every violation of a manifest that was read, in the file's order.
+
+    Raises:
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    found = schema.validate(read)
+    broken = read.broken | {p.node for p in found if p.node is not None}
+    found = [problem for problem in found if problem.node not in read.broken]
+    found += rules.check(read, broken, allow_outside=allow_outside)
+    unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
+    return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))
+
+
+def parse(read: Document) -> Manifest:
+    """The manifest of a document that has no violations; values are taken as they stand."""
+    root, places = read.root, Places(folder=read.path.parent)
     models = {
         name: _model(name, node, places) for name, node in root.mapping["models"].mapping.items()
     }
     return Manifest(
         name=root.mapping["name"].text,
-        path=document.path,
+        path=read.path,
         targets=tuple(_target(tree, models, places) for tree in layers.targets(root)),
     )
 

@@ -198,10 +198,10 @@ def _sharing(keys: Sequence[str], share: bool) -> Iterator[str]:
 
 def _check(content: str, path: Path) -> None:
     """A starter manifest that is wrong was asked for with a wrong provider or option."""
-    from epctx import document, manifest
+    from epctx import document, parsing
 
     read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
-    for violation in manifest.violations(read):
+    for violation in parsing.violations(read):
         raise _refusal(violation)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx import manifest as manifests
 from epctx import planning
 
 if TYPE_CHECKING:
@@ -26,7 +25,9 @@ def plan(
         ManifestError: the manifest breaks the schema or a rule.
         UsageError: `only` names what the manifest does not have.
     """
-    parsed = manifests.load(Path(manifest), allow_outside=allow_outside)
+    from epctx import parsing
+
+    parsed = parsing.load(Path(manifest), allow_outside=allow_outside)
     return planning.make(parsed, only=only)
 
 
@@ -93,13 +94,13 @@ def verify(
         UsageError: there is nothing to verify, or a folder is of no group of the manifest.
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
-    from epctx import group_folders, verifying
+    from epctx import group_folders, parsing, verifying
 
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
     requests = group_folders.find(named)
     missing: list[group_folders.Missing] = []
     if manifest is not None:
-        parsed = manifests.load(Path(manifest), allow_outside=allow_outside)
+        parsed = parsing.load(Path(manifest), allow_outside=allow_outside)
         requests, missing = group_folders.match(requests, parsed, named)
     return verifying.run(requests, missing, strict=strict)
 

@@ -5,7 +5,7 @@ python tests/golden/messages.py
 
 from pathlib import Path
 
-from epctx import document, manifest
+from epctx import document, parsing
 from epctx.errors import InvalidManifest
 
 INVALID = Path(__file__).parent / "invalid"
@@ -15,7 +15,7 @@ def messages(path: Path) -> str:
     """Everything that is wrong with a manifest, as the user reads it from its folder."""
     try:
         read = document.parse(path.read_bytes(), file=path.name, path=path)
-        violations = manifest.violations(read)
+        violations = parsing.violations(read)
     except InvalidManifest as error:
         violations = error.violations
     return "".join(f"{violation}\n" for violation in violations)

@@ -22,7 +22,7 @@ def outcome(text: bytes) -> manifest.Manifest | InvalidManifest:
     """The manifest, or the one error that may come out."""
     try:
         read = document.parse(text, file="m.yaml", path=HERE)
-        violations = manifest.violations(read)
+        violations = parsing.violations(read)
         if violations:
             raise InvalidManifest(violations)
         return parsing.parse(read)

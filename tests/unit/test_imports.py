@@ -15,6 +15,7 @@ LAYERS = (
     {"_version", "errors", "digest", "suggest", "codec", "findings"},
     {"manifest"},
     {"outputs", "graph", "providers", "runtime", "cache"},
+    {"document", "schema", "rules", "layers", "parsing", "starter"},
     {"keys"},
     {"stages"},
     {"build_report", "jobs", "planning", "publish", "protocol"},

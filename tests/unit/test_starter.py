@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from epctx import manifest, starter
+from epctx import parsing, starter
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.starter import REFERENCE, ModelInput
 
@@ -23,7 +23,7 @@ def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
 def test_it_is_valid_and_loads(tmp_path: Path) -> None:
     one = model(tmp_path / "models" / "one.onnx", 1, 3)
     path = starter.write([one], tmp_path / "epctx.yaml")
-    loaded = manifest.load(path)
+    loaded = parsing.load(path)
     (group,) = loaded.targets[0].groups
     assert loaded.name == "one"
     assert [m.path for m in group.models] == [one]
@@ -44,7 +44,7 @@ def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
         for line in lines
     )
     path.write_text(text, encoding="utf-8")
-    (group,) = manifest.load(path).targets[0].groups
+    (group,) = parsing.load(path).targets[0].groups
     assert group.models[0].dimensions == {"batch": 1}
     assert group.models[0].shapes == {"x": (1, 1)}
     assert group.sharing_groups == {"main": ("a", "b")}
@@ -65,7 +65,7 @@ def test_options_and_sharing(tmp_path: Path) -> None:
         options={"soc_model": "60", "vtcm_mb": "8"},
         share=True,
     )
-    (group,) = manifest.load(path).targets[0].groups
+    (group,) = parsing.load(path).targets[0].groups
     (spec,) = group.execution_providers
     assert (spec.alias, spec.options) == ("qnn", {"soc_model": "60", "vtcm_mb": 8})
     assert group.sharing_groups == {"main": ("a", "b")}
@@ -75,7 +75,7 @@ def test_a_list_is_an_option_too(tmp_path: Path) -> None:
     path = starter.write(
         [model(tmp_path / "a.onnx", 1)], tmp_path / "m.yaml", options={"ops": "[MatMul, Add]"}
     )
-    (spec,) = manifest.load(path).targets[0].groups[0].execution_providers
+    (spec,) = parsing.load(path).targets[0].groups[0].execution_providers
     assert spec.options == {"ops": ("MatMul", "Add")}
 
 
@@ -146,7 +146,7 @@ def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
         starter.write([one], path)
     assert path.read_text(encoding="utf-8") == "mine"
     starter.write([one], path, force=True)
-    assert manifest.check(path) == ()
+    assert parsing.check(path) == ()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "m.yaml"]
 
 
@@ -157,7 +157,7 @@ def test_a_model_outside_is_refused_with_a_place_that_works(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="outside") as caught:
         starter.write([one], folder / "m.yaml")
     beside = Path(caught.value.remedy.split("--out ")[1])
-    assert manifest.check(starter.write([one], beside)) == ()
+    assert parsing.check(starter.write([one], beside)) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rules on a group's settings: session options, verification's inputs."""
+"""Rules on a group's settings: passes, session options, verification's inputs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from epctx.document.tree import Node, quoted
 from epctx.layers import present
 from epctx.rules.options import refusal
 from epctx.rules.places import Places
+from epctx.suggest import did_you_mean
 
 FILES = (".npz", ".pb")
 """What `verify.inputs.files` may be."""
@@ -20,9 +21,23 @@ ALIKE = 0.9
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind in a resolved group."""
+    yield from _passes(group.get("optimize", "level"))
     yield from _session_options(group.get("session_options"))
     yield from _ranges(group.get("verify", "inputs", "ranges"))
     yield from _files(group.get("verify", "inputs", "files"), places)
+
+
+def _passes(level: Node | None) -> Iterator[Problem]:
+    """Names of passes, where they are listed."""
+    if level is None or not level.items:
+        return
+    from epctx.graph.passes import registry
+
+    known = registry.names()
+    for item in level.items:
+        if item.string and item.string not in known:
+            what = f"there is no pass {quoted(item.string)}"
+            yield at(item, what, did_you_mean(item.string, known))
 
 
 def _session_options(given: Node | None) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx import document, manifest
+from epctx import document, parsing
 from epctx.errors import Violation
 
 HEAD = "schema_version: 1\nname: m\nmodels: {a: {path: a.onnx}, b: {path: b.onnx}}\n"
@@ -16,7 +16,7 @@ EPS = "execution_providers: {ref: {provider: ReferenceExecutionProvider}, npu: {
 
 def violations(text: str, folder: Path = Path("/x"), **kwargs: bool) -> tuple[Violation, ...]:
     read = document.parse(text.encode(), file="m.yaml", path=folder / "m.yaml")
-    return manifest.violations(read, **kwargs)
+    return parsing.violations(read, **kwargs)
 
 
 def groups(text: str, rest: str = "") -> tuple[Violation, ...]:
@@ -34,7 +34,7 @@ def groups(text: str, rest: str = "") -> tuple[Violation, ...]:
         "models: [a], execution_providers: [ref], external_initializers: null, timeout: null",
         "models: [a], execution_providers: [], partition: {require_coverage: 0}",
         "models: [a], execution_providers: [], partition: {require_coverage: null}",
-        "models: [a], execution_providers: [ref], optimize: {level: [fold, dedupe]}",
+        "models: [a], execution_providers: [ref], optimize: {level: [simplify, infer-shapes]}",
         "models: [a], execution_providers: [ref], session_options: {session.disable_prepacking: 1}",
         "models: [a], execution_providers: [ref], session_options: {ep_other.entry: x, mine: y}",
         "models: [a], execution_providers: [ref], embed_mode: 1, node_name_prefix: a.b_",

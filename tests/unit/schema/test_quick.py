@@ -113,8 +113,8 @@ def test_a_valid_manifest_loads_without_jsonschema(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     code = (
-        "import sys, pathlib; from epctx import manifest;"
-        "manifest.load(pathlib.Path(sys.argv[1]));"
+        "import sys, pathlib; from epctx import parsing;"
+        "parsing.load(pathlib.Path(sys.argv[1]));"
         "slow = ('jsonschema', 'onnx', 'numpy', 'importlib.metadata');"
         "print(*[module for module in slow if module in sys.modules])"
     )
