@@ -104,12 +104,14 @@ def is_canonical(path: Path) -> bool:
 
 
 def _same(message: wire.Message, file: DataFile) -> bool:
+    if message.size != file.size:
+        return False
     position = 0
-    for chunk in message.chunks() if message.size == file.size else ():
+    for chunk in message.chunks():
         if bytes(file.view(position, len(chunk))) != bytes(chunk):
             return False
         position += len(chunk)
-    return position == file.size
+    return True
 
 
 def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
