@@ -9,7 +9,7 @@ from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, quoted
 from epctx.layers import TargetTree, names, present
 from epctx.rules import options
-from epctx.schema.filenames import fold
+from epctx.schema.filenames import MAX_FILE_LENGTH, fold
 from epctx.schema.filenames import problem as name_problem
 from epctx.suggest import did_you_mean
 
@@ -62,7 +62,7 @@ def check(scope: Scope) -> Iterator[Problem]:
     yield from _providers_given(scope)
     yield from _sharing(scope)
     yield from _labels(scope)
-    yield from _placeholder(scope)
+    yield from _initializers(scope)
     yield from _prefix(scope)
     yield from _outputs(scope)
 
@@ -136,11 +136,20 @@ def _other_label(entry: Node) -> str:
     return f"keep one of them in the group{other}"
 
 
-def _placeholder(scope: Scope) -> Iterator[Problem]:
+def _initializers(scope: Scope) -> Iterator[Problem]:
+    """The initializer files' names: one for each model, safe on every system."""
     file = scope.node.get("external_initializers", "file")
-    if file is not None and file.string and MODEL not in file.string and len(scope.models) > 1:
+    if file is None or not file.string or file in scope.broken:
+        return
+    if MODEL not in file.string and len(scope.models) > 1:
         what = f"is one file for the {len(scope.models)} models of group {scope.name}"
         yield at(file, what, f'put {MODEL} into the name: "{MODEL}.data"')
+    for model in scope.models:
+        name = file.string.replace(MODEL, model)
+        wrong = name_problem(name, limit=MAX_FILE_LENGTH)
+        if wrong is not None and name_problem(model) is None:
+            yield at(file, f"names {quoted(name)}, which {wrong}", "choose another name")
+            return
 
 
 def _prefix(scope: Scope) -> Iterator[Problem]:

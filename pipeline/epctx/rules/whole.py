@@ -17,6 +17,7 @@ def check(root: Node, places: Places) -> Iterator[Problem]:
     for key in ("model_groups", "targets"):
         yield from _folders(root.get(key))
     yield from _paths(root.get("models"), places)
+    yield from _inputs(root)
     yield from _targets(root)
 
 
@@ -39,6 +40,21 @@ def _paths(models: Node | None, places: Places) -> Iterator[Problem]:
             wrong = places.problem(node.string) if node is not None and node.string else None
             if node is not None and wrong is not None:
                 yield at(node, *wrong)
+
+
+def _inputs(root: Node) -> Iterator[Problem]:
+    """Settings of generated inputs beside files: nothing is generated then."""
+    defaults, groups, targets = (root.get(k) for k in ("defaults", "model_groups", "targets"))
+    written = [defaults, *(groups.mapping.values() if groups is not None else ())]
+    for target in targets.mapping.values() if targets is not None else ():
+        changed = target.get("model_groups")
+        written += changed.mapping.values() if changed is not None else ()
+    for group in written:
+        inputs = group.get("verify", "inputs") if group is not None else None
+        files = inputs.get("files") if inputs is not None else None
+        for key in ("seed", "count", "ranges") if files is not None and files.items else ():
+            if inputs is not None and key in inputs.mapping:
+                yield at_key(inputs, key, "has no effect beside files", "remove it, or files")
 
 
 def _targets(root: Node) -> Iterator[Problem]:

@@ -6,6 +6,9 @@ import re
 import unicodedata
 
 MAX_LENGTH = 100
+"""Of a name that others are made of."""
+MAX_FILE_LENGTH = 255
+"""Of a file's whole name, on every file system."""
 EXPECTS = (
     "a name of ASCII letters, digits and . _ + -, that starts with a letter, a digit or _, "
     "and does not end with a dot"
@@ -16,7 +19,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9_.+-]")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 
-def problem(name: str) -> str | None:
+def problem(name: str, *, limit: int = MAX_LENGTH) -> str | None:
     """What keeps `name` from being a file name everywhere, in words; None if nothing does.
 
     ASCII alone: letters that look alike, or one letter in two encodings, would make two names of
@@ -31,8 +34,8 @@ def problem(name: str) -> str | None:
         return f'starts with "{name[0]}"'
     if name.endswith("."):
         return "ends with a dot"
-    if len(name) > MAX_LENGTH:
-        return f"is longer than {MAX_LENGTH} characters"
+    if len(name) > limit:
+        return f"is longer than {limit} characters"
     if _RESERVED.fullmatch(name):
         return "is a device on Windows, not a file name"
     return None

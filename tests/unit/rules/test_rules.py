@@ -158,3 +158,22 @@ def test_what_the_schema_has_refused_has_no_second_message() -> None:
         "model_groups.main.sharing_groups.s",
         "model_groups.main.embed_mode",
     ]
+
+
+def test_an_initializer_file_may_be_longer_than_a_name() -> None:
+    name = "m" * 100
+    text = (
+        f"schema_version: 1\nname: m\nmodels: {{{name}: {{path: a.onnx}}}}\n"
+        f"model_groups: {{g: {{models: [{name}], execution_providers: [],"
+        " external_initializers: {file: '{model}.data'}}}\n"
+    )
+    assert violations(text) == ()
+
+
+def test_generated_inputs_of_the_defaults_may_stand_below_files() -> None:
+    text = (
+        f"{HEAD}{EPS}defaults: {{verify: {{inputs: {{seed: 1, ranges: {{x: [0, 1]}}}}}}}}\n"
+        "model_groups: {main: {models: [a], execution_providers: [ref],"
+        " verify: {inputs: {files: [a.npz]}}}}\n"
+    )
+    assert violations(text) == ()
