@@ -9,6 +9,7 @@ from typing import Literal
 
 from epctx.build_report import ModelReport
 from epctx.digest import Digest
+from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.outputs import GroupOutput
@@ -34,6 +35,7 @@ class CompileJob:
         optimized: model name to the folder that an OptimizeJob wrote.
         folder: where the outputs go; exists, may hold other session groups' outputs.
         scratch: an empty folder for the EPs.
+        recorded: where what the generating sessions compute is kept; None: they are not run.
     """
 
     group: ModelGroup
@@ -41,6 +43,7 @@ class CompileJob:
     optimized: Mapping[str, Path]
     folder: Path
     scratch: Path
+    recorded: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +66,17 @@ class OptimizeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileResult:
-    """What a CompileJob wrote, and who took which part of each model."""
+    """What a CompileJob wrote, and who took which part of each model.
+
+    Attributes:
+        unmatched: for each model, entries of `partition.exclude` that match nothing in it.
+        recorded: the generating sessions were run.
+    """
 
     output: GroupOutput
     models: tuple[ModelReport, ...]
+    unmatched: tuple[tuple[Unmatched, ...], ...]
+    recorded: bool
     peak_memory: int
 
 

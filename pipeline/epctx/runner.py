@@ -18,6 +18,7 @@ from epctx._version import __version__
 from epctx.build_report import BuildReport, GroupReport, StageTime
 from epctx.errors import EpctxError, Interrupted, VerificationError
 from epctx.findings import POLICIES, FolderReport
+from epctx.graph.exclusion import refuse_unmatched
 from epctx.jobs import (
     CompileJob,
     CompileResult,
@@ -200,6 +201,7 @@ class _Build:
                 optimized=optimized,
                 folder=self._place.staged(progress.planned.target, group.name),
                 scratch=scratch,
+                recorded=self._recorded(progress) if self._records(group) else None,
             )
             subject = session_group.sharing or session_group.models[0].name
             with self._worker(group, f"{progress.planned.label}-{subject}") as worker:
@@ -239,12 +241,17 @@ class _Build:
         planned = progress.planned
         try:
             results = [future.result() for future in progress.compiled]
+            refuse_unmatched(
+                [found for result in results for found in result.unmatched],
+                where=f"model group {planned.group.name}",
+            )
             folder = self._place.staged(planned.target, planned.group.name)
             outputs.write_sums(folder, [f for r in results for f in r.output.files])
             job = VerifyRequest(
                 group=planned.group,
                 folder=folder,
                 label=planned.label,
+                recorded=self._recorded(progress) if any(r.recorded for r in results) else None,
                 policies=POLICIES if self._numbers else POLICIES[:-1],
             )
             with self._worker(planned.group, f"{planned.label}-verify") as worker:
@@ -284,6 +291,12 @@ class _Build:
             return worker.run(job, result, started=started, timeout=progress.planned.group.timeout)
         finally:
             note(self._now())
+
+    def _records(self, group: ModelGroup) -> bool:
+        return self._numbers and group.verify.numbers != "off"
+
+    def _recorded(self, progress: _Progress) -> Path:
+        return self._place.work / "recorded" / progress.planned.label
 
     def _worker(self, group: ModelGroup, label: str) -> AbstractContextManager[Worker]:
         if any(registry.is_isolated(spec) for spec in group.execution_providers):

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from epctx import codec, protocol
+from epctx import codec, generation, protocol
 from epctx.build_report import ModelReport, PartitionReport
 from epctx.findings import FolderReport
-from epctx.graph import store
+from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
 from epctx.jobs import (
     CompileJob,
@@ -74,19 +74,35 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
     for model in optimized:
         started(StageStarted(stage="partition", model=model.name))
         partitioned.append(partition.run(model, providers, group.partition))
-    reports = [_report(group, o, p) for o, p in zip(optimized, partitioned, strict=True)]
+    unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
     started(StageStarted(stage="compile"))
     spec = SessionGroupSpec(
         models=job.models,
         embed_mode=group.embed_mode,
         node_name_prefix=group.node_name_prefix,
         session_options=group.session_options,
-        folder=job.scratch,
+        folder=job.scratch / "session_group",
     )
+    spec.folder.mkdir()
+    generating = generation.prepare(partitioned, providers, job.scratch)
     with compile.run(partitioned, providers, spec) as compiled:
+        for settled in compiled.partitioned:
+            contexts = epcontext.count(compiled.models[settled.name])
+            partition.require(settled, contexts, group.partition)
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
-    return CompileResult(output=output, models=tuple(reports), peak_memory=peak_memory())
+        recorded = False
+        if job.recorded is not None and generating is not None:
+            started(StageStarted(stage="verify"))
+            recorded = generation.record(generating, compiled, job)
+    reports = [_report(group, o, p) for o, p in zip(optimized, compiled.partitioned, strict=True)]
+    return CompileResult(
+        output=output,
+        models=tuple(reports),
+        unmatched=unmatched,
+        recorded=recorded,
+        peak_memory=peak_memory(),
+    )
 
 
 def _verify(request: VerifyRequest, started: Started) -> FolderReport:
@@ -97,7 +113,6 @@ def _verify(request: VerifyRequest, started: Started) -> FolderReport:
 def _report(
     group: ModelGroup, optimized: OptimizedModel, partitioned: PartitionedModel
 ) -> ModelReport:
-    # Taken before the compile, which changes the graph.
     aliases = [spec.alias for spec in group.execution_providers]
     return ModelReport(
         name=partitioned.name,

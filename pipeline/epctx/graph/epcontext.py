@@ -244,6 +244,11 @@ def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:
     raise _bad(node, key, f"{value!r} is neither 0 nor 1")
 
 
+def count(model: ir.Model) -> int:
+    """How many EPContext nodes the main graph has."""
+    return sum(is_epcontext(node) for node in model.graph)
+
+
 def _text(node: str, key: str, value: _Raw | None) -> str | None:
     return _decode(node, key, value) if isinstance(value, bytes) else None
 

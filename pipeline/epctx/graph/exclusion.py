@@ -6,12 +6,14 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from epctx.errors import ManifestError
 from epctx.manifest import PartitionSettings
 from epctx.suggest import nearest
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -15,9 +15,11 @@ from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
     Replacement,
+    ReportsPlacement,
     SessionGroupSpec,
     Workspace,
 )
+from epctx.stages import partition
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,11 +29,13 @@ class CompiledGroup:
     Attributes:
         models: by the manifest's key, in the session group's order: the model with its partitions
             replaced.
+        partitioned: who took which nodes in the end, in the same order.
         binaries: the context binaries, one for each EP that has something to share or to store.
         workspaces: one for each EP, in priority order.
     """
 
     models: dict[str, ir.Model]
+    partitioned: tuple[PartitionedModel, ...]
     binaries: tuple[ContextBinary, ...]
     workspaces: tuple[Workspace, ...]
 
@@ -62,10 +66,15 @@ def run(
             workspaces.append(workspace)
         replaced = [_compile_model(model, workspaces) for model in models]
         binaries = tuple(binary for workspace in workspaces for binary in workspace.finish())
+        labels = [provider.label for provider in providers]
+        settled = tuple(
+            partition.settle(model, _left_out(model, workspaces), labels) for model in models
+        )
         for model, replacements in zip(models, replaced, strict=True):
             surgery.splice(model.model, replacements)
         yield CompiledGroup(
             models={model.name: model.model for model in models},
+            partitioned=settled,
             binaries=binaries,
             workspaces=tuple(workspaces),
         )
@@ -78,6 +87,16 @@ def _compile_model(model: PartitionedModel, workspaces: Sequence[Workspace]) -> 
         if partitions:
             replacements.extend(workspace.compile(model, partitions))
     return replacements
+
+
+def _left_out(
+    model: PartitionedModel, workspaces: Sequence[Workspace]
+) -> dict[int, Mapping[ir.Node, str]]:
+    return {
+        index: workspace.left_out(model.name)
+        for index, workspace in enumerate(workspaces)
+        if isinstance(workspace, ReportsPlacement)
+    }
 
 
 def _nothing_compiled(model: PartitionedModel) -> CompileError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -42,6 +43,65 @@ def run(
         result = _partition(optimized, providers, settings)
     _require_coverage(result, settings)
     return result
+
+
+def settle(
+    model: PartitionedModel, left_out: Mapping[int, Mapping[ir.Node, str]], labels: Sequence[str]
+) -> PartitionedModel:
+    """The model as it was compiled, where EPs themselves left nodes of their partitions to the CPU.
+
+    Args:
+        left_out: for an EP's place in the priority order, such nodes and why; `model` is not yet
+            spliced.
+        labels: of the EPs, in priority order.
+    """
+    why = {
+        node: (owner, reason) for owner, nodes in left_out.items() for node, reason in nodes.items()
+    }
+    if not why:
+        return model
+    flow = Dataflow(model.model)
+    return replace(
+        model,
+        partitions=tuple(
+            replace(p, nodes=tuple(node for node in p.nodes if node not in why))
+            for p in model.partitions
+        ),
+        declined=(
+            *model.declined,
+            *(
+                Decline(
+                    node=name_of(node),
+                    op_type=node.op_type,
+                    domain=node.domain,
+                    reasons=((labels[owner], reason),),
+                )
+                for node, (owner, reason) in why.items()
+            ),
+        ),
+        boundary_quantize=model.boundary_quantize
+        + sum(_is_boundary_quantizer(flow, node) for node in why),
+    )
+
+
+def require(model: PartitionedModel, contexts: int, settings: PartitionSettings) -> None:
+    """Hold what came out of the compile to the manifest's limits.
+
+    Args:
+        contexts: how many EPContext nodes the model has now.
+
+    Raises:
+        CompileError: `require_coverage` is missed, or there are more than `max_partitions`.
+    """
+    _require_coverage(model, settings)
+    if settings.max_partitions is not None and contexts > settings.max_partitions:
+        raise CompileError(
+            f"compiled into {contexts} partitions where max_partitions allows "
+            f"{settings.max_partitions}",
+            where=f"model {model.name}",
+            why=explain(model) or None,
+            remedy="exclude the nodes between them, or raise partition.max_partitions",
+        )
 
 
 @contextmanager

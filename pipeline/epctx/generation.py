@@ -1,0 +1,70 @@
+"""Running what the sessions that compile a group hold in memory, before anything is published.
+
+It is how a shared QNN context can be checked without an NPU (real-eps.md section 6): the numbers of
+the generating sessions are kept here and judged by verify, so a tolerance can change without a
+compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnxruntime as ort
+
+from epctx.graph.feeds import Array, Feeds
+from epctx.graph.model import Partition, PartitionedModel
+from epctx.jobs import CompileJob
+from epctx.policies import recording
+from epctx.providers.base import ExecutionProvider, Generating
+from epctx.providers.onnxruntime.generating import GeneratingModel
+from epctx.runtime import values
+from epctx.stages.compile import CompiledGroup
+
+Values = Mapping[str, ort.OrtValue]
+
+
+def prepare(
+    models: Sequence[PartitionedModel], providers: Sequence[ExecutionProvider], scratch: Path
+) -> dict[str, GeneratingModel] | None:
+    """The models as they will be run; None where no EP compiles with sessions that can be.
+
+    To be called before the compile, which changes the models.
+    """
+    if not any(provider.native for provider in providers):
+        return None
+    return {model.name: GeneratingModel(model, scratch / "rest" / model.name) for model in models}
+
+
+def record(models: Mapping[str, GeneratingModel], compiled: CompiledGroup, job: CompileJob) -> bool:
+    """Run the generating sessions on the inputs of the manifest and keep what they compute.
+
+    Returns:
+        Whether they can be run on this host.
+
+    Raises:
+        CompileError: a session cannot run what it compiled.
+        ModelError: an input file cannot be read.
+        ManifestError: a range does not fit its input.
+        StorageError: the disk refuses.
+    """
+    used = {p.provider for model in compiled.partitioned for p in model.partitions}
+    workspaces: dict[int, Generating] = {}
+    for index in used:
+        workspace = compiled.workspaces[index]
+        if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
+            return False
+        workspaces[index] = workspace
+
+    def run_partition(partition: Partition, feeds: Values) -> Values:
+        return workspaces[partition.provider].run(partition, feeds)
+
+    def run(name: str, feeds: Feeds) -> dict[str, Array]:
+        fed = {key: values.to_value(array) for key, array in feeds.items()}
+        computed = models[name].run(fed, run_partition)
+        return {key: values.to_python(value) for key, value in computed.items()}
+
+    assert job.recorded is not None
+    sources = [source for source in job.group.models if source.name in job.models]
+    recording.record(sources, job.folder, job.recorded, job.group.verify, run)
+    return True
