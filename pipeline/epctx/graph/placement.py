@@ -27,6 +27,8 @@ THRESHOLD: Final = 1024
 """Bytes from which on onnx itself moves a tensor out."""
 _LONGEST: Final = 100
 """Characters of a tensor's name that a file name keeps."""
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+"""Names of devices, which are no files on Windows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +150,8 @@ def _content(tensor: ir.TensorProtocol) -> object:
 def _file_name(owner: str, taken: Iterable[str]) -> str:
     """A file name for one tensor: good on Windows too, and new in any case of its letters."""
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", owner)[:_LONGEST].strip(".") or "tensor"
+    if _RESERVED.match(stem):
+        stem = f"_{stem}"
     name, number = f"{stem}.data", 1
     while name.casefold() in taken:
         number += 1
