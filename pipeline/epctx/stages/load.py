@@ -50,11 +50,11 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     """Check a model without its weights, and bring it into the form that `run` promises."""
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
+    _initializers_are_constants(proto)
+    _normalize_domains(proto)
     structure.normalize(proto, where=where)
     soundness.check(proto, where=where)
-    _normalize_domains(proto)
     soundness.require_known_opsets(proto, where=where)
-    _initializers_are_constants(proto)
     sparse.densify(proto, where=where)
     proto = functions.inline(proto, where=where)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
@@ -105,8 +105,12 @@ def _normalize_domains(proto: onnx.ModelProto) -> None:
 
 
 def _initializers_are_constants(proto: onnx.ModelProto) -> None:
-    """Before IR 4 every initializer had to be an input too; ONNX Runtime takes it as constant."""
-    if proto.ir_version >= 4:
+    """Before IR 4 every initializer had to be an input too; ONNX Runtime takes it as constant.
+
+    The checker holds older models to rules that exporters and ONNX Runtime never kept; from here
+    on the model is one of IR 4 at least.
+    """
+    if not 0 < proto.ir_version < 4:
         return
     proto.ir_version = 4
     weights = {tensor.name for tensor in proto.graph.initializer}

@@ -1,0 +1,399 @@
+"""The load stage as a whole; its parts have tests of their own under tests/unit/graph."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx import digest
+from epctx.errors import ModelError
+from epctx.graph import canonical
+from epctx.graph.mapped import MappedTensor
+from epctx.graph.model import LoadedModel
+from epctx.manifest import ModelSource
+from epctx.stages import load
+
+RNG = np.random.default_rng(0)
+W = RNG.standard_normal((64, 64)).astype(np.float32)
+HEAD = '<ir_version: 10, opset_import: ["":17, "l":1, "com.microsoft":1]>'
+
+
+def _load(path: Path, **settings: object) -> LoadedModel:
+    return load.run(ModelSource(name="m", path=path, **settings))  # type: ignore[arg-type]
+
+
+def _text(folder: Path, body: str) -> Path:
+    onnx.save(onnx.parser.parse_model(f"{HEAD} {body}"), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def _refused(path: Path, **settings: object) -> str:
+    with pytest.raises(ModelError) as caught:
+        _load(path, **settings)
+    message = str(caught.value)
+    assert "\n  -> " in message
+    assert "Traceback" not in message
+    return message
+
+
+def _proto(*, ir_version: int = 8) -> onnx.ModelProto:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["y", "bw"], ["bo"])],
+        "body",
+        [],
+        [value("bo", TensorProto.FLOAT, ["n", 64])],
+        [numpy_helper.from_array(W + 2, "bw")],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(W + 1, "k")),
+            helper.make_node("MatMul", ["x", "w"], ["t"]),
+            helper.make_node("MatMul", ["t", "k"], ["y"]),
+            helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body),
+        ],
+        "g",
+        [value("x", TensorProto.FLOAT, ["n", 64]), value("c", TensorProto.BOOL, [])],
+        [value("z", TensorProto.FLOAT, ["n", 64])],
+        [numpy_helper.from_array(W, "w")],
+    )
+    graph.node[3].attribute[1].g.node[0].output[0] = "bo2"
+    graph.node[3].attribute[1].g.output[0].name = "bo2"
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir_version
+    )
+
+
+def _tensors(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+    body = model.graph[3].attributes["then_branch"].as_graph()
+    return {
+        "w": model.graph.initializers["w"].const_value,
+        "k": model.graph[0].attributes["value"].as_tensor(),
+        "bw": body.initializers["bw"].const_value,
+    }
+
+
+VALUES = {"w": W, "k": W + 1, "bw": W + 2}
+
+
+class TestWeights:
+    def test_inside_the_model_they_are_mapped(self, tmp_path: Path) -> None:
+        onnx.save(_proto(), tmp_path / "m.onnx")
+        loaded = _load(tmp_path / "m.onnx")
+        for name, tensor in _tensors(loaded.model).items():
+            assert isinstance(tensor, MappedTensor)
+            assert tensor.file.path == tmp_path / "m.onnx"
+            np.testing.assert_array_equal(tensor.numpy(), VALUES[name])
+        (source,) = loaded.sources
+        assert source.path == tmp_path / "m.onnx"
+        assert source.size == source.path.stat().st_size
+        assert source.digest == digest.of_file(source.path)
+
+    @pytest.mark.parametrize("one_file", [True, False])
+    @pytest.mark.parametrize("elsewhere", [True, False])
+    def test_outside_they_are_mapped(self, tmp_path: Path, one_file: bool, elsewhere: bool) -> None:
+        written, path = tmp_path / "written", tmp_path / "model" / "m.onnx"
+        written.mkdir()
+        path.parent.mkdir()
+        onnx.save(
+            _proto(),
+            written / "m.onnx",
+            save_as_external_data=True,
+            all_tensors_to_one_file=one_file,
+            location="w.data" if one_file else None,
+            size_threshold=0,
+            convert_attribute=True,
+        )
+        (written / "m.onnx").rename(path)
+        settings: dict[str, object] = {"external_data_dir": written}
+        if not elsewhere:
+            settings = {}
+            for file in written.iterdir():
+                file.rename(path.parent / file.name)
+        loaded = _load(path, **settings)
+        for name, tensor in _tensors(loaded.model).items():
+            assert isinstance(tensor, MappedTensor)
+            np.testing.assert_array_equal(tensor.numpy(), VALUES[name])
+        paths = [source.path for source in loaded.sources]
+        assert paths[0] == path
+        assert paths[1:] == sorted(paths[1:])
+        assert len(paths) == (2 if one_file else 4)  # the two bodies share one name
+        for source in loaded.sources:
+            assert source.digest == digest.of_file(source.path)
+
+    def test_digests_of_tensors_are_known_after_load(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        onnx.save(_proto(), tmp_path / "m.onnx")
+        model = _load(tmp_path / "m.onnx").model
+        monkeypatch.setattr("epctx.graph.mapped.DataFile.chunks", None)
+        for name, tensor in _tensors(model).items():
+            assert isinstance(tensor, MappedTensor)
+            assert tensor.digest() == digest.of_bytes(VALUES[name].tobytes())
+        canonical.digest(model)
+
+    def test_where_they_are_does_not_reach_the_digest(self, tmp_path: Path) -> None:
+        onnx.save(_proto(), tmp_path / "a.onnx")
+        onnx.save(
+            _proto(),
+            tmp_path / "b.onnx",
+            save_as_external_data=True,
+            location="b.data",
+            size_threshold=0,
+        )
+        one, other = (canonical.digest(_load(tmp_path / f"{n}.onnx").model) for n in "ab")
+        assert one == other
+
+    def test_a_flipped_byte_changes_the_digests(self, tmp_path: Path) -> None:
+        onnx.save(_proto(), tmp_path / "m.onnx")
+        before = _load(tmp_path / "m.onnx")
+        tensor = _tensors(before.model)["bw"]
+        assert isinstance(tensor, MappedTensor)
+        data = bytearray((tmp_path / "m.onnx").read_bytes())
+        data[tensor.start + 5] ^= 1
+        (tmp_path / "m.onnx").unlink()
+        (tmp_path / "m.onnx").write_bytes(data)
+        after = _load(tmp_path / "m.onnx")
+        assert canonical.digest(after.model) != canonical.digest(before.model)
+        assert after.sources[0].digest != before.sources[0].digest
+
+    def test_a_folder_for_them_must_be_one(self, tmp_path: Path) -> None:
+        onnx.save(_proto(), tmp_path / "m.onnx")
+        message = _refused(tmp_path / "m.onnx", external_data_dir=tmp_path / "none")
+        assert "`external_data_dir` is not a folder" in message
+
+    def test_an_error_in_one_names_model_and_tensor(self, tmp_path: Path) -> None:
+        onnx.save(
+            _proto(),
+            tmp_path / "m.onnx",
+            save_as_external_data=True,
+            location="w.data",
+            size_threshold=0,
+        )
+        data = (tmp_path / "w.data").read_bytes()
+        (tmp_path / "w.data").write_bytes(data[:-1])
+        message = _refused(tmp_path / "m.onnx")
+        assert f"{tmp_path / 'm.onnx'}: tensor 'bw'" in message or "tensor 'w'" in message
+        assert "cut short" in message
+
+
+class TestForm:
+    def test_functions_are_inlined_and_their_values_have_shapes(self, tmp_path: Path) -> None:
+        path = _text(
+            tmp_path,
+            "g (float[2, 3] x) => (float[N, M] z) { z = l.f(x) }"
+            '<domain: "l", opset_import: ["":17]> f (x) => (y) { t = Transpose(x) y = Relu(t) }',
+        )
+        model = _load(path).model
+        assert not model.functions
+        assert [node.op_type for node in model.graph] == ["Transpose", "Relu"]
+        assert model.graph[0].outputs[0].shape == [3, 2]
+
+    def test_an_unsorted_model_is_sorted(self, tmp_path: Path) -> None:
+        path = _text(tmp_path, "g (float[2] x) => (float[2] z) { [b] z = Relu(y) [a] y = Neg(x) }")
+        assert [node.name for node in _load(path).model.graph] == ["a", "b"]
+
+    def test_onnx_domain_has_one_name(self, tmp_path: Path) -> None:
+        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto.graph.node[0].domain = "ai.onnx"
+        proto.opset_import[0].domain = "ai.onnx"
+        onnx.save(proto, tmp_path / "m.onnx")
+        model = _load(tmp_path / "m.onnx").model
+        assert model.graph[0].domain == ""
+        assert model.graph.opset_imports[""] == 17
+
+    def test_before_ir_version_4_initializers_are_no_inputs(self, tmp_path: Path) -> None:
+        proto = _proto(ir_version=3)
+        proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 64]))
+        onnx.save(proto, tmp_path / "m.onnx")
+        model = _load(tmp_path / "m.onnx").model
+        assert [value.name for value in model.graph.inputs] == ["x", "c"]
+        assert model.ir_version >= 4
+
+    def test_from_ir_version_4_on_they_are_defaults_of_inputs(self, tmp_path: Path) -> None:
+        proto = _proto(ir_version=8)
+        proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 64]))
+        onnx.save(proto, tmp_path / "m.onnx")
+        model = _load(tmp_path / "m.onnx").model
+        assert [value.name for value in model.graph.inputs] == ["x", "c", "w"]
+        assert isinstance(model.graph.initializers["w"].const_value, MappedTensor)
+
+    def test_sparse_initializers_are_dense(self, tmp_path: Path) -> None:
+        proto = onnx.parser.parse_model(
+            f"{HEAD} g (float[4] x) => (float[4] z) {{ z = Add(x, s) }}"
+        )
+        proto.graph.sparse_initializer.append(
+            helper.make_sparse_tensor(
+                numpy_helper.from_array(np.array([7], np.float32), "s"),
+                numpy_helper.from_array(np.array([2], np.int64), "si"),
+                [4],
+            )
+        )
+        onnx.save(proto, tmp_path / "m.onnx")
+        tensor = _load(tmp_path / "m.onnx").model.graph.initializers["s"].const_value
+        assert tensor is not None
+        np.testing.assert_array_equal(tensor.numpy(), [0, 0, 7, 0])
+
+    def test_a_graph_without_a_name_gets_one(self, tmp_path: Path) -> None:
+        proto = _proto()
+        proto.graph.ClearField("name")
+        onnx.save(proto, tmp_path / "m.onnx")
+        assert _load(tmp_path / "m.onnx").model.graph.name == "graph"
+
+    def test_a_graph_that_loops_is_loaded(self, tmp_path: Path) -> None:
+        path = _text(
+            tmp_path,
+            "g (float[2] x, int64 n, bool c) => (float[2] z) { z = Loop(n, c, x) "
+            "<body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) "
+            "{ on = Identity(go) o = Add(a, x) }> }",
+        )
+        assert len(_load(path).model.graph) == 1
+
+
+class TestShapes:
+    BODY = "g (float[batch, 3] x) => (float[batch, 5] z) { y = MatMul(x, w) z = Relu(y) }"
+
+    def _path(self, folder: Path) -> Path:
+        proto = onnx.parser.parse_model(f"{HEAD} {self.BODY}")
+        proto.graph.initializer.append(numpy_helper.from_array(np.zeros((3, 5), np.float32), "w"))
+        onnx.save(proto, folder / "m.onnx")
+        return folder / "m.onnx"
+
+    def test_a_dynamic_model_is_loaded(self, tmp_path: Path) -> None:
+        model = _load(self._path(tmp_path)).model
+        assert [str(value.shape) for value in model.graph.outputs] == ["[batch,5]"]
+
+    @pytest.mark.parametrize("settings", [{"dimensions": {"batch": 7}}, {"shapes": {"x": (7, 3)}}])
+    def test_fixed_dimensions_reach_every_value(
+        self, tmp_path: Path, settings: dict[str, object]
+    ) -> None:
+        model = _load(self._path(tmp_path), **settings).model
+        values = [*model.graph.inputs, *(o for node in model.graph for o in node.outputs)]
+        assert [value.shape for value in values] == [[7, 3], [7, 5], [7, 5]]
+
+    def test_wishes_that_cannot_be_met_name_the_model(self, tmp_path: Path) -> None:
+        path = self._path(tmp_path)
+        assert _refused(path, dimensions={"bacth": 1}).startswith(f"{path}: `dimensions`")
+
+
+class TestBroken:
+    def test_a_missing_model_with_a_near_name(self, tmp_path: Path) -> None:
+        _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
+        message = _refused(tmp_path / "mm.onnx")
+        assert message.startswith(f"{tmp_path / 'mm.onnx'}: does not exist")
+        assert "did you mean 'm.onnx'?" in message
+
+    def test_a_missing_folder(self, tmp_path: Path) -> None:
+        assert f"there is no folder {tmp_path / 'no'}" in _refused(tmp_path / "no" / "m.onnx")
+
+    def test_a_folder_names_the_models_in_it(self, tmp_path: Path) -> None:
+        _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
+        message = _refused(tmp_path)
+        assert "is a folder" in message
+        assert "m.onnx" in message
+
+    def test_the_error_of_a_missing_model_is_number_4(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelError) as caught:
+            _load(tmp_path / "m.onnx")
+        assert caught.value.exit_code == 4
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+    def test_an_unreadable_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
+
+        def refuse(*_: object) -> int:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("epctx.graph.mapped.os.open", refuse)
+        assert "Permission denied" in _refused(path)
+
+    @pytest.mark.parametrize(
+        ("body", "what"),
+        [
+            ("g (float[2] x) => (float[2] z) { [n] z = Nope(x) }", "No Op registered for Nope"),
+            (
+                "g (float[2] x) => (float[2] z) { [n] z = Relu(q) }",
+                "reads 'q', which nothing makes",
+            ),
+            ("g (float[2] x) => (float[2] z) { [n] z = Add(x, z) }", "has a cycle"),
+            (
+                "g (float[2] x) => (float[2] z) { z = l.f(x) }"
+                '<domain: "l", opset_import: ["l":1]> f (x) => (y) { y = l.f(x) }',
+                "Cycle detected",
+            ),
+        ],
+    )
+    def test_what_the_parts_refuse(self, tmp_path: Path, body: str, what: str) -> None:
+        path = _text(tmp_path, body)
+        message = _refused(path)
+        assert message.startswith(f"{path}: ")
+        assert what in message
+
+    def test_a_newer_opset_than_onnxruntime_reads(self, tmp_path: Path) -> None:
+        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto.opset_import[0].version = 99
+        onnx.save(proto, tmp_path / "m.onnx")
+        assert "uses opset 99" in _refused(tmp_path / "m.onnx")
+
+    def test_a_newer_ir_version_than_onnx_reads(self, tmp_path: Path) -> None:
+        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto.ir_version = 99
+        onnx.save(proto, tmp_path / "m.onnx")
+        assert "ir_version 99 is higher" in _refused(tmp_path / "m.onnx")
+
+    def test_a_map_is_named(self, tmp_path: Path) -> None:
+        graph = helper.make_graph(
+            [helper.make_node("ZipMap", ["x"], ["m"], domain="ai.onnx.ml", classlabels_int64s=[1])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1])],
+            [helper.make_tensor_sequence_value_info("m", TensorProto.FLOAT, None)],
+        )
+        output = graph.output[0].type.sequence_type.elem_type
+        output.map_type.key_type = TensorProto.INT64
+        output.map_type.value_type.tensor_type.elem_type = TensorProto.FLOAT
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+        message = _refused(tmp_path / "m.onnx")
+        assert "'m' is a map" in message
+        assert "ZipMap" in message
+
+    def test_text_that_is_not_utf8(self, tmp_path: Path) -> None:
+        path = _text(tmp_path, 'g (float[2] x) => (float[2] z) { z = mine.Op<texts = ["abc"]>(x) }')
+        proto = onnx.load(path)
+        proto.opset_import.add(domain="mine", version=1)
+        proto.graph.node[0].attribute[0].strings[0] = b"\xff\xfe"
+        onnx.save(proto, path)
+        assert "cannot be read" in _refused(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x08\x08", bytes(100), b"PK\x03\x04" * 9])
+def test_a_file_that_is_no_model_is_an_error_of_the_model(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "m.onnx").write_bytes(data)
+    _refused(tmp_path / "m.onnx")
+
+
+def test_load_leaves_the_source_alone(tmp_path: Path) -> None:
+    onnx.save(_proto(), tmp_path / "m.onnx")
+    before = (tmp_path / "m.onnx").read_bytes()
+    _load(tmp_path / "m.onnx", dimensions={"n": 3})
+    assert (tmp_path / "m.onnx").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_outputs_are_those_of_the_source(tmp_path: Path) -> None:
+    onnx.save(_proto(), tmp_path / "m.onnx")
+    loaded = _load(tmp_path / "m.onnx", dimensions={"n": 3})
+    feeds = {"x": RNG.standard_normal((3, 64)).astype(np.float32), "c": np.array(True)}
+    sources = [(tmp_path / "m.onnx").read_bytes(), canonical.serialize(loaded.model)]
+    one, other = (
+        ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for data in sources
+    )
+    np.testing.assert_array_equal(one, other)
