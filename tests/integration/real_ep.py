@@ -25,7 +25,8 @@ class Request:
     """What to build. `models`: name to file.
 
     Attributes:
-        providers: ONNX Runtime's name and options of each EP, in priority order.
+        providers: ONNX Runtime's name and options of each EP, in priority order. With `any:`
+            before the name, as an EP that epctx has no module for.
         out: where the EPContext models and binaries go.
         run: also run the generating sessions against ONNX Runtime's CPU EP.
         load: nothing is built: what is in `out` is loaded and run.
@@ -120,13 +121,12 @@ def _build(request: Request) -> Answer:
     from epctx.graph import canonical, epcontext
     from epctx.graph.model import OptimizedModel
     from epctx.manifest import ModelSource, PartitionSettings
-    from epctx.providers import registry
     from epctx.providers.base import SessionGroupSpec
     from epctx.providers.onnxruntime.generating import GeneratingModel
     from epctx.stages import compile as compile_
     from epctx.stages import load, partition
 
-    providers = [registry.bind(name, options) for name, options in request.providers]
+    providers = [_bind(name, options) for name, options in request.providers]
     settings = PartitionSettings(
         exclude_op_types=tuple(request.exclude_op_types),
         exclude_nodes=tuple(request.exclude_nodes),
@@ -160,6 +160,15 @@ def _build(request: Request) -> Answer:
                     stream.write(chunk)
     answer.files = {path.name: path.stat().st_size for path in sorted(out.iterdir())}
     return answer
+
+
+def _bind(name: str, options: dict[str, str | int | bool]):
+    from epctx.providers import registry
+    from epctx.providers.onnxruntime import builtin
+
+    if name.startswith("any:"):
+        return builtin.factory(name.removeprefix("any:"))(options)
+    return registry.bind(name, options)
 
 
 def _describe(model, epcontext, compiled, name) -> ModelAnswer:
@@ -206,13 +215,11 @@ def _compare(answer: ModelAnswer, source: str, whole, compiled) -> None:
 def _load(request: Request) -> Answer:
     import onnxruntime as ort
 
-    from epctx.providers import registry
-
     answer = Answer()
     for name, source in request.models.items():
         options = ort.SessionOptions()
         for provider, own in request.providers:
-            registry.bind(provider, own).add_to(options)
+            _bind(provider, own).add_to(options)
         session = ort.InferenceSession(
             str(Path(request.out) / f"{name}_ctx.onnx"), options, enable_fallback=0
         )

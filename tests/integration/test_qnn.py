@@ -331,3 +331,24 @@ def test_chips_by_name_are_compiled_for_by_number(tmp_path, sources):
     answer = succeeded(qnn(tmp_path, "small", sources=sources, providers=own))
     info = answer.models["small"].metadata[f"ep_compatibility_info.{QNN}"]
     assert info.split(":")[5] == "39"
+
+
+def test_as_any_plugin(tmp_path, sources):
+    """The code path of plugin EPs that epctx knows nothing of, with one that is here."""
+    import onnxruntime_qnn
+
+    own = {
+        "plugin.package": "onnxruntime_qnn",
+        "plugin.device_type": "CPU",
+        "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
+        "soc_model": "60",
+    }
+    answer = succeeded(
+        qnn(tmp_path, "sinh", sources=sources, providers=[(f"any:{QNN}", own)], run=True)
+    )
+    assert list(answer.files) == [f"sinh_{QNN}.bin", "sinh_ctx.onnx"]
+    model = answer.models["sinh"]
+    assert model.left == ["act1:Sinh"]
+    assert model.reasons == {"act1": f"{QNN} did not take it, and does not say why"}
+    assert model.cosine > 0.9999
+    assert succeeded(reload(tmp_path, "sinh", sources=sources)).models["sinh"].cosine > 0.9999

@@ -8,22 +8,19 @@ OpenVINO writes one binary only then, and their numbers are checked before anyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
 
-from epctx.digest import CHUNK, Buffer
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.graph import surgery
-from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, PartitionedModel
 from epctx.providers.base import Assigned, ContextBinary, Replacement, SessionGroupSpec
 from epctx.providers.onnxruntime import fragment, session
+from epctx.providers.onnxruntime.binaries import Binaries
 from epctx.providers.onnxruntime.session import Generated
 from epctx.providers.onnxruntime.staging import Staging
 
@@ -68,7 +65,6 @@ class OrtWorkspace:
         self._provider = provider
         self._spec = spec
         self._parts: list[Part] = []
-        self._written: dict[str, str] = {}  # a binary's final name to the one that the EP gave it
         self._sharing = False
         self._stopped = False
         self._closed = False
@@ -77,6 +73,7 @@ class OrtWorkspace:
         self._folder = spec.folder / provider.label
         self._make_folder()
         self._staging = Staging(folder=self._folder)
+        self._binaries = Binaries(provider, self._folder, spec.models[0])
         self._host = ExitStack()
         self._host.enter_context(provider.compiling())
 
@@ -98,11 +95,9 @@ class OrtWorkspace:
         last = model.name == self._spec.models[-1]
         with chdir(self._folder):
             stop = self._last_taken(stems) if shares and last else None
-            parts = [
+            for index, (partition, stem) in enumerate(zip(partitions, stems, strict=True)):
                 self._generate(model.name, partition, stem, shares=shares, stop=stop == index)
-                for index, (partition, stem) in enumerate(zip(partitions, stems, strict=True))
-            ]
-        self._parts.extend(parts)
+        parts = self._parts[-len(partitions) :]
         if all(part.fragment is None for part in parts):
             raise self._nothing_compiled(parts)
         if self._spec.node_name_prefix:
@@ -126,16 +121,11 @@ class OrtWorkspace:
                 remedy="take that model out of the sharing group, or put another one last",
             )
         self._host.close()
+        fragments = [part.fragment for part in self._parts if part.fragment is not None]
         if self._spec.embed_mode == 1:
-            self._check_embedded()
+            self._binaries.check_embedded(fragments)
             return ()
-        nodes = self._nodes_by_binary()
-        for name, users in nodes.items():
-            self._provider.check_binary(self._folder / self._written[name], users)
-        return [
-            ContextBinary(name=name, chunks=partial(_chunks, self._folder / self._written[name]))
-            for name in nodes
-        ]
+        return self._binaries.collect(fragments, shared=self._sharing)
 
     def close(self) -> None:
         """Drop the sessions, in reverse order; end the sharing that nobody ended."""
@@ -247,7 +237,7 @@ class OrtWorkspace:
 
     def _generate(
         self, model: str, partition: Partition, stem: str, *, shares: bool, stop: bool
-    ) -> Part:
+    ) -> None:
         entries = dict(self._spec.session_options)
         if shares:
             entries["ep.share_ep_contexts"] = "1"
@@ -274,11 +264,13 @@ class OrtWorkspace:
                 generated.model, partition, self._provider.sources, provider=self._provider.name
             )
             if fragment.contexts(made):
-                self._name_binaries(made)
+                self._binaries.name(made)
             else:
                 made = None
         self._stopped = self._stopped or (stop and made is not None)
-        return Part(model=model, partition=partition, stem=stem, generated=generated, fragment=made)
+        self._parts.append(
+            Part(model=model, partition=partition, stem=stem, generated=generated, fragment=made)
+        )
 
     def _nothing_compiled(self, parts: Sequence[Part]) -> CompileError:
         logged = [line for part in parts for line in part.generated.log.errors()]
@@ -314,53 +306,6 @@ class OrtWorkspace:
         for node in nodes:
             self._provider.place_prefix(node, prefix)
 
-    def _nodes_by_binary(self) -> dict[str, list[ir.Node]]:
-        """Each binary with the EPContext nodes whose graphs are in it."""
-        found: dict[str, list[ir.Node]] = {}
-        for part in self._parts:
-            if part.fragment is not None:
-                for name in fragment.binaries(part.fragment):
-                    path = self._folder / self._written[name]
-                    if not path.is_file() or not path.stat().st_size:
-                        raise self._wrong_files(f"{part.stem}_ctx.onnx refers to {name}: missing")
-                    found.setdefault(name, []).extend(fragment.contexts(part.fragment))
-        if self._sharing and len(found) != 1:
-            raise self._wrong_files(f"the sessions that share refer to {', '.join(found)}")
-        stray = {path.name for path in self._folder.glob("*.bin")} - set(self._written.values())
-        if stray:
-            raise self._wrong_files(f"no model refers to {', '.join(sorted(stray))}")
-        return found
-
-    def _check_embedded(self) -> None:
-        for part in self._parts:
-            if part.fragment is None:
-                continue
-            for node in fragment.contexts(part.fragment):
-                context = EPContextNode.from_ir(node)
-                if context.main_context and context.ep_cache_context:
-                    path = self._folder / f"{part.stem}.embedded"
-                    path.write_bytes(context.ep_cache_context)
-                    self._provider.check_binary(path, fragment.contexts_of(part.fragment, node))
-
-    def _name_binaries(self, made: ir.Model) -> None:
-        """Give the binaries that a fragment refers to their final names."""
-        first, label = self._spec.models[0], self._provider.label
-        known = {written: final for final, written in self._written.items()}
-        for written in fragment.binaries(made):
-            if written not in known:
-                ending = f"_{len(known)}" if known else ""
-                known[written] = f"{first}{ending}_{label}.bin"
-                self._written[known[written]] = written
-        fragment.rename_binaries(made, known)
-
-    def _wrong_files(self, why: str) -> CompileError:
-        return CompileError(
-            f"{self._provider.name} did not write the files that it owes",
-            where=f"models {', '.join(self._spec.models)}",
-            why=why,
-            remedy="report it with the models and the versions of onnxruntime and of the EP",
-        )
-
 
 def _shape_remedy(partition: Partition) -> str | None:
     """What to do where values have no known shape: OpenVINO takes them for scalars, and fails."""
@@ -372,9 +317,3 @@ def _shape_remedy(partition: Partition) -> str | None:
         "for them to the model, or keep the nodes that use them off the EP with "
         "`partition: {exclude: {nodes: [...]}}`"
     )
-
-
-def _chunks(path: Path) -> Iterator[Buffer]:
-    with path.open("rb", buffering=0) as stream:
-        while chunk := stream.read(CHUNK):
-            yield chunk

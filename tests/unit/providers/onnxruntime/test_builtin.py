@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.providers.onnxruntime import builtin
+from epctx.providers.onnxruntime.builtin import BuiltInProvider, PluginProvider
+
+
+def test_a_built_in_ep_that_this_onnxruntime_lacks():
+    import onnxruntime as ort
+
+    bound = builtin.TensorrtExecutionProvider({"trt_fp16_enable": True})
+    assert isinstance(bound, BuiltInProvider)
+    with pytest.raises(ProviderUnavailable) as caught:
+        bound.add_to(ort.SessionOptions())
+    assert "has no TensorrtExecutionProvider" in str(caught.value)
+    assert "install onnxruntime-gpu" in str(caught.value)
+
+
+def test_one_that_it_has_is_added_to_a_session():
+    """The CPU EP stands for it: the same call."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    builtin.factory("CPUExecutionProvider")({}).add_to(options)  # type: ignore[attr-defined]
+    assert options.has_providers()
+
+
+def test_its_fingerprint_is_onnxruntimes():
+    found = builtin.VitisAIExecutionProvider({}).fingerprint()
+    assert any(re.search(r"\.(dll|pyd|so)", name) for name in found.files)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"plugin.libary": "/x"}, ManifestError, "unknown option plugin.libary"),
+        ({"plugin.device_type": "CPU"}, ManifestError, "needs plugin.library or plugin.package"),
+        ({"plugin.library": "x.so"}, ManifestError, "the path is relative"),
+        ({"plugin.library": "/nowhere/x.so"}, ManifestError, "there is no such file"),
+        ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no library of a plugin EP"),
+    ],
+)
+def test_a_plugin_that_is_not_there(options, error, words):
+    with pytest.raises(error, match=words):
+        builtin.factory("AcmeExecutionProvider")(options)
+
+
+def plugin(tmp_path, **more):
+    library = tmp_path / "libacme.so"
+    library.write_bytes(b"\x7fELF")
+    return builtin.factory("AcmeExecutionProvider")({"plugin.library": str(library), **more})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("plugin.device_type", "TPU"), ("plugin.device_index", "-1")]
+)
+def test_a_device_that_cannot_be(tmp_path, key, value):
+    with pytest.raises(ManifestError, match=key):
+        plugin(tmp_path, **{key: value})
+
+
+def test_a_plugin_is_fingerprinted_by_its_library(tmp_path):
+    bound = plugin(tmp_path, speed=11)
+    assert isinstance(bound, PluginProvider)
+    assert bound.fingerprint().files["AcmeExecutionProvider/libacme.so"].name == "libacme.so"
+
+
+def test_a_library_that_onnxruntime_does_not_take(tmp_path):
+    import onnxruntime as ort
+
+    with pytest.raises(ProviderUnavailable, match="does not take the library of Acme"):
+        plugin(tmp_path).add_to(ort.SessionOptions())  # type: ignore[attr-defined]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests import onnx_text
+
+from epctx.errors import ModelError
+from epctx.providers.onnxruntime.capability import (
+    SMALL_WEIGHT,
+    capability,
+    require_static_shapes,
+)
+
+
+def never(node: ir.Node) -> bool:
+    raise AssertionError(f"the EP was asked about {node.name}")
+
+
+def test_an_ep_is_given_everything_that_it_may_take():
+    model = onnx_text.model("g (float[2, 3] x) => (float[2, 3] y) { h = Abs (x) y = Relu (h) }")
+    found = capability(model, never)
+    assert [node.op_type for node in found.nodes] == ["Abs", "Relu"]
+    assert not found.declined
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("g (string[2] x) => (string[2] y) { y = Identity (x) }", '"x" is a tensor of strings'),
+        (
+            "g (float[2] x) => (float[2] y) { s = SequenceConstruct (x) "
+            "y = ConcatFromSequence <axis = 0> (s) }",
+            '"s" is a sequence',
+        ),
+        (
+            "g (float[1, 4, 1] x) => (float[1, 4, 2] y) { y = acme.Secret (x) }",
+            "onnxruntime has no operators of domain acme",
+        ),
+        (
+            'g (float[2] x) => (float[2] y) { y = com.microsoft.EPContext <source = "QNN"> (x) }',
+            "it is compiled already",
+        ),
+    ],
+)
+def test_what_no_ep_of_onnxruntime_takes_stays_behind(body, reason):
+    model = onnx_text.model(
+        body, opsets='"" : 21, "acme" : 1, "com.microsoft" : 1', infer="acme" not in body
+    )
+    declined = capability(model, never).declined
+    assert any(why.startswith(reason) for why in declined.values()), declined
+
+
+def branching(size: int, where: str) -> ir.Model:
+    """An If whose branches add `size` floats that are `inside`, `constant` or `outside`."""
+    array = np.zeros(size, np.float32)
+    outer = [numpy_helper.from_array(array, "w")] if where == "outside" else []
+
+    def branch(name: str) -> onnx.GraphProto:
+        tensor = numpy_helper.from_array(array, "w" if where == "outside" else f"w_{name}")
+        nodes = [helper.make_node("Add", ["x", tensor.name], [f"y_{name}"])]
+        if where == "constant":
+            nodes.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+        value = helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, [size])
+        return helper.make_graph(nodes, name, [], [value], [tensor] if where == "inside" else [])
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch("a"), else_branch=branch("b"))
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [size]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [size])],
+        outer,
+    )
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize("where", ["inside", "constant", "outside"])
+def test_control_flow_with_weights_is_asked_about(where):
+    """Of 127 bytes ONNX Runtime can write it wherever it runs; beyond, only inside an EP."""
+    assert SMALL_WEIGHT == 127
+    small = capability(branching(31, where), never)
+    assert [node.op_type for node in small.nodes] == ["If"]
+    taken = capability(branching(32, where), lambda node: True)
+    assert [node.op_type for node in taken.nodes] == ["If"]
+    left = capability(branching(32, where), lambda node: False)
+    assert not left.nodes
+    assert "its body holds weights" in next(iter(left.declined.values()))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ("[n, 3]", "`dimensions: {n: 1}`"),
+        ("[batch, length]", "`dimensions: {batch: 1, length: 1}`"),
+        ("[?, 3]", "`shapes: {x: [1, 3]}`"),
+        ("", "`shapes: {x: [...]}`"),
+    ],
+)
+def test_unknown_sizes_are_refused_with_what_to_write(shape, words):
+    model = onnx_text.model(f"g (float{shape} x) => (float{shape} y) {{ y = Relu (x) }}")
+    if not shape:
+        model.graph.inputs[0].shape = None
+    with pytest.raises(ModelError) as caught:
+        require_static_shapes(model, provider="QNN")
+    assert words in str(caught.value)
+
+
+def test_a_default_value_has_its_shape():
+    model = onnx_text.model(
+        "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add (x, w) }"
+    )
+    require_static_shapes(model, provider="QNN")

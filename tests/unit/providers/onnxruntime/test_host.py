@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from epctx.providers.onnxruntime import host
+
+
+def test_a_cpu_has_a_vendor_and_sorted_flags():
+    cpu = host.cpu()
+    assert cpu.vendor
+    assert list(cpu.flags) == sorted(cpu.flags)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
+def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile():
+    before = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+    with host.one_core():
+        thread = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        assert len(os.sched_getaffinity(0)) == 1
+    assert [len(cores) for cores in seen] == [1]
+    assert os.sched_getaffinity(0) == before

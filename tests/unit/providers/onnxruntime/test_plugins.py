@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from epctx.errors import ProviderUnavailable
+from epctx.providers.onnxruntime.plugins import Plugin, Wanted, describe
+
+
+def device(kind: str, name: str = "", vendor: str = "Acme"):
+    return SimpleNamespace(
+        device=SimpleNamespace(type=SimpleNamespace(name=kind), vendor=vendor),
+        ep_metadata={"FULL_DEVICE_NAME": name} if name else {},
+    )
+
+
+DEVICES = [device("CPU"), device("GPU", "Acme 1000"), device("NPU", "Neuron"), device("GPU", "X2")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (Wanted(), 0),
+        (Wanted(index=2), 2),
+        (Wanted(kind="GPU"), 1),
+        (Wanted(kind="GPU", index=1), 3),
+        (Wanted(name="neuron"), 2),
+        (Wanted(name="ACME 1000"), 1),
+    ],
+)
+def test_a_device_by_kind_name_and_index(wanted, index):
+    assert wanted.choose(DEVICES, provider="AcmeEP") is DEVICES[index]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (Wanted(kind="NPU", index=1), "no device NPU number 1 on this host"),
+        (Wanted(name="Z9"), "no device named 'Z9' on this host: it has CPU, Acme; GPU Acme 1000"),
+    ],
+)
+def test_a_device_that_is_not_there(wanted, words):
+    with pytest.raises(ProviderUnavailable) as caught:
+        wanted.choose(DEVICES, provider="AcmeEP")
+    assert words in str(caught.value)
+
+
+def test_a_host_without_devices():
+    with pytest.raises(ProviderUnavailable, match="it has no device at all here"):
+        Wanted().choose([], provider="AcmeEP")
+
+
+def test_devices_in_words():
+    assert [describe(d) for d in DEVICES[:3]] == [
+        "CPU, Acme", "GPU Acme 1000, Acme", "NPU Neuron, Acme"
+    ]  # fmt: skip
+
+
+def test_a_missing_library(tmp_path):
+    plugin = Plugin(registration="x", library=tmp_path / "libx.so", provider="XEP")
+    with pytest.raises(ProviderUnavailable, match="the library of XEP is missing"):
+        plugin.devices()

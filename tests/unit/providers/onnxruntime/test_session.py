@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import onnx
+import onnxruntime as ort
+import pytest
+from tests.building import mlp
+
+from epctx.errors import CompileError, ManifestError
+from epctx.providers.onnxruntime import session
+from epctx.providers.onnxruntime.native_log import Mark
+
+
+def test_nothing_is_optimized_unless_it_is_said():
+    level = ort.GraphOptimizationLevel
+    assert session.session_options({}).graph_optimization_level == level.ORT_DISABLE_ALL
+    given = {session.LEVEL: "extended", "session.intra_op.allow_spinning": "0"}
+    options = session.session_options(given)
+    assert options.graph_optimization_level == level.ORT_ENABLE_EXTENDED
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(ManifestError, match="write one of disable_all, basic"):
+        session.session_options({session.LEVEL: "ORT_ENABLE_ALL"})
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "[ONNXRuntimeError] : 11 : EP_FAIL : Failed to compose Qnn graph.",
+            "EP_FAIL: Failed to compose Qnn graph.",
+        ),
+        (
+            "/onnxruntime_src/onnxruntime/core/session/x.cc:71 virtual std::unique_ptr<A> "
+            "onnxruntime::F::CreateProvider(const OrtSessionOptions&, const OrtLogger&) Error "
+            "creating execution provider: [ONNXRuntimeError] : 2 : INVALID_ARGUMENT : bad",
+            "Error creating execution provider: INVALID_ARGUMENT: bad",
+        ),
+        (
+            "Exception from src/inference/src/cpp/core.cpp:117:\n"
+            "Exception from src/plugins/intel_cpu/src/config.cpp:505:\n"
+            "NotFound: Unsupported property X by CPU plugin.\n\n",
+            "NotFound: Unsupported property X by CPU plugin.",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_what_onnxruntime_says_without_its_places(said, words):
+    assert session._said(RuntimeError(said)) == words
+
+
+def test_an_ep_that_cannot_be_made_is_not_replaced_by_the_cpu(tmp_path, monkeypatch):
+    """Without `enable_fallback=0` onnxruntime prints "EP Error" and succeeds (section 9)."""
+    onnx.save(mlp(), tmp_path / "m.onnx")
+    real, given = ort.InferenceSession, {}
+
+    def watched(*args, **kwargs):
+        given.update(kwargs)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(ort, "InferenceSession", watched)
+    options = ort.SessionOptions()
+    session.create(str(tmp_path / "m.onnx"), options, provider="EP", log=Mark.here())
+    assert given["enable_fallback"] == 0
+
+
+def test_a_model_that_onnxruntime_refuses(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"not a model")
+    with pytest.raises(CompileError) as caught:
+        session.create(str(path), ort.SessionOptions(), provider="EP", log=Mark.here())
+    assert "EP cannot compile it" in str(caught.value)
+    assert "INVALID_PROTOBUF" in str(caught.value)
+
+
+def test_an_ep_that_takes_nothing_needs_no_compilation(tmp_path):
+    onnx.save(mlp(), tmp_path / "m.onnx")
+    path = str(tmp_path / "m.onnx")
+    assert not session.needs_compilation(path, add_provider=lambda options: None, provider="EP")
