@@ -122,7 +122,7 @@ def assign(
         min_nodes: the least size of a partition, in nodes, >= 1; smaller ones are left to the EPs
             after.
         max_partitions: the most partitions, of all EPs together; the largest stay, at equal size
-            those of the EP and the place that come first; the rest is left to the default EP.
+            those of the EP and the place that come first; others are left to the EPs after.
 
     Returns:
         The graph with all partitions fused, and for each EP why each node that it supports, and
@@ -143,11 +143,9 @@ def assign(
         for index in by_size[max_partitions:]:
             provider, nodes = found[index]
             reason = f"partition of {len(nodes)} beyond the {max_partitions} of max_partitions"
-            for later in range(provider, len(offered)):
-                for node in nodes:
-                    if offered[later][node]:
-                        offered[later][node] = False
-                        surplus[later][node] = reason
+            for node in nodes:
+                offered[provider][node] = False
+                surplus[provider][node] = reason
 
 
 def take(

@@ -83,23 +83,30 @@ def test_max_partitions_counts_all_eps_and_prefers_the_first_at_equal_size() -> 
     assert reasons == [{}, {2: "partition of 1 beyond the 2 of max_partitions"}]
     graph, reasons = assign(CHAIN, supported, border(5), max_partitions=1)
     assert taken(graph) == [(0, [0])]
-    assert 4 in reasons[0] and 4 in reasons[1], "the next EP does not take what is beyond"
+    assert reasons == [
+        {4: "partition of 1 beyond the 1 of max_partitions"},
+        dict.fromkeys((2, 4), "partition of 1 beyond the 1 of max_partitions"),
+    ]
 
 
-def test_what_max_partitions_takes_apart_is_joined_again() -> None:
-    # the first EP's {0, 3} stands between 1 and 2 of the second; without it they are one
-    predecessors = [[], [0], [], [2], [1, 3, 2]]
-    supported = [on(5, 0, 3), on(5, 1, 2, 4)]
-    graph, _ = assign(predecessors, supported, border(5))
-    assert taken(graph) == [(1, [2]), (0, [0, 3]), (1, [1, 4])]
-    graph, _ = assign(predecessors, supported, border(5), max_partitions=2)
-    assert len(taken(graph)) == 2
+def test_what_is_beyond_max_partitions_goes_to_the_next_ep() -> None:
+    graph, _ = assign(CHAIN, [on(5, 2), on(5, 0, 1, 2, 3, 4)], border(5))
+    assert taken(graph) == [(1, [0, 1]), (0, [2]), (1, [3, 4])]
+    graph, _ = assign(CHAIN, [on(5, 2), on(5, 0, 1, 2, 3, 4)], border(5), max_partitions=2)
+    assert taken(graph) == [(1, [0, 1, 2, 3, 4])]
 
 
 def test_a_constant_goes_to_the_first_partition_that_uses_it() -> None:
     # 0 is a constant for node 3 alone, which is beyond the unsupported 2
     graph = assign([[], [], [1], [0, 2]], [on(4, 0, 1, 3)], border(4, constant=[0]))[0]
     assert taken(graph) == [(0, [1]), (0, [0, 3])]
+
+
+def test_a_constant_of_several_partitions_is_made_in_the_first() -> None:
+    # 0 is a constant for 4 in the first partition and for 3 in the second, which comes before it
+    predecessors: list[list[int]] = [[], [], [1], [0, 2], [0, 1], [3, 4]]
+    graph = assign(predecessors, [on(6, 0, 1, 3, 4, 5)], border(6, constant=[0]))[0]
+    assert taken(graph) == [(0, [0, 1, 4]), (0, [3, 5])]
 
 
 def test_a_constant_for_others_alone_is_left_to_them() -> None:
@@ -133,9 +140,19 @@ def test_a_bonded_value_does_not_cross() -> None:
 
 def test_bonds_are_settled_to_the_end() -> None:
     bonds = [Bond(producer=node, consumers=(node + 1,), reason="string") for node in range(3)]
-    graph, reasons = assign(CHAIN, [on(5, 0, 1, 2, 4)], border(5, *bonds))
+    for order in (bonds, bonds[::-1]):
+        graph, reasons = assign(CHAIN, [on(5, 0, 1, 2, 4)], border(5, *order))
+        assert taken(graph) == [(0, [4])]
+        assert reasons == [{0: "string", 1: "string", 2: "string"}]
+
+
+def test_a_constant_for_others_does_not_leave_with_a_bonded_value() -> None:
+    # 1 is made of the constant 0, for the foreign 3 alone; 0 may not leave the partition to it
+    predecessors: list[list[int]] = [[], [0], [0], [1], [2, 3]]
+    bond = Bond(producer=0, consumers=(1, 2), reason="sequence")
+    graph, reasons = assign(predecessors, [on(5, 0, 1, 2, 4)], border(5, bond, constant=[0, 1]))
     assert taken(graph) == [(0, [4])]
-    assert reasons == [{0: "string", 1: "string", 2: "string"}]
+    assert reasons[0][0] == reasons[0][2] == "sequence"
 
 
 def test_a_one_way_value_may_enter() -> None:

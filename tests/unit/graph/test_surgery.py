@@ -145,6 +145,15 @@ def test_subgraphs_put_back_are_the_same_model() -> None:
     np.testing.assert_array_equal(run(source, {"x": X, "c": np.array(True)})[0], [3.0, 4.0])
 
 
+def test_what_is_taken_out_uses_nothing_any_more() -> None:
+    source = model(BRANCHES)
+    surgery.splice(source, [context(cut(source, 1), "ctx")])
+    stays = set(source.graph)
+    values = [*source.graph.inputs, *source.graph.initializers.values()]
+    values += [value for node in source.graph for value in node.outputs]
+    assert {user.node for value in values for user in value.uses()} <= stays
+
+
 def test_one_epcontext_node_takes_the_place_of_a_partition() -> None:
     source = model(CHAIN)
     surgery.splice(source, [context(cut(source, 1, 2), "ctx")])
