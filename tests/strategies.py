@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
 from epctx.graph.bonds import Bond
 from epctx.graph.partitioning import Border
@@ -270,3 +273,214 @@ def damages(draw: st.DrawFn, data: bytes) -> bytes:
         else:
             found[at:at] = draw(st.binary(min_size=1, max_size=16))
     return bytes(found)
+
+
+# --- JSON-like documents (lock/yaml_text) ---
+
+_TEXTS = st.text(max_size=20) | st.sampled_from(
+    ["yes", "No", "null", "1.0", "1e5", "0x1", "a: b", "a #b", "- a", "", " ", "\x7f", "\x85",
+     "\u2028", "é", "😀", "2026-01-01", "=", "<<", "~", "on", "blake3:ab", "a:", "/", "@a"]
+)  # fmt: skip
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63),
+    st.floats(allow_nan=False, allow_infinity=False),
+    _TEXTS,
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=15,
+)
+
+
+def documents() -> st.SearchStrategy[dict[str, object]]:
+    """A mapping of whatever JSON and YAML have, with texts that YAML likes to take for others."""
+    return st.dictionaries(_TEXTS, _VALUES, max_size=5)
+
+
+# --- graphs of expressions, constant and not (stages/optimize) ---
+
+_FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.5, 0.1, 3e38, -1e-40, float("inf")])
+_INTEGERS = st.sampled_from([0, 1, -1, 2, 7, -100, 2**62])
+_DTYPES = {
+    "float32": (np.float32, _FLOATS),
+    "int64": (np.int64, _INTEGERS),
+    "bool": (np.bool_, st.booleans()),
+}
+
+
+class _Expressions:
+    """A model that grows node by node; each value's type and shape are known."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.types: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"c{len(self.types)}"
+        self.weights.append(numpy_helper.from_array(array, name))
+        self.types[name] = (str(array.dtype), array.shape)
+        return name
+
+    def random(self, dtype: str, shape: tuple[int, ...]) -> str:
+        kind, elements = _DTYPES[dtype]
+        size = math.prod(shape)
+        values = self.draw(st.lists(elements, min_size=size, max_size=size))
+        return self.constant(np.array(values, kind).reshape(shape))
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def node(
+        self, op_type: str, inputs: list[str], dtype: str, shape: tuple[int, ...], **attributes: Any
+    ) -> str:
+        name = f"v{len(self.types)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
+        self.types[name] = (dtype, tuple(shape))
+        return name
+
+    def pick(self, *dtypes: str) -> str:
+        fitting = [n for n, (d, s) in self.types.items() if d in dtypes and math.prod(s) <= 64]
+        return self.draw(st.sampled_from(fitting))
+
+    def grow(self) -> None:
+        kinds = (self.moved, self.moved, self.computed, self.cast, self.reshaped, self.measured)
+        self.draw(st.sampled_from(kinds))()
+
+    def moved(self) -> None:
+        draw, x = self.draw, self.pick("float32", "int64", "bool")
+        dtype, shape = self.types[x]
+        rank = len(shape)
+        way = draw(st.sampled_from(["Identity", "Transpose", "Tile", "Expand", "Concat", "Slice",
+                                    "Gather", "Where", "Dropout", "Split"]))  # fmt: skip
+        axis = draw(st.integers(0, rank - 1)) if rank else 0
+        if way == "Transpose":
+            perm = draw(st.permutations(range(rank)))
+            self.node(way, [x], dtype, tuple(shape[i] for i in perm), perm=perm)
+        elif way == "Tile" and rank:
+            counts = [draw(st.integers(1, 2)) for _ in shape]
+            result = tuple(n * count for n, count in zip(shape, counts, strict=True))
+            self.node(way, [x, self.ints(*counts)], dtype, result)
+        elif way == "Expand":
+            result = (draw(st.integers(1, 2)), *shape)
+            self.node(way, [x, self.ints(*result)], dtype, result)
+        elif way == "Concat" and rank:
+            other = draw(st.sampled_from([n for n, t in self.types.items() if t == (dtype, shape)]))
+            result = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
+            self.node(way, [x, other], dtype, result, axis=axis)
+        elif way == "Slice" and rank:
+            bounds = [self.ints(draw(st.integers(-3, 3))) for _ in range(2)]
+            step = self.ints(draw(st.sampled_from([1, 1, 2, -1])))
+            start, end, stride = (numpy_helper.to_array(self.weight(n))[0] for n in (*bounds, step))
+            size = len(range(shape[axis])[int(start) : int(end) : int(stride)])
+            result = (*shape[:axis], size, *shape[axis + 1 :])
+            if stride > 0 and size:
+                self.node(way, [x, *bounds, self.ints(axis), step], dtype, result)
+        elif way == "Gather" and rank:
+            indices = draw(st.lists(st.integers(-shape[axis], shape[axis] - 1), max_size=3))
+            result = (*shape[:axis], len(indices), *shape[axis + 1 :])
+            if indices:
+                self.node(way, [x, self.ints(*indices)], dtype, result, axis=axis)
+        elif way == "Where" and dtype != "bool":
+            condition = self.random("bool", shape)
+            self.node(way, [condition, x, self.random(dtype, shape)], dtype, shape)
+        elif way == "Split" and rank and shape[axis] == 2:
+            result = (*shape[:axis], 1, *shape[axis + 1 :])
+            first = self.node(way, [x], dtype, result, axis=axis, num_outputs=2)
+            self.types[second := f"{first}b"] = (dtype, result)
+            self.nodes[-1].output.append(second)
+        elif way == "Dropout" and dtype == "float32":
+            self.node(way, [x], dtype, shape)
+        else:
+            self.node("Identity", [x], dtype, shape)
+
+    def computed(self) -> None:
+        x = self.pick("float32", "int64", "bool")
+        dtype, shape = self.types[x]
+        ops = {
+            "float32": ["Add", "Sub", "Mul", "Div", "Neg", "Abs", "Relu", "Sqrt", "Max", "Sin"],
+            "int64": ["Add", "Sub", "Mul", "Neg", "Abs", "Max", "Min", "Equal", "Less", "Sign"],
+            "bool": ["Not", "And", "Or", "Xor"],
+        }[dtype]
+        op_type = self.draw(st.sampled_from(ops))
+        if op_type in ("Neg", "Abs", "Relu", "Sqrt", "Sin", "Sign", "Not"):
+            self.node(op_type, [x], dtype, shape)
+            return
+        alike = [n for n, t in self.types.items() if t in ((dtype, shape), (dtype, ()))]
+        other = self.draw(st.sampled_from([*alike, ""])) or self.random(dtype, ())
+        result = "bool" if op_type in ("Equal", "Less") else dtype
+        self.node(op_type, [x, other], result, shape)
+
+    def cast(self) -> None:
+        x = self.pick("float32", "int64", "bool")
+        target = self.draw(st.sampled_from(["float32", "int64", "bool", "int32"]))
+        dtype, shape = self.types[x]
+        if dtype == "float32" and target.startswith("int"):
+            return  # out of range, ONNX leaves the result open
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(target))
+        middle = self.node("Cast", [x], target, shape, to=code)
+        if target == "int32":
+            self.node("Cast", [middle], "int64", shape, to=TensorProto.INT64)
+
+    def reshaped(self) -> None:
+        x = self.pick("float32", "int64", "bool")
+        dtype, shape = self.types[x]
+        way = self.draw(st.sampled_from(["Reshape", "Flatten", "Unsqueeze", "Squeeze"]))
+        if way == "Reshape":
+            size = math.prod(shape)
+            result = self.draw(st.sampled_from([(size,), (1, size), (-1,), (size, 1), shape]))
+            known = tuple(size if n == -1 else n for n in result)
+            self.node(way, [x, self.ints(*result)], dtype, known)
+        elif way == "Flatten":
+            result = math.prod(shape[:1]), math.prod(shape[1:])
+            self.node(way, [x], dtype, result if shape else (1, 1))
+        elif way == "Unsqueeze":
+            self.node(way, [x, self.ints(0)], dtype, (1, *shape))
+        elif shape[:1] == (1,):
+            self.node(way, [x, self.ints(0)], dtype, shape[1:])
+
+    def measured(self) -> None:
+        x = self.pick("float32", "int64", "bool")
+        dtype, shape = self.types[x]
+        dims = self.node("Shape", [x], "int64", (len(shape),))
+        if not shape:
+            return
+        first = self.node("Gather", [dims, self.ints(0)], "int64", (1,))
+        rest = self.node("Div", [first, first], "int64", (1,))
+        target = self.node("Concat", [rest, self.ints(-1)], "int64", (2,), axis=0)
+        self.node("Reshape", [x, target], dtype, (1, math.prod(shape)))
+        self.node("ConstantOfShape", [dims], "float32", shape)
+
+    def weight(self, name: str) -> onnx.TensorProto:
+        return next(tensor for tensor in self.weights if tensor.name == name)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, max_nodes: int = 14) -> onnx.ModelProto:
+    """A model of inputs `x` float32 [2,3] and `i` int64 [2,3], and of constants, in any mixture."""
+    made = _Expressions(draw)
+    for name, dtype in (("x", "float32"), ("i", "int64")):
+        made.types[name] = (dtype, (2, 3))
+    for dtype in _DTYPES:
+        made.random(dtype, (2, 3))
+    for _ in range(draw(st.integers(1, max_nodes))):
+        made.grow()
+    results = [node.output[0] for node in made.nodes] or [
+        made.node("Neg", ["x"], "float32", (2, 3))
+    ]
+    outputs = draw(st.lists(st.sampled_from(results), min_size=1, max_size=4, unique=True))
+    outputs = list(dict.fromkeys([results[-1], *outputs]))
+
+    def info(name: str) -> onnx.ValueInfoProto:
+        dtype, shape = made.types[name]
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return helper.make_tensor_value_info(name, code, shape)
+
+    graph = helper.make_graph(
+        made.nodes, "g", [info("x"), info("i")], [info(name) for name in outputs], made.weights
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

@@ -17,6 +17,7 @@ LAYERS = (
     {"outputs", "graph", "providers", "runtime", "cache"},
     {"document", "schema", "rules", "layers", "parsing", "starter"},
     {"keys"},
+    {"lock"},
     {"stages"},
     {"build_report", "jobs", "planning", "publish", "protocol"},
     {"process", "pool", "worker", "runner"},

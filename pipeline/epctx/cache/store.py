@@ -151,6 +151,8 @@ class Cache:
 
 def _stays_inside(name: str) -> bool:
     """Whether a name leads to a place below a folder, on any system."""
-    return not name.startswith("/") and not {"", ".."} & set(name.split("/")) and not (
-        {"\\", ":", "\0"} & set(name)
+    return (
+        not name.startswith("/")
+        and not {"", ".."} & set(name.split("/"))
+        and not ({"\\", ":", "\0"} & set(name))
     )

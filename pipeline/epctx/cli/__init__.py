@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from epctx.cli import cache
 from epctx.cli.render import command
 
 COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "schema")
@@ -42,6 +43,7 @@ def _epctx(
 for _name in COMMANDS:
     _module = importlib.import_module(f"epctx.cli.{_name}")
     app.command(_name)(command(getattr(_module, _name)))
+app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:

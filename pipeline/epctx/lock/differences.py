@@ -1,0 +1,175 @@
+"""What differs between two locks, causes before effects, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from epctx.keys.changes import Change, between
+from epctx.lock.types import Lock, LockedFile, LockedGroup, LockedModel
+
+Kind = Literal["toolchain", "host", "source", "setting", "key", "output"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that differs.
+
+    Attributes:
+        kind: toolchain, host (a fact that an EP's bytes depend on), source, setting: causes;
+            output: an effect; key: of an action, told only where no cause is.
+        where: the source, EP, group, or file of a group.
+        what: in words, old and new.
+    """
+
+    kind: Kind
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
+    """All differences that can matter to bytes, and the bytes' own. A CPU that no EP depends on is
+    none: it only tells where a binary was made.
+    """
+    causes = causes_between(old, new)
+    outputs = tuple(_outputs(old, new))
+    return causes + outputs if causes else (*_keys(old, new), *outputs)
+
+
+def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
+    """Differences of sources, toolchain, host and settings, without what came of them."""
+    return (
+        *_toolchains(old, new),
+        *_sources(old, new),
+        *_settings(old, new),
+    )
+
+
+def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
+    for change in between(old.toolchain, new.toolchain):
+        yield Difference(kind="toolchain", where="toolchain", what=_words(change))
+    for name in _both(old.execution_providers, new.execution_providers):
+        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+        if before is None or after is None:
+            what = "is used now" if before is None else "is not used any more"
+            yield Difference(kind="toolchain", where=name, what=what)
+            continue
+        for change in between({"code": before.code, **before.toolchain},
+                              {"code": after.code, **after.toolchain}):  # fmt: skip
+            yield Difference(kind="toolchain", where=name, what=_words(change))
+        for change in between(before.host, after.host):
+            what = f"made on another host: {_words(change)}"
+            yield Difference(kind="host", where=name, what=what)
+
+
+def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
+    for path in _both(old.sources, new.sources):
+        before, after = old.sources.get(path), new.sources.get(path)
+        if before == after:
+            continue
+        if before is None or after is None:
+            what = "is a new source" if before is None else "is not a source any more"
+        elif before.size != after.size:
+            what = f"has other content: {before.size} bytes are now {after.size}"
+        else:
+            what = f"has other content of the same size, {after.size} bytes"
+        yield Difference(kind="source", where=path, what=what)
+
+
+def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name, before, after in _groups(old, new):
+        if before is None or after is None:
+            what = "is built now" if before is None else "is not built any more"
+            yield Difference(kind="setting", where=name, what=what)
+            continue
+        for change in between(_plain_settings(before), _plain_settings(after)):
+            yield Difference(kind="setting", where=name, what=_words(change))
+
+
+def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
+    """What the manifest says of a group."""
+    return {
+        "models": {name: _plain_model(model) for name, model in group.models.items()},
+        "execution_providers": group.execution_providers,
+        "embed_mode": group.embed_mode,
+        "node_name_prefix": group.node_name_prefix,
+        "optimize": group.optimize,
+        "passes": group.passes,
+        "passes of other packages": group.passes_of_others,
+        "partition": group.partition,
+        "session_options": group.session_options,
+        "external_initializers": group.external_initializers,
+        "session groups": {
+            name: {"models": session.models, "sharing": session.sharing is not None}
+            for name, session in group.session_groups.items()
+        },
+    }
+
+
+def _plain_model(model: LockedModel) -> Mapping[str, object]:
+    return {
+        "source": model.source,
+        "data": model.data,
+        "dimensions": model.dimensions,
+        "shapes": model.shapes,
+    }
+
+
+def _keys(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name, before, after in _groups(old, new):
+        if before is None or after is None:
+            continue
+        for change in between(_plain_keys(before), _plain_keys(after)):
+            yield Difference(kind="key", where=name, what=f"the key of {_words(change)}")
+
+
+def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
+    keys: dict[str, object] = {f"model {n}": model.key for n, model in group.models.items()}
+    keys |= {f"optimized model {n}": model.optimized for n, model in group.models.items()}
+    return keys | {f"session group {n}": s.key for n, s in group.session_groups.items()}
+
+
+def _outputs(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name, before, after in _groups(old, new):
+        if before is None or after is None:
+            continue
+        for file in _both(before.outputs, after.outputs):
+            what = file_difference(before.outputs.get(file), after.outputs.get(file))
+            if what is not None:
+                yield Difference(kind="output", where=f"{name}/{file}", what=what)
+
+
+def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | None:
+    """How a file differs, in words; None: it does not."""
+    if old == new:
+        return None
+    if old is None:
+        return "is a new output"
+    if new is None:
+        return "is not an output any more"
+    if old.size != new.size:
+        return f"{old.size} bytes are now {new.size}"
+    return f"has other content of the same size, {new.size} bytes"
+
+
+def _groups(old: Lock, new: Lock) -> Iterator[tuple[str, LockedGroup | None, LockedGroup | None]]:
+    for name in _both(old.groups, new.groups):
+        yield name, old.groups.get(name), new.groups.get(name)
+
+
+def _both(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    return sorted({*old, *new})
+
+
+def _words(change: Change) -> str:
+    if change.field in ("", "code"):
+        return "its code is another"
+    text = str(change)
+    # A digest is no news to anybody: that it is another is.
+    if change.old is not None and change.new is not None and "blake3:" in change.new:
+        return f"{change.field} is another"
+    return text

@@ -1,0 +1,178 @@
+"""The lock as types: what was built from what, by what (design section 9).
+
+Portable between machines: paths are relative to the manifest, and there is no host name, user or
+time. What of it depends on the host is in `host` of an execution provider; `cpus` tells where the
+binaries of real EPs were made, whether that matters to them or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from epctx.manifest import OptionValue
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedFile:
+    """An output; `size` in bytes, `sha256` in hex."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedSource:
+    """An input file; `size` in bytes, `digest` as `blake3:<hex>`."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedToolchain:
+    """An execution provider's code, toolchain, and the host facts that its bytes depend on.
+
+    As in the key: see epctx.keys.records.ProviderRecord.
+    """
+
+    code: str
+    host: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedCpu:
+    """A CPU, never how many cores it has. `flags` are sorted."""
+
+    family: str
+    flags: tuple[str, ...]
+    model: str
+    vendor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedProvider:
+    """An EP of a group: `provider` names its entry in `execution_providers` of the lock.
+
+    Of options that are paths, the digest of their content.
+    """
+
+    options: Mapping[str, OptionValue]
+    provider: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedModel:
+    """A model.
+
+    Attributes:
+        data: its external data files, by their locations in it: paths of `sources`.
+        dimensions, shapes: as in the manifest.
+        key: of its optimize action.
+        optimized: digest of the optimized graph and weights.
+        source: the model file: a path of `sources`.
+    """
+
+    data: Mapping[str, str]
+    dimensions: Mapping[str, int]
+    key: str
+    optimized: str
+    shapes: Mapping[str, tuple[int, ...]]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedSession:
+    """A session group.
+
+    Attributes:
+        cpu: where a real EP compiled it: a name of `cpus`; None: only EPs that are the same
+            everywhere did.
+        key: of its compile action.
+        models: in the sharing group's order.
+        outputs: its files, by name.
+        sharing: the sharing group; None: one model that shares with nobody.
+    """
+
+    cpu: str | None
+    key: str
+    models: tuple[str, ...]
+    outputs: Mapping[str, LockedFile]
+    sharing: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedPartition:
+    """`partition` of a group; see epctx.keys.records.PartitionRecord."""
+
+    exclude_nodes: tuple[str, ...]
+    exclude_op_types: tuple[str, ...]
+    max_partitions: int | None
+    min_nodes: int
+    require_coverage: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedInitializers:
+    """`external_initializers` of a group."""
+
+    file: str
+    size_threshold: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedGroup:
+    """A model group for one target: every setting that can change bytes, and what came out.
+
+    Attributes:
+        passes: of `optimize: <level>`, explicit ones only.
+        passes_of_others: those of other packages: name to package, version, digest.
+        session_groups: by their first model.
+    """
+
+    embed_mode: Literal[0, 1]
+    execution_providers: tuple[LockedProvider, ...]
+    external_initializers: LockedInitializers | None
+    models: Mapping[str, LockedModel]
+    node_name_prefix: str
+    optimize: str
+    partition: LockedPartition
+    passes: tuple[str, ...]
+    passes_of_others: Mapping[str, str]
+    session_groups: Mapping[str, LockedSession]
+    session_options: Mapping[str, str]
+
+    @property
+    def outputs(self) -> dict[str, LockedFile]:
+        """Every file of the group's folder but SHA256SUMS, by name."""
+        return {
+            name: file
+            for session in self.session_groups.values()
+            for name, file in session.outputs.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """A whole lock.
+
+    Attributes:
+        name: the manifest's.
+        toolchain: epctx's version, the digests of its sources by action, versions of libraries.
+        sources: by path, relative to the manifest's folder, with `/`.
+        execution_providers: by ONNX Runtime's name; a second toolchain of one EP is `name#2`.
+        cpus: by a name that is a digest of the rest.
+        groups: by `<target>/<group>`, the folder below `dist/<name>`.
+    """
+
+    cpus: Mapping[str, LockedCpu] = field(default_factory=dict)
+    execution_providers: Mapping[str, LockedToolchain]
+    groups: Mapping[str, LockedGroup]
+    lock_version: Literal[1] = 1
+    name: str
+    sources: Mapping[str, LockedSource]
+    toolchain: Mapping[str, str]

@@ -1,0 +1,70 @@
+"""The lock's YAML: one text for one value, whichever YAML library is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./:+#@-]*(?<!:)", re.ASCII)
+"""Texts that no YAML reader takes for anything else. `a: b` and `a #b` have spaces, so they are
+not among them."""
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
+_INDENT = "  "
+
+
+def text(value: Mapping[str, object]) -> str:
+    """A document in block style, keys sorted, one entry a line.
+
+    Args:
+        value: of mappings with string keys, lists, texts, numbers, truth values and null.
+    """
+    return "".join(_mapping(value, ""))
+
+
+def _mapping(value: Mapping[str, object], indent: str) -> Iterator[str]:
+    for key in sorted(value):
+        yield from _entry(f"{indent}{_string(key)}:", value[key], indent)
+
+
+def _sequence(value: Sequence[object], indent: str) -> Iterator[str]:
+    for item in value:
+        if isinstance(item, Mapping) and item:
+            # `- ` takes the place of the first line's indentation.
+            lines = "".join(_mapping(item, indent + _INDENT))
+            yield f"{indent}- {lines[len(indent) + len(_INDENT) :]}"
+        else:
+            yield from _entry(f"{indent}-", item, indent)
+
+
+def _entry(head: str, value: object, indent: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        yield f"{head}\n"
+        yield from _mapping(value, indent + _INDENT)
+    elif isinstance(value, list | tuple) and value:
+        yield f"{head}\n"
+        yield from _sequence(value, indent + _INDENT)
+    else:
+        yield f"{head} {_scalar(value)}\n"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, list | tuple):
+        return "[]"
+    if isinstance(value, float):
+        # YAML 1.1 takes 1e-05 for a text: it wants a dot.
+        number = repr(value)
+        return number if "." in number else number.replace("e", ".0e")
+    return json.dumps(value, allow_nan=False)
+
+
+def _string(value: str) -> str:
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
