@@ -39,7 +39,15 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
     for function in model.functions:
         _adopt_opsets(model, function, where=where)
     _write_defaults(model, functions)
-    inlined = onnx.inliner.inline_local_functions(model)
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            "has local functions that cannot be inlined",
+            where=where,
+            why=str(error).partition("failed: ")[2] or str(error),
+            remedy="the file is broken: export the model again",
+        ) from error
     del inlined.functions[:]
     for node in protos.nodes(inlined):
         if _called(node) in functions:

@@ -52,9 +52,9 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
     try:
         values = numpy_helper.to_array(sparse.values).reshape(-1)
         indices = numpy_helper.to_array(sparse.indices)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:  # KeyError: no such data type
         raise ModelError(
-            "cannot be read", where=where, why=str(error), remedy="export the model again"
+            "cannot be read", where=where, why=repr(error), remedy="export the model again"
         ) from error
     if any(dim < 0 for dim in shape) or math.prod(shape) * values.dtype.itemsize > MAX_BYTES:
         raise ModelError(

@@ -33,8 +33,8 @@ def normalize(model: onnx.ModelProto, *, where: str) -> None:
     """Check the names of every graph, and sort nodes where a producer comes after its consumer.
 
     Raises:
-        ModelError: a name that is not UTF-8, or that is made twice; a node or an output that
-            reads what nothing makes; a cycle.
+        ModelError: a name that is made twice; a node or an output that reads what nothing makes;
+            a cycle.
     """
     for function in model.functions:
         _Scope(f"function {function.domain}::{function.name}", where).function(function)
@@ -75,7 +75,6 @@ class _Scope:
     def _make_outputs(self, nodes: Iterable[onnx.NodeProto]) -> None:
         names: set[str] = set()
         for node in nodes:
-            self._check_text((node.name, node.op_type, node.domain, *node.input, *node.output))
             if node.name in names:
                 raise self._error(f"two nodes are named {node.name!r}")
             if node.name:
@@ -84,7 +83,6 @@ class _Scope:
 
     def _make(self, names: Iterable[str], maker: _Place) -> None:
         for name in names:
-            self._check_text((name,))
             if name in self._made:
                 makers = f"{_words(self._made[name])} and {_words(maker)}"
                 raise self._error(f"{name!r} is made twice", why=f"by {makers}")
@@ -151,11 +149,6 @@ class _Scope:
                 f"{_words(reader)} reads {name!r}, which nothing makes",
                 why=f"the nearest name is {near[0]!r}" if near else None,
             )
-
-    def _check_text(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            if not isinstance(text, str):  # protobuf hands out bytes where they are not UTF-8
-                raise self._error(f"the name {text!r} is not UTF-8")
 
     def _error(self, what: str, *, why: str | None = None) -> ModelError:
         return ModelError(

@@ -9,7 +9,17 @@ import onnx
 import onnx_ir as ir
 
 from epctx.errors import ModelError
-from epctx.graph import functions, inference, protos, shapes, soundness, sparse, structure, tensors
+from epctx.graph import (
+    functions,
+    inference,
+    protos,
+    shapes,
+    soundness,
+    sparse,
+    structure,
+    tensors,
+    texts,
+)
 from epctx.graph import onnx_file as onnx_files
 from epctx.graph.external_data import DataFile, DataFolder
 from epctx.graph.model import LoadedModel, SourceFile
@@ -50,6 +60,7 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     """Check a model without its weights, and bring it into the form that `run` promises."""
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
+    texts.require_utf8(proto, where=where)
     _initializers_are_constants(proto)
     _normalize_domains(proto)
     structure.normalize(proto, where=where)

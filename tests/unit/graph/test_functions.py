@@ -146,6 +146,13 @@ def test_a_chain_within_the_limit_is_inlined() -> None:
     assert len(_inline(_chain(150, 1)).graph.node) == 1
 
 
+def test_a_call_with_more_inputs_than_the_function_has_is_refused() -> None:
+    message = _refused(
+        HEAD + '{ z = l.f(x, x) } <domain: "l", opset_import: ["":17]> f (x) => (y) { y = Relu(x) }'
+    )
+    assert "cannot be inlined: Number of actual parameters" in message
+
+
 def test_a_call_that_the_inliner_leaves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx.inliner, "inline_local_functions", lambda model: model)
     message = _refused(

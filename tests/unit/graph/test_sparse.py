@@ -84,9 +84,11 @@ def test_a_dense_form_too_large_for_memory_is_refused(dims: list[int]) -> None:
         sparse.densify(_model(_sparse(dims, [1, 10])), where="m.onnx")
 
 
-def test_values_that_cannot_be_read_are_refused() -> None:
+@pytest.mark.parametrize("broken", [{"raw_data": b"123"}, {"data_type": 99}])
+def test_values_that_cannot_be_read_are_refused(broken: dict[str, object]) -> None:
     tensor = _sparse([4, 4], [1, 10])
-    tensor.values.raw_data = b"123"
+    for field, value in broken.items():
+        setattr(tensor.values, field, value)
     with pytest.raises(ModelError, match="cannot be read"):
         sparse.densify(_model(tensor), where="m.onnx")
 

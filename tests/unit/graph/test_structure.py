@@ -183,16 +183,3 @@ def test_an_initializer_may_be_an_input_but_not_an_output_of_a_node() -> None:
     structure.normalize(model, where="m.onnx")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "z"))
     assert "'z' is made twice: by an initializer and the Relu" in _refused(model)
-
-
-@pytest.mark.parametrize("name", ["n0de", "1nput", "0ut"])
-def test_a_name_that_is_not_utf8_is_refused(name: str) -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["1nput"], ["0ut"], name="n0de")],
-        "g",
-        [helper.make_tensor_value_info("1nput", 1, [1])],
-        [helper.make_tensor_value_info("0ut", 1, [1])],
-    )
-    broken = b"\xff\xfe" + name.encode()[2:]
-    data = helper.make_model(graph).SerializeToString().replace(name.encode(), broken)
-    assert "is not UTF-8" in _refused(onnx.ModelProto.FromString(data))
