@@ -58,6 +58,8 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
         yield "name of a tensor", tensor.name
         yield "documentation of a tensor", tensor.doc_string
         yield from _metadata(tensor)
+    for sparse in protos.sparse_tensors(model):
+        yield "name of a sparse tensor", sparse.values.name
 
 
 def _node(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ WORDS = [
     "mdom", "mkey", "mval", "odom", "fnam", "fdom", "fovr", "fdoc", "finp", "fatt", "fopd", "fkey",
     "nnam", "nopt", "ndom", "novr", "ndoc", "ninp", "nout", "nkey", "anam", "aref", "adoc", "gnam",
     "gdoc", "gkey", "qnam", "qkey", "qval", "vnam", "vdoc", "vkey", "dpar", "ddnt", "vdnt", "tnam",
-    "tdoc", "tkey", "inam", "idim",
+    "tdoc", "tkey", "inam", "idim", "snam",
 ]  # fmt: skip
 """Every text of the model below, each once, so that it can be broken."""
 
@@ -40,6 +40,7 @@ def _model() -> onnx.ModelProto:
     graph.metadata_props.add(key="gkey", value="v")
     annotation = graph.quantization_annotation.add(tensor_name="qnam")
     annotation.quant_parameter_tensor_names.add(key="qkey", value="qval")
+    graph.sparse_initializer.add().values.name = "snam"
     function = onnx.FunctionProto(
         name="fnam", domain="fdom", overload="fovr", doc_string="fdoc", input=["finp"]
     )
