@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from epctx._version import __version__
 
 if TYPE_CHECKING:
+    from epctx.generation import compile_model
     from epctx.verbs import build, plan
 
-__all__ = ["__version__", "build", "plan"]
+__all__ = ["__version__", "build", "compile_model", "plan"]
 
 _HOMES = {
     "build": "epctx.verbs",
+    "compile_model": "epctx.generation",
     "plan": "epctx.verbs",
 }
 

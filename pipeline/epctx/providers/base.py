@@ -57,6 +57,8 @@ class SessionGroupSpec:
         node_name_prefix: put before every EPContext node name, partition name and graph name.
         session_options: ONNX Runtime session config entries of the manifest.
         folder: an empty folder that the EP may write to; gone after the group.
+        open_ended: sessions of models that are not named yet may follow the first; `finish` says
+            that there are no more. Only for EPs that need no isolation.
     """
 
     models: tuple[str, ...]
@@ -64,11 +66,12 @@ class SessionGroupSpec:
     node_name_prefix: str
     session_options: Mapping[str, str]
     folder: Path
+    open_ended: bool = False
 
     @property
     def sharing(self) -> bool:
-        """More than one session shares the context."""
-        return len(self.models) > 1
+        """More than one session shares the context, or may yet."""
+        return self.open_ended or len(self.models) > 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

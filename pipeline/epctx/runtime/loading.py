@@ -21,6 +21,7 @@ from epctx.runtime.arguments import NodeArg
 from epctx.runtime.cutting import KernelStep, SegmentBuilder, SegmentStep, cut
 from epctx.runtime.options import (
     DATA_FOLDER,
+    ENABLE,
     FILE_PATH,
     SessionConfig,
     SessionOptions,
@@ -56,7 +57,7 @@ def load(
         InvalidGraph: a context that cannot be loaded, or a node that no EP takes.
     """
     if not source.has_contexts():
-        return Loaded(pipeline=_plain(source, options), providers=(DEFAULT,))
+        return Loaded(pipeline=_plain(source, config, options), providers=(DEFAULT,))
     model = source.read()
     places = [i for i, node in enumerate(model.graph.node) if is_epcontext(node)]
     inner = [n for n in _inner_nodes(model) if is_epcontext(n)]
@@ -67,16 +68,16 @@ def load(
     names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT)
     kernels = _kernels(claims, nodes, source, config)
     native = [found.provider for found in claims if found.provider.native]
-    builder = _Builder(source, options, native)
+    builder = _Builder(source, config, options, native)
     if not kernels:
         return Loaded(pipeline=builder.whole(), providers=names)
     by_place = {places[i]: (nodes[i], kernel) for i, kernel in kernels.items()}
     return Loaded(pipeline=builder.parts(model, by_place), providers=names)
 
 
-def _plain(source: ModelSource, options: Options) -> Pipeline:
+def _plain(source: ModelSource, config: SessionConfig, options: Options) -> Pipeline:
     try:
-        return _Builder(source, options, ()).whole()
+        return _Builder(source, config, options, ()).whole()
     except InvalidGraph as error:
         raise ModelError(
             error.what, where=error.where, why=error.why, remedy="see what ONNX Runtime says of it"
@@ -142,9 +143,14 @@ class _Builder:
     """
 
     def __init__(
-        self, source: ModelSource, options: Options, native: Sequence[ExecutionProvider]
+        self,
+        source: ModelSource,
+        config: SessionConfig,
+        options: Options,
+        native: Sequence[ExecutionProvider],
     ) -> None:
         self._source = source
+        self._config = config
         self._options = options
         self._native = native
 
@@ -220,7 +226,9 @@ class _Builder:
         native: Sequence[ExecutionProvider],
     ) -> ort.InferenceSession:
         """An onnxruntime session that never falls back silently to another EP."""
-        with for_session(self._options, entries) as options:
+        # What was generated is not generated again.
+        off = {ENABLE: "0"} if self._config.enable else {}
+        with for_session(self._options, {**entries, **off}) as options:
             if not options.has_providers():  # the caller's own choice stays
                 for provider in native:
                     if isinstance(provider, NativeSessions):

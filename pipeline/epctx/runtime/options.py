@@ -32,7 +32,7 @@ SHARE: Final = "ep.share_ep_contexts"
 STOP_SHARE: Final = "ep.stop_share_ep_contexts"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
-_OF_SPEC: Final = (
+OF_SPEC: Final = (
     ENABLE,
     FILE_PATH,
     EMBED_MODE,
@@ -145,7 +145,7 @@ def _entries(options: ort.SessionOptions | SessionOptions | None) -> dict[str, s
                 )
             _check_name(name)
         return dict(options)
-    found = {name: _entry(options, name) for name in _OF_SPEC}
+    found = {name: _entry(options, name) for name in OF_SPEC}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -158,11 +158,9 @@ def _entry(options: ort.SessionOptions, name: str) -> str | None:
 
 
 def _check_name(name: str) -> None:
-    known = name in _OF_SPEC or name in _OF_ONNXRUNTIME or _OF_AN_EP.fullmatch(name)
+    known = name in OF_SPEC or name in _OF_ONNXRUNTIME or _OF_AN_EP.fullmatch(name)
     if name.startswith("ep.") and not known:
-        raise UsageError(
-            f"there is no session option {name!r}", remedy=did_you_mean(name, _OF_SPEC)
-        )
+        raise UsageError(f"there is no session option {name!r}", remedy=did_you_mean(name, OF_SPEC))
 
 
 def _flag(entries: Mapping[str, str], name: str) -> bool:

@@ -26,17 +26,15 @@ class Claim:
     nodes: list[int] = field(default_factory=list)
 
 
-def bind(
+def pairs(
     providers: Sequence[ProviderArgument] | None,
     provider_options: Sequence[Mapping[str, OptionValue]] | None,
-) -> list[ExecutionProvider] | None:
-    """The EPs that a caller names, as onnxruntime's `providers` and `provider_options`; the
-    default EP, which always is the last, left out. None: the caller names none.
+) -> list[tuple[str, Mapping[str, OptionValue]]] | None:
+    """The EPs that a caller names, with their options, from onnxruntime's `providers` and
+    `provider_options`. None: the caller names none.
 
     Raises:
         UsageError: options are given twice, or for other EPs than are named.
-        ProviderUnavailable: an EP is not installed.
-        ManifestError: an EP refuses its options.
     """
     if providers is None:
         if provider_options:
@@ -54,8 +52,24 @@ def bind(
                 remedy="give each EP's options once, in `providers` or in `provider_options`",
             )
         options = list(provider_options)
-    pairs = zip(names, options, strict=True)
-    return [registry.bind(name, own) for name, own in pairs if name != DEFAULT]
+    return list(zip(names, options, strict=True))
+
+
+def bind(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[Mapping[str, OptionValue]] | None,
+) -> list[ExecutionProvider] | None:
+    """The EPs that a caller names; the default EP, which always is the last, left out.
+
+    Raises:
+        UsageError: as in `pairs`.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP refuses its options.
+    """
+    named = pairs(providers, provider_options)
+    if named is None:
+        return None
+    return [registry.bind(name, own) for name, own in named if name != DEFAULT]
 
 
 def claim(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -32,8 +34,8 @@ class InferenceSession:
             Those of the spec's table are honoured: `ep.share_ep_contexts`, `ep.context_file_path`
             (needed to find context binaries of a model from bytes),
             `session.model_external_initializers_file_folder_path`; with `ep.context_enable` a
-            model without EPContext nodes is compiled by the providers, as `epctx.compile_model`
-            does, and then run.
+            model is compiled by the providers first, as `epctx.compile_model` does, and what came
+            out is run (in a group that shares: once the group's last session was created).
         providers: EPs in priority order: names, or pairs of name and options. Default: every
             installed EP that accepts a `source` of the model, with its default options.
         provider_options: the options of `providers`, in the same order.
@@ -62,7 +64,13 @@ class InferenceSession:
             )
         source = ModelSource.of(path_or_bytes, config)
         bound = bind(providers, provider_options)
-        self._loaded: Loaded | None = load(source, config, session_options, bound)
+        self._lock = threading.Lock()
+        self._loaded: Loaded | None = None
+        self._load: Callable[[], Loaded] | None = partial(
+            load, source, config, session_options, bound
+        )
+        if not config.enable or config.stop_share or not config.share:
+            self._open()
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, without those that have an initializer."""
@@ -119,7 +127,8 @@ class InferenceSession:
 
     def close(self) -> None:
         """Let go of contexts and mapped files. Idempotent; a `run` that goes on ends well."""
-        self._loaded = None
+        with self._lock:
+            self._loaded = self._load = None
 
     def __enter__(self) -> InferenceSession:
         return self
@@ -133,9 +142,15 @@ class InferenceSession:
         self.close()
 
     def _open(self) -> Loaded:
-        if self._loaded is None:
-            raise UsageError("the session is closed", remedy="create another one")
-        return self._loaded
+        """The loaded model. One that was generated for a group that shares is loaded when it is
+        first needed: its context binary is written by the group's last session.
+        """
+        with self._lock:
+            if self._loaded is None and self._load is not None:
+                self._loaded = self._load()
+            if self._loaded is None:
+                raise UsageError("the session is closed", remedy="create another one")
+            return self._loaded
 
     def _run(
         self,
