@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from epctx import codec, generation, protocol
+from epctx import codec, generating, protocol
 from epctx.build_report import ModelReport, PartitionReport
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
@@ -84,7 +84,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
-    generating = generation.prepare(partitioned, providers, job.scratch)
+    sessions = generating.prepare(partitioned, providers, job.scratch)
     with compile.run(partitioned, providers, spec) as compiled:
         for settled in compiled.partitioned:
             contexts = epcontext.count(compiled.models[settled.name])
@@ -92,9 +92,9 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
         recorded = False
-        if job.recorded is not None and generating is not None:
+        if job.recorded is not None and sessions is not None:
             started(StageStarted(stage="verify"))
-            recorded = generation.record(generating, compiled, job)
+            recorded = generating.record(sessions, compiled, job)
     reports = [_report(group, o, p) for o, p in zip(optimized, compiled.partitioned, strict=True)]
     return CompileResult(
         output=output,

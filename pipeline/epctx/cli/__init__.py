@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
-from epctx.cli import cache
-from epctx.cli.render import command
+from epctx.suggest import did_you_mean
 
-COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "schema")
-"""One module each, whose function of the same name is the command."""
+if TYPE_CHECKING:
+    from typer import Context
+    from typer._click.core import Command  # typer has no public name for it
+
+COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "schema", "cache")
+"""One module each: its `app`, or its function of the same name."""
+
+
+class _Commands(TyperGroup):
+    """Imports the module of a command when it is asked for, and no other."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        from epctx.cli.render import command
+
+        module = importlib.import_module(f"epctx.cli.{cmd_name}")
+        own: typer.Typer | None = getattr(module, "app", None)
+        if own is None:
+            own = typer.Typer(add_completion=False)
+            own.command(cmd_name)(command(getattr(module, cmd_name)))
+        made = typer.main.get_command(own)
+        made.name = cmd_name
+        return made
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="epctx",
+    cls=_Commands,
     help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,12 +72,6 @@ def _epctx(
     ] = False,
 ) -> None:
     pass
-
-
-for _name in COMMANDS:
-    _module = importlib.import_module(f"epctx.cli.{_name}")
-    app.command(_name)(command(getattr(_module, _name)))
-app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:
