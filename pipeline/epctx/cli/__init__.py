@@ -11,8 +11,7 @@ from typer.core import TyperGroup
 from epctx.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from typer import Context
-    from typer._click.core import Command  # typer has no public name for it
+    from typer._click.core import Command, Context  # typer has no public names for them
 
 COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "schema", "cache")
 """One module each: its `app`, or its function of the same name."""
