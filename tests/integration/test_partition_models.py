@@ -120,8 +120,11 @@ def outcome(case: TestCase) -> str | None:
     return "in parts" if len(result.partitions) > 1 else "whole" if result.partitions else "none"
 
 
-def test_every_node_test_that_onnxruntime_loads_computes_the_same() -> None:
-    logging.getLogger("onnx_ir").setLevel(logging.ERROR)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_node_test_that_onnxruntime_loads_computes_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, logger="onnx_ir")
     found = Counter(map(outcome, collect_testcases(None)))
     del found[None]
     print(found)
