@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -358,7 +359,7 @@ class _Expressions:
         way = draw(st.sampled_from(["Identity", "Transpose", "Tile", "Expand", "Concat", "Slice",
                                     "Gather", "Where", "Dropout", "Split"]))  # fmt: skip
         axis = draw(st.integers(0, rank - 1)) if rank else 0
-        if way == "Transpose":
+        if way == "Transpose" and rank:
             perm = draw(st.permutations(range(rank)))
             self.node(way, [x], dtype, tuple(shape[i] for i in perm), perm=perm)
         elif way == "Tile" and rank:
@@ -484,3 +485,84 @@ def expressions(draw: st.DrawFn, max_nodes: int = 14) -> onnx.ModelProto:
         made.nodes, "g", [info("x"), info("i")], [info(name) for name in outputs], made.weights
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+# --- files and forms (graph/canonical, graph/external_data, stages/load) ---
+
+STORED = tuple(
+    dtype for dtype in ir.DataType if dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
+)
+
+
+@st.composite
+def tensors(draw: st.DrawFn, name: str = "w") -> ir.Tensor:
+    """A tensor of any type that has raw data, of random bits, up to some thousands of bytes."""
+    dtype = draw(st.sampled_from(STORED))
+    shape = draw(st.lists(st.integers(0, 12), max_size=3))
+    seed = draw(st.integers(0, 2**32 - 1))
+    count = int(np.prod(shape))
+    bits = np.random.default_rng(seed).bytes(count * max(1, int(dtype.itemsize)))
+    if dtype == ir.DataType.BOOL:
+        values = np.frombuffer(bits, np.uint8) % 2 == 1
+    elif dtype.bitwidth < 8:
+        small = np.frombuffer(bits, np.uint8)[:count] & (2**dtype.bitwidth - 1)
+        values = small.view(dtype.numpy()) if small.size else np.zeros(0, dtype.numpy())
+    else:
+        values = np.frombuffer(bits, dtype.numpy())
+    return ir.Tensor(values.reshape(shape), dtype=dtype, name=name)
+
+
+@st.composite
+def disguises(draw: st.DrawFn, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph in another file: other orders, other fields, other remarks."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    graphs = [other.graph]
+    for graph in graphs:
+        for listed in (graph.node, graph.initializer, graph.value_info):
+            _shuffle(draw, listed)
+        for node in graph.node:
+            _shuffle(draw, node.attribute)
+            node.doc_string = draw(st.text(max_size=3))
+            graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        for tensor in graph.initializer:
+            if draw(st.booleans()) and tensor.data_type == onnx.TensorProto.FLOAT:
+                tensor.float_data.extend(np.frombuffer(tensor.raw_data, "<f4").tolist())
+                tensor.ClearField("raw_data")
+    if draw(st.booleans()):
+        unused = onnx.numpy_helper.from_array(np.ones(3, np.float32), "nobody reads it")
+        other.graph.initializer.append(unused)
+    other.opset_import.add(domain="nobody.uses.it", version=draw(st.integers(1, 9)))
+    _shuffle(draw, other.opset_import)
+    other.producer_name = draw(st.text(max_size=3))
+    other.ir_version = draw(st.sampled_from([10, 11]))
+    return other
+
+
+def _shuffle(draw: st.DrawFn, listed: Any) -> None:
+    order = draw(st.permutations(range(len(listed))))
+    copies = [type(listed[i])() for i in order]
+    for copy, i in zip(copies, order, strict=True):
+        copy.CopyFrom(listed[i])
+    del listed[:]
+    listed.extend(copies)
+
+
+@st.composite
+def damaged_models(draw: st.DrawFn, data: bytes, places: Sequence[int]) -> bytes:
+    """Some bytes at these places exchanged, taken out, or put in."""
+    damaged = bytearray(data)
+    for _ in range(draw(st.integers(1, 4))):
+        place = min(draw(st.sampled_from(places)), len(damaged) - 1)
+        match draw(st.sampled_from(["set", "set", "flip", "cut", "insert", "end"])):
+            case "set":
+                damaged[place] = draw(st.integers(0, 255))
+            case "flip":
+                damaged[place] ^= 1 << draw(st.integers(0, 7))
+            case "cut":
+                del damaged[place : place + draw(st.integers(1, 5))]
+            case "insert":
+                damaged[place:place] = draw(st.binary(min_size=1, max_size=4))
+            case _:
+                del damaged[place + 1 :]
+    return bytes(damaged)

@@ -1,0 +1,96 @@
+"""Any tensor, written in any way, is read back bit for bit."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import strategies
+
+from epctx.graph import canonical, wire
+from epctx.graph.external_data import content_digest, write
+from epctx.manifest import ModelSource
+from epctx.stages import load
+
+
+def _model(tensors: list[ir.Tensor]) -> ir.Model:
+    values = []
+    for i, tensor in enumerate(tensors):
+        value = ir.Value(name=f"w{i}", const_value=tensor)
+        value.type, value.shape = ir.TensorType(tensor.dtype), tensor.shape
+        values.append(value)
+    outputs = [ir.Value(name=f"y{i}", type=v.type, shape=v.shape) for i, v in enumerate(values)]
+    nodes = [
+        ir.Node("mine", "Same", [value], outputs=[output])
+        for value, output in zip(values, outputs, strict=True)
+    ]
+    graph = ir.Graph(
+        [], outputs, nodes=nodes, initializers=values, opset_imports={"mine": 1}, name="g"
+    )
+    return ir.Model(graph, ir_version=13)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_what_is_written_is_read_back(data: st.DataObject) -> None:
+    tensors = data.draw(st.lists(strategies.tensors(), min_size=1, max_size=5))
+    model = _model(tensors)
+    digest = canonical.digest(model)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.onnx"
+        write(
+            model,
+            path,
+            data.draw(st.sampled_from(["w.data", None])),
+            size_threshold=data.draw(st.sampled_from([0, 1, 100, 1024, 5000])),
+            checksum=data.draw(st.booleans()),
+        )
+        loaded = load.run(ModelSource(name="m", path=path)).model
+        assert canonical.digest(loaded) == digest
+        for i, tensor in enumerate(tensors):
+            found = loaded.graph.initializers[f"w{i}"].const_value
+            assert found is not None
+            assert found.dtype == tensor.dtype
+            assert found.shape == tensor.shape
+            assert found.tobytes() == tensor.tobytes()
+            assert found.numpy().tobytes() == tensor.numpy().tobytes()
+            assert content_digest(found) == content_digest(tensor)
+
+
+@given(st.lists(strategies.tensors(), max_size=6), st.integers(0, 2000))
+def test_a_model_stripped_and_filled_again_is_the_model(
+    tensors: list[ir.Tensor], threshold: int
+) -> None:
+    model = ir.serde.serialize_model(_model(tensors))
+    data = model.SerializeToString()
+    stripped, spans = wire.strip(memoryview(data), threshold=threshold, location="here")
+    filled = onnx.ModelProto.FromString(stripped)
+    left_out = 0
+    for tensor in filled.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            span = spans[int(tensor.external_data[1].value)]
+            tensor.raw_data = data[span.offset : span.offset + span.length]
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+            left_out += 1
+    assert filled == model
+    assert left_out == sum(len(t.raw_data) >= threshold for t in model.graph.initializer)
+
+
+def test_the_strategy_makes_tensors_of_every_type() -> None:
+    seen = set()
+
+    @settings(max_examples=500, database=None)
+    @given(strategies.tensors())
+    def collect(tensor: ir.Tensor) -> None:
+        assert len(tensor.tobytes()) == tensor.nbytes
+        assert isinstance(tensor.numpy(), np.ndarray)
+        seen.add(tensor.dtype)
+
+    collect()
+    assert seen == set(strategies.STORED)
