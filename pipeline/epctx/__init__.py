@@ -12,14 +12,16 @@ from epctx._version import __version__
 
 if TYPE_CHECKING:
     from epctx.generation import compile_model
-    from epctx.verbs import build, plan
+    from epctx.verbs import build, inspect, plan, verify
 
-__all__ = ["__version__", "build", "compile_model", "plan"]
+__all__ = ["__version__", "build", "compile_model", "inspect", "plan", "verify"]
 
 _HOMES = {
     "build": "epctx.verbs",
     "compile_model": "epctx.generation",
+    "inspect": "epctx.verbs",
     "plan": "epctx.verbs",
+    "verify": "epctx.verbs",
 }
 
 
