@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
@@ -51,7 +52,7 @@ class Checked:
 
 def info(cache: Cache) -> Info:
     """What is in the cache."""
-    actions: dict[ActionKind, int] = {"optimize": 0, "compile": 0, "verify": 0}
+    actions: dict[ActionKind, int] = dict.fromkeys(get_args(ActionKind), 0)
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, Action[msgspec.Raw])
         if action is not None:

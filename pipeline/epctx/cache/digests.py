@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -108,23 +108,35 @@ class RememberedDigests:
             return None
         return record.digest
 
-    def remember(self, contents: Mapping[Path, tuple[Identity, Digest]]) -> None:
-        """Remember files that were hashed elsewhere, each with its identity from before that.
+    def remember(self, path: Path, before: Identity, content: Digest) -> None:
+        """Remember a file that was hashed elsewhere, by its identity from before that.
 
-        Left out: what is not the same any more, and what had changed within the two seconds before
-        its identity was taken, since a write after the hashing might not show in its times.
+        It is not, if it is not the same any more, or had changed within the two seconds before its
+        identity was taken, since a write after the hashing might not show in its times.
 
         Raises:
             StorageError: the cache cannot be written.
         """
-        for path, (before, content) in contents.items():
-            if before.settled and _now(path) == before:
-                record = _Remembered(path=path.as_posix(), identity=before.text, digest=content)
-                self._records.write("digests", _name(path), record)
+        if before.settled and _now(path) == before:
+            self._write(path, before, content)
+
+    def remember_read(self, path: Path, since: float, content: Digest) -> None:
+        """Remember a file that was hashed after the moment `since`, and unchanged even then.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        now = _now(path)
+        if now is not None and now.settled_at(since):
+            self._write(path, now, content)
+
+    def _write(self, path: Path, found: Identity, content: Digest) -> None:
+        record = _Remembered(path=path.as_posix(), identity=found.text, digest=content)
+        self._records.write("digests", _name(path), record)
 
     def _taken(self, path: Path, before: Identity) -> Digest:
         content = self._fresh.of(path)
-        self.remember({path: (before, content)})
+        self.remember(path, before, content)
         return content
 
 

@@ -18,21 +18,34 @@ class Identity:
 
     Attributes:
         text: device, inode, size, mtime and ctime (on Windows the change time, which is alike).
-        settled: its last change was more than two seconds before that moment, so that any later
-            write shows in `text`. A file from the future never settles. Not compared.
+        changed: time of its last change of content or status, in seconds since 1970.
+        taken: that moment, likewise. Not compared.
     """
 
     text: str
-    settled: bool = field(compare=False)
+    changed: float
+    taken: float = field(compare=False)
+
+    @property
+    def settled(self) -> bool:
+        """Its last change was more than two seconds before, so that any later one shows in `text`.
+
+        A file from the future never settles.
+        """
+        return self.settled_at(self.taken)
+
+    def settled_at(self, moment: float) -> bool:
+        """The same at an earlier moment: since then nothing has changed."""
+        return self.changed + SETTLED < moment
 
 
 def of_status(status: os.stat_result, changed_ns: int) -> Identity:
     """From a stat result and the time of the last change of data or metadata."""
-    latest = max(status.st_mtime_ns, changed_ns) / 1e9
     times = f"{status.st_mtime_ns}:{changed_ns}"
     return Identity(
         text=f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}",
-        settled=latest + SETTLED < time.time(),
+        changed=max(status.st_mtime_ns, changed_ns) / 1e9,
+        taken=time.time(),
     )
 
 

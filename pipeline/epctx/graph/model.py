@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A file that a model was read from. `path` is absolute and never reaches an output."""
+    """A file that a model was read from.
+
+    Attributes:
+        path: absolute, links followed; it never reaches an output.
+        location: by which the model refers to it, with `/`; the file's name for the model itself.
+    """
 
     path: Path
+    location: str
     size: int
     digest: Digest
 

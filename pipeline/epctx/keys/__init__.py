@@ -1,15 +1,17 @@
 """Keys: what an action's result depends on, as one digest (design section 9).
 
-Three actions: *optimize* (a model), *compile* and *verify* (a session group). `records` says field
-by field what is in their keys, `making` makes the records from a manifest, `changes` explains why
+Three actions: *optimize* (a model), *compile* and *verify* (a session group). A recording comes with
+a compile; a folder as a whole is verified beside its session groups. `records` says field by field what is in their keys, `making` makes the records from a manifest, `changes` explains why
 two differ.
 """
 
 from epctx.keys.changes import Change, between
 from epctx.keys.records import (
     CompileRecord,
+    FolderRecord,
     KeyRecord,
     OptimizeRecord,
+    RecordingRecord,
     VerifyRecord,
     key,
 )
@@ -18,8 +20,10 @@ from epctx.keys.toolchain import Toolchain
 __all__ = [
     "Change",
     "CompileRecord",
+    "FolderRecord",
     "KeyRecord",
     "OptimizeRecord",
+    "RecordingRecord",
     "Toolchain",
     "VerifyRecord",
     "between",

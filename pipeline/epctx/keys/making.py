@@ -11,10 +11,12 @@ from epctx.errors import ModelError
 from epctx.keys.records import (
     CompiledModel,
     CompileRecord,
+    FolderRecord,
     InitializersRecord,
     InputsRecord,
     OptimizeRecord,
     PartitionRecord,
+    RecordingRecord,
     ToleranceRecord,
     VerifiedModel,
     VerifyRecord,
@@ -58,7 +60,6 @@ def compile(
     group: ModelGroup,
     optimized: Mapping[str, Digest],
     toolchain: Toolchain,
-    recorded: InputsRecord | None,
 ) -> CompileRecord:
     """The record of a session group's compile action.
 
@@ -66,7 +67,6 @@ def compile(
         group: the model group that it belongs to.
         optimized: the session group's models in order, each with its optimized digest.
         toolchain: of this process.
-        recorded: what the generating sessions are run with; None: they are not.
 
     Raises:
         ProviderUnavailable: an EP is not installed, or its package is broken.
@@ -82,8 +82,37 @@ def compile(
         session_options=dict(group.session_options),
         external_initializers=_initializers(group.external_initializers),
         providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
-        recorded=recorded,
         toolchain=toolchain.of("compile"),
+    )
+
+
+def recording(
+    group: ModelGroup, compiled: Digest, inputs: InputsRecord, toolchain: Toolchain
+) -> RecordingRecord:
+    """The record of what a session group's generating sessions computed on `inputs`."""
+    return RecordingRecord(
+        compile=str(compiled),
+        inputs=inputs,
+        budget=group.verify.budget,
+        devices=toolchain.devices(group.execution_providers),
+        toolchain=toolchain.of("verify"),
+    )
+
+
+def folder(
+    sessions: Sequence[Digest], outputs: Mapping[str, Digest], toolchain: Toolchain
+) -> FolderRecord:
+    """The record of what is verified of a model group's folder as a whole.
+
+    Args:
+        sessions: the keys of its session groups' verify actions.
+        outputs: every file of the folder, by name.
+        toolchain: of this process.
+    """
+    return FolderRecord(
+        sessions=tuple(map(str, sessions)),
+        outputs={name: str(content) for name, content in outputs.items()},
+        toolchain=toolchain.of("verify"),
     )
 
 

@@ -110,8 +110,6 @@ class CompileRecord:
         session_options: ONNX Runtime session config entries.
         external_initializers: None: they stay inside the models.
         providers: in priority order.
-        recorded: what of `verify` the generating sessions are run with, as their outputs are kept
-            beside the files; None: they are not run.
         toolchain: epctx's sources and the libraries that partition, compile and dump.
     """
 
@@ -124,7 +122,6 @@ class CompileRecord:
     session_options: Mapping[str, str]
     external_initializers: InitializersRecord | None
     providers: tuple[ProviderRecord, ...]
-    recorded: InputsRecord | None
     toolchain: Mapping[str, str]
 
 
@@ -143,6 +140,29 @@ class InputsRecord:
     count: int
     ranges: Mapping[str, tuple[float, float]]
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingRecord:
+    """Key of a *recording*, of one session group: what its generating sessions computed.
+
+    It comes with a compile, and is a record of its own so that other inputs are no other bytes.
+
+    Attributes:
+        compile: the key of the compile.
+        inputs: what the sessions were run with.
+        budget: seconds; None: no limit.
+        devices: what ran them here: CPU, drivers.
+        toolchain: epctx's sources and the libraries that run and compare.
+    """
+
+    action: Literal["recording"] = "recording"
+    version: Literal[1] = 1
+    compile: str
+    inputs: InputsRecord
+    budget: float | None
+    devices: Mapping[str, str]
+    toolchain: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +218,24 @@ class VerifyRecord:
     toolchain: Mapping[str, str]
 
 
-KeyRecord = OptimizeRecord | CompileRecord | VerifyRecord
+@dataclass(frozen=True, kw_only=True)
+class FolderRecord:
+    """Key of what is verified of a model group's folder as a whole, beside its session groups.
+
+    Attributes:
+        sessions: the keys of the verify actions of its session groups.
+        outputs: every file of the folder, SHA256SUMS too: name to digest.
+        toolchain: as in VerifyRecord.
+    """
+
+    action: Literal["verify"] = "verify"
+    version: Literal[1] = 1
+    sessions: tuple[str, ...]
+    outputs: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+KeyRecord = OptimizeRecord | CompileRecord | RecordingRecord | VerifyRecord | FolderRecord
 
 
 def key(record: KeyRecord) -> Digest:

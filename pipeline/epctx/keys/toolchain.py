@@ -7,11 +7,11 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import epctx
 from epctx import codec
 from epctx.cache.digests import FileDigests
-from epctx.cache.store import ActionKind
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
@@ -38,7 +38,8 @@ _EVERY = (
     "verification.py",
     "worker.py",
 )
-SOURCES: Mapping[ActionKind, tuple[str, ...]] = {
+Running = Literal["optimize", "compile", "verify"]
+SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
     "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
     "verify": (*_EVERY, "policies/*.py", "runtime/*.py", "stages/verify.py"),
@@ -47,7 +48,7 @@ SOURCES: Mapping[ActionKind, tuple[str, ...]] = {
 none is missing; an EP's own package is in its ProviderRecord."""
 
 _PREPARING = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
-LIBRARIES: Mapping[ActionKind, tuple[str, ...]] = {
+LIBRARIES: Mapping[Running, tuple[str, ...]] = {
     "optimize": _PREPARING,
     "compile": (*_PREPARING, "onnxruntime"),
     "verify": (*_PREPARING, "onnxruntime"),
@@ -65,12 +66,12 @@ class Toolchain:
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
-        self._actions: dict[ActionKind, Mapping[str, str]] = {}
+        self._actions: dict[Running, Mapping[str, str]] = {}
         self._providers: dict[bytes, ProviderRecord] = {}
         self._driven: dict[bytes, Mapping[str, str]] = {}
         self._cpu: Mapping[str, str] | None = None
 
-    def of(self, action: ActionKind) -> Mapping[str, str]:
+    def of(self, action: Running) -> Mapping[str, str]:
         """The sources of epctx that carry out `action`, and the versions of libraries, by name."""
         known = self._actions.get(action)
         if known is None:

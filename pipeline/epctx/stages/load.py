@@ -52,7 +52,10 @@ def run(source: ModelSource) -> LoadedModel:
     return LoadedModel(
         name=source.name,
         model=model,
-        sources=tuple(SourceFile(path=f.path, size=f.size, digest=f.digest()) for f in files),
+        sources=tuple(
+            SourceFile(path=f.path, location=f.location, size=f.size, digest=f.digest())
+            for f in files
+        ),
     )
 
 

@@ -129,7 +129,7 @@ def test_a_digest_from_elsewhere_is_remembered_if_the_file_had_settled(
 ) -> None:
     before = identity.of_path(file)
     assert before.settled
-    cache.digests.remember({file: (before, digest.of_bytes(b"one"))})
+    cache.digests.remember(file, before, digest.of_bytes(b"one"))
     assert again(cache).of(file) == digest.of_bytes(b"one")
     assert read == []
 
@@ -139,14 +139,14 @@ def test_a_digest_from_elsewhere_is_not_remembered_if_the_file_changed_meanwhile
 ) -> None:
     before = identity.of_path(file)
     file.write_bytes(b"two")
-    cache.digests.remember({file: (before, digest.of_bytes(b"one"))})
+    cache.digests.remember(file, before, digest.of_bytes(b"one"))
     assert list(cache.records.names("digests")) == []
     assert cache.digests.of(file) == digest.of_bytes(b"two")
 
 
 def test_nor_if_it_had_changed_just_before(cache: Cache, file: Path) -> None:
     before = identity.of_path(file)
-    cache.digests.remember({file: (before, digest.of_bytes(b"one"))})
+    cache.digests.remember(file, before, digest.of_bytes(b"one"))
     assert list(cache.records.names("digests")) == []
 
 
@@ -154,7 +154,7 @@ def test_nor_if_it_had_changed_just_before(cache: Cache, file: Path) -> None:
 def test_a_file_that_is_gone_is_not_remembered(cache: Cache, file: Path) -> None:
     before = identity.of_path(file)
     file.unlink()
-    cache.digests.remember({file: (before, digest.of_bytes(b"one"))})
+    cache.digests.remember(file, before, digest.of_bytes(b"one"))
     assert list(cache.records.names("digests")) == []
     with pytest.raises(FileNotFoundError):
         cache.digests.of(file)
@@ -175,7 +175,7 @@ def test_a_read_only_cache_uses_what_it_remembers(
 
 @pytest.mark.usefixtures("later")
 def test_fresh_digests_believe_no_memory(cache: Cache, file: Path, read: list[object]) -> None:
-    cache.digests.remember({file: (identity.of_path(file), digest.of_bytes(b"a lie"))})
+    cache.digests.remember(file, identity.of_path(file), digest.of_bytes(b"a lie"))
     fresh = FreshDigests()
     assert fresh.of(file) == digest.of_bytes(b"one")
     assert fresh.of(file) == digest.of_bytes(b"one")
@@ -248,3 +248,16 @@ def test_a_tree_that_changed_just_now_is_not_remembered(
     cache.digests.of_tree(tmp_path, [tmp_path / "a"])
     again(cache).of_tree(tmp_path, [tmp_path / "a"])
     assert len(read) == 2
+
+
+def test_a_digest_of_a_reading_that_began_later_than_the_last_change_is_remembered(
+    cache: Cache, file: Path, read: list[object]
+) -> None:
+    written = identity.of_path(file).changed
+    cache.digests.remember_read(file, written + 1.9, digest.of_bytes(b"one"))
+    assert list(cache.records.names("digests")) == []
+    cache.digests.remember_read(file, written + 2.1, digest.of_bytes(b"one"))
+    assert again(cache).of(file) == digest.of_bytes(b"one")
+    assert read == []
+    cache.digests.remember_read(file.with_name("gone"), written + 2.1, digest.of_bytes(b"one"))
+    assert len(list(cache.records.names("digests"))) == 1

@@ -12,7 +12,16 @@ import pytest
 from epctx import digest
 from epctx.cache.digests import FreshDigests
 from epctx.digest import Digest
-from epctx.keys import CompileRecord, OptimizeRecord, Toolchain, VerifyRecord, making, records
+from epctx.keys import (
+    CompileRecord,
+    FolderRecord,
+    OptimizeRecord,
+    RecordingRecord,
+    Toolchain,
+    VerifyRecord,
+    making,
+    records,
+)
 from epctx.keys import toolchain as toolchains
 from epctx.keys.records import key
 from epctx.keys.sources import SourceDigests
@@ -45,7 +54,6 @@ class Case:
     sources: Mapping[str, SourceDigests]
     outputs: Mapping[str, Digest]
     inputs: VerifyInputs | None = None
-    recorded: VerifyInputs | None = None
     fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(toolchain={"sdk": "1"}))
     drivers: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -108,11 +116,11 @@ class _Provider:
         return self._case.drivers
 
 
-Records = tuple[OptimizeRecord, CompileRecord, VerifyRecord]
+Records = tuple[OptimizeRecord, CompileRecord, VerifyRecord, RecordingRecord, FolderRecord]
 
 
 def make(case: Case) -> Records:
-    """The three records of a case, made as a build makes them, in an environment as it says."""
+    """The records of a case, made as a build makes them, in an environment as it says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "create", lambda spec: _Provider(case))
         patch.setattr(Toolchain, "_provider_code", lambda self, name, module: case.code)
@@ -126,8 +134,7 @@ def make(case: Case) -> Records:
         optimized = making.optimize(
             source, case.sources[source.name], case.group.optimize, toolchain
         )
-        recorded = case.recorded and making.inputs(case.recorded, digests)
-        compiled = making.compile(case.group, case.optimized, toolchain, recorded)
+        compiled = making.compile(case.group, case.optimized, toolchain)
         verified = making.verify(
             case.group,
             compiled=key(compiled),
@@ -136,7 +143,11 @@ def make(case: Case) -> Records:
             inputs=case.inputs and making.inputs(case.inputs, digests),
             toolchain=toolchain,
         )
-        return optimized, compiled, verified
+        run_with = making.inputs(case.inputs or VerifyInputs(), digests)
+        run = case.group if case.inputs else replace(case.group, verify=VerifySettings())
+        recorded = making.recording(run, key(compiled), run_with, toolchain)
+        folder = making.folder([key(verified)], case.outputs, toolchain)
+        return optimized, compiled, verified, recorded, folder
 
 
 Edit = Callable[[Case], Case]
@@ -234,18 +245,24 @@ def renamed(case: Case) -> Case:
     return models(name="uno")(replace(case, sources=sources))
 
 
-OPTIMIZE, COMPILE, VERIFY = range(3)
-PINNED = ["4844b1df3818a35a", "9a7fb6756c8d82eb", "5695abc49923cb4d"]
+OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
+PINNED = [
+    "4844b1df3818a35a",
+    "22ad20917a2a0970",
+    "f6ae7b322b49b47c",
+    "27949d69f4eea2a5",
+    "b2d500bc983cfa3c",
+]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.
-    ("OptimizeRecord.model", source(model=of("edited")), {OPTIMIZE, VERIFY}),
-    ("VerifiedModel.model", source(model=of("edited")), {OPTIMIZE, VERIFY}),
-    ("OptimizeRecord.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY}),
-    ("VerifiedModel.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY}),
-    ("OptimizeRecord.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY}),
-    ("VerifiedModel.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY}),
-    ("OptimizeRecord.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY}),
-    ("VerifiedModel.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY}),
+    ("OptimizeRecord.model", source(model=of("edited")), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.model", source(model=of("edited")), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY, FOLDER}),
     ("OptimizeRecord.level", group(optimize=OptimizeSettings(level="none")), {OPTIMIZE}),
     (
         "OptimizeRecord.passes",
@@ -253,78 +270,145 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
         {OPTIMIZE},
     ),
     ("OptimizeRecord.extensions", case_(extensions={"p": "pkg 1 blake3:0"}), {OPTIMIZE}),
-    ("OptimizeRecord.toolchain", case_(versions={"numpy": "2"}), {OPTIMIZE, COMPILE, VERIFY}),
-    ("OptimizeRecord.toolchain", case_(versions={"onnx": "2"}), {OPTIMIZE, COMPILE, VERIFY}),
-    ("CompileRecord.toolchain", case_(versions={"onnxruntime": "2"}), {COMPILE, VERIFY}),
-    ("VerifyRecord.toolchain", case_(own="edited sources"), {OPTIMIZE, COMPILE, VERIFY}),
+    (
+        "OptimizeRecord.toolchain",
+        case_(versions={"numpy": "2"}),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "OptimizeRecord.toolchain",
+        case_(versions={"onnx": "2"}),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompileRecord.toolchain",
+        case_(versions={"onnxruntime": "2"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "VerifyRecord.toolchain",
+        case_(own="edited sources"),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
     (
         "CompiledModel.optimized",
         case_(optimized={"one": of("1"), "two": of("two")}),
-        {COMPILE, VERIFY},
+        {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
     (
         "CompiledModel.name",
         case_(optimized={"uno": of("one"), "two": of("two")}),
-        {COMPILE, VERIFY},
+        {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
-    ("VerifiedModel.name", renamed, {VERIFY}),
-    ("CompileRecord.models", reversed_models, {COMPILE, VERIFY}),
-    ("CompileRecord.models", case_(optimized={"one": of("one")}), {COMPILE, VERIFY}),
-    ("CompileRecord.embed_mode", group(embed_mode=1), {COMPILE, VERIFY}),
-    ("CompileRecord.node_name_prefix", group(node_name_prefix="p_"), {COMPILE, VERIFY}),
-    ("CompileRecord.partition", partition(min_nodes=2), {COMPILE, VERIFY}),
-    ("PartitionRecord.exclude_op_types", partition(exclude_op_types=("TopK",)), {COMPILE, VERIFY}),
-    ("PartitionRecord.exclude_nodes", partition(exclude_nodes=("/head/*",)), {COMPILE, VERIFY}),
-    ("PartitionRecord.min_nodes", partition(min_nodes=3), {COMPILE, VERIFY}),
-    ("PartitionRecord.require_coverage", partition(require_coverage=0.5), {COMPILE, VERIFY}),
-    ("PartitionRecord.max_partitions", partition(max_partitions=3), {COMPILE, VERIFY}),
-    ("CompileRecord.session_options", group(session_options={"a": "b"}), {COMPILE, VERIFY}),
+    ("VerifiedModel.name", renamed, {VERIFY, FOLDER}),
+    ("CompileRecord.models", reversed_models, {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.models",
+        case_(optimized={"one": of("one")}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("CompileRecord.embed_mode", group(embed_mode=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.node_name_prefix",
+        group(node_name_prefix="p_"),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("CompileRecord.partition", partition(min_nodes=2), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "PartitionRecord.exclude_op_types",
+        partition(exclude_op_types=("TopK",)),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "PartitionRecord.exclude_nodes",
+        partition(exclude_nodes=("/head/*",)),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("PartitionRecord.min_nodes", partition(min_nodes=3), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "PartitionRecord.require_coverage",
+        partition(require_coverage=0.5),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "PartitionRecord.max_partitions",
+        partition(max_partitions=3),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompileRecord.session_options",
+        group(session_options={"a": "b"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
     (
         "CompileRecord.external_initializers",
         group(external_initializers=ExternalInitializers(file="{model}.data")),
-        {COMPILE, VERIFY},
+        {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
     (
         "InitializersRecord.file",
         group(external_initializers=ExternalInitializers(file="w-{model}.data")),
-        {COMPILE, VERIFY},
+        {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
     (
         "InitializersRecord.size_threshold",
         group(external_initializers=ExternalInitializers(file="{model}.data", size_threshold=9)),
-        {COMPILE, VERIFY},
+        {COMPILE, VERIFY, RECORDING, FOLDER},
     ),
-    ("CompileRecord.providers", reversed_eps, {COMPILE, VERIFY}),
-    ("CompileRecord.providers", group(execution_providers=()), {COMPILE, VERIFY}),
-    ("ProviderRecord.provider", eps(provider="Other"), {COMPILE, VERIFY}),
-    ("ProviderRecord.options", eps(options={"soc": "73"}), {COMPILE, VERIFY}),
-    ("ProviderRecord.options", content("backend.so"), {COMPILE, VERIFY}),
-    ("ProviderRecord.code", case_(code="epctx two"), {COMPILE, VERIFY}),
-    ("ProviderRecord.toolchain", fingerprint(toolchain={"sdk": "2"}), {COMPILE, VERIFY}),
-    ("ProviderRecord.toolchain", content("library.so"), {COMPILE, VERIFY}),
-    ("ProviderRecord.host", fingerprint(host={"isa": "avx512"}), {COMPILE, VERIFY}),
-    ("CompileRecord.recorded", case_(recorded=VerifyInputs()), {COMPILE, VERIFY}),
-    ("VerifyRecord.compile", eps(options={"soc": "73"}), {COMPILE, VERIFY}),
-    ("VerifyRecord.outputs", case_(outputs={"one_ctx.onnx": of("edited")}), {VERIFY}),
-    ("VerifyRecord.outputs", case_(outputs={"uno_ctx.onnx": of("out")}), {VERIFY}),
-    ("VerifyRecord.inputs", case_(inputs=None), {VERIFY}),
-    ("InputsRecord.seed", inputs(seed=2), {VERIFY}),
-    ("InputsRecord.count", inputs(count=2), {VERIFY}),
-    ("InputsRecord.ranges", inputs(ranges={"x": (0.0, 1.0)}), {VERIFY}),
-    ("InputsRecord.files", with_files, {VERIFY}),
-    ("VerifyRecord.tolerance", tolerance(max_abs=1.0), {VERIFY}),
-    ("ToleranceRecord.cosine_min", tolerance(cosine_min=0.9), {VERIFY}),
-    ("ToleranceRecord.max_abs", tolerance(max_abs=0.1), {VERIFY}),
-    ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY}),
-    ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY}),
-    ("VerifyRecord.budget", verify(budget=60.0), {VERIFY}),
-    ("VerifyRecord.devices", case_(drivers={"npu": "2"}), {VERIFY}),
+    ("CompileRecord.providers", reversed_eps, {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.providers",
+        group(execution_providers=()),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("ProviderRecord.provider", eps(provider="Other"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.options", eps(options={"soc": "73"}), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.options", content("backend.so"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.code", case_(code="epctx two"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "ProviderRecord.toolchain",
+        fingerprint(toolchain={"sdk": "2"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("ProviderRecord.toolchain", content("library.so"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "ProviderRecord.host",
+        fingerprint(host={"isa": "avx512"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("VerifyRecord.compile", eps(options={"soc": "73"}), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.outputs", case_(outputs={"one_ctx.onnx": of("edited")}), {VERIFY, FOLDER}),
+    ("VerifyRecord.outputs", case_(outputs={"uno_ctx.onnx": of("out")}), {VERIFY, FOLDER}),
+    ("VerifyRecord.inputs", case_(inputs=None), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.seed", inputs(seed=2), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.count", inputs(count=2), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.ranges", inputs(ranges={"x": (0.0, 1.0)}), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.files", with_files, {VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.tolerance", tolerance(max_abs=1.0), {VERIFY, FOLDER}),
+    ("ToleranceRecord.cosine_min", tolerance(cosine_min=0.9), {VERIFY, FOLDER}),
+    ("ToleranceRecord.max_abs", tolerance(max_abs=0.1), {VERIFY, FOLDER}),
+    ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
+    ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY, FOLDER}),
+    ("VerifyRecord.budget", verify(budget=60.0), {VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.devices", case_(drivers={"npu": "2"}), {VERIFY, RECORDING, FOLDER}),
     (
         "VerifyRecord.devices",
         case_(cpu=cpu("avx", "avx2")),
-        {VERIFY},
+        {VERIFY, RECORDING, FOLDER},
     ),
-    ("VerifyRecord.models", renamed, {VERIFY}),
+    ("RecordingRecord.compile", group(embed_mode=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.inputs", inputs(seed=3), {VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.budget", verify(budget=5.0), {VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.devices", case_(drivers={"npu": "3"}), {VERIFY, RECORDING, FOLDER}),
+    (
+        "RecordingRecord.toolchain",
+        case_(versions={"onnxruntime": "3"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("FolderRecord.sessions", tolerance(max_abs=3.0), {VERIFY, FOLDER}),
+    ("FolderRecord.outputs", case_(outputs={"one_ctx.onnx": of("edited")}), {VERIFY, FOLDER}),
+    ("FolderRecord.toolchain", case_(own="edited"), {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.models", renamed, {VERIFY, FOLDER}),
 ]
 
 
@@ -336,13 +420,15 @@ def test_what_changes_a_field_changes_the_keys_that_have_it(
 ) -> None:
     before = [key(record) for record in make(case)]
     after = [key(record) for record in make(edit(case))]
-    assert {i for i in range(3) if before[i] != after[i]} == keys
+    assert {i for i in range(5) if before[i] != after[i]} == keys
 
 
 RECORDS = (
     records.OptimizeRecord,
     records.CompileRecord,
     records.VerifyRecord,
+    records.RecordingRecord,
+    records.FolderRecord,
     records.CompiledModel,
     records.PartitionRecord,
     records.InitializersRecord,
@@ -365,7 +451,13 @@ def test_each_field_of_each_record_is_tested() -> None:
 
 def test_each_record_has_its_kind_and_version_in_the_key(case: Case) -> None:
     made = make(case)
-    assert [record.action for record in made] == ["optimize", "compile", "verify"]
+    assert [record.action for record in made] == [
+        "optimize",
+        "compile",
+        "verify",
+        "recording",
+        "verify",
+    ]
     for record in made:
         assert key(record) != key(replace(record, version=record.version + 1))
         assert key(record) != key(replace(record, action="other"))

@@ -13,11 +13,10 @@ import pytest
 import epctx
 from epctx import digest
 from epctx.cache.digests import FreshDigests
-from epctx.cache.store import ActionKind
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.keys import Toolchain
 from epctx.keys import toolchain as toolchains
-from epctx.keys.toolchain import SOURCES
+from epctx.keys.toolchain import SOURCES, Running
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import Fingerprint
@@ -37,7 +36,7 @@ def toolchain() -> Toolchain:
 
 # --- epctx's own sources ---
 
-STARTS: Mapping[ActionKind, tuple[str, ...]] = {
+STARTS: Mapping[Running, tuple[str, ...]] = {
     "optimize": ("stages/load.py", "stages/optimize.py", "graph/store.py"),
     "compile": (
         "graph/store.py",
@@ -89,7 +88,7 @@ def reached(start: Path, seen: dict[Path, Path | None]) -> None:
 
 
 @pytest.mark.parametrize("action", list(SOURCES))
-def test_every_module_that_an_action_runs_is_in_its_key(action: ActionKind) -> None:
+def test_every_module_that_an_action_runs_is_in_its_key(action: Running) -> None:
     seen: dict[Path, Path | None] = {ROOT / start: None for start in STARTS[action]}
     for start in list(seen):
         reached(start, seen)
@@ -119,7 +118,7 @@ def test_an_edit_of_a_stage_changes_the_keys_that_run_it(
             copy.write_bytes(path.read_bytes())
     monkeypatch.setattr(epctx, "__file__", str(tmp_path / "__init__.py"))
 
-    def own(action: ActionKind) -> str:
+    def own(action: Running) -> str:
         return Toolchain(FreshDigests()).of(action)["epctx"]
 
     before = own("optimize"), own("compile")
