@@ -8,6 +8,7 @@ import time
 
 import onnx_ir as ir
 import pytest
+
 from tests.fake_providers import Taker, partitioned
 
 HOLD = 12.0

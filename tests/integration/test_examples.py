@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 EXPECTED = {
-    "01-first-build": ["first/default/all/digits_ctx.onnx", "first/default/all/digits_reference.bin"],
+    "01-first-build": [
+        "first/default/all/digits_ctx.onnx",
+        "first/default/all/digits_reference.bin",
+    ],
     "02-weight-sharing": [
         "llm/default/chat/prefill_ctx.onnx",
         "llm/default/chat/decode_ctx.onnx",

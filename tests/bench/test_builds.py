@@ -1,0 +1,153 @@
+"""Builds against what a user would run without epctx (design section 12). Ratios, side by side."""
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.bench.measuring import ratio, wall
+
+pytestmark = pytest.mark.bench
+
+BARE_QNN = """\
+import hashlib, sys
+from pathlib import Path
+import onnxruntime as ort, onnxruntime_qnn as qnn
+ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
+device = next(d for d in ort.get_ep_devices() if d.ep_name == "QNNExecutionProvider")
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+options.add_provider_for_devices(
+    [device], {"backend_path": qnn.get_qnn_htp_path(), "soc_model": "60"})
+options.add_session_config_entry("ep.context_enable", "1")
+options.add_session_config_entry("ep.context_file_path", sys.argv[2])
+ort.InferenceSession(sys.argv[1], options, enable_fallback=0)
+for path in sorted(Path(sys.argv[2]).parent.iterdir()):
+    with path.open("rb") as stream:
+        print(path.name, hashlib.file_digest(stream, "sha256").hexdigest())
+"""
+
+
+def write_mlp(path: Path, layers: int, width: int, seed: int = 0) -> int:
+    """A chain of MatMul and Relu with external weights; return the bytes of its data."""
+    rng = np.random.default_rng(seed)
+    nodes, weights, last, offset = [], [], "x", 0
+    with path.with_suffix(".data").open("wb") as stream:
+        for layer in range(layers):
+            matrix = rng.standard_normal((width, width), np.float32) / np.float32(width**0.5)
+            stream.write(matrix.data)
+            name = f"w{layer}"
+            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[width, width])
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in {
+                "location": f"{path.stem}.data",
+                "offset": offset,
+                "length": matrix.nbytes,
+            }.items():
+                tensor.external_data.add(key=key, value=str(value))
+            offset += matrix.nbytes
+            weights.append(tensor)
+            nodes.append(helper.make_node("MatMul", [last, name], [f"m{layer}"], f"mm{layer}"))
+            nodes.append(helper.make_node("Relu", [f"m{layer}"], [f"r{layer}"], f"relu{layer}"))
+            last = f"r{layer}"
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        path.stem,
+        [info("x", TensorProto.FLOAT, [1, width])],
+        [info(last, TensorProto.FLOAT, [1, width])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, path)
+    return offset
+
+
+def write_manifest(folder: Path, models: list[str], provider: str, options: str = "") -> Path:
+    """Each model in a group of its own."""
+    lines = ["schema_version: 1", "name: m", "models:"]
+    lines += [f"  {name}: {{path: {name}.onnx}}" for name in models]
+    lines += [f"execution_providers: {{ep: {{provider: {provider}{options}}}}}", "model_groups:"]
+    lines += [f"  {name}: {{models: [{name}], execution_providers: [ep]}}" for name in models]
+    path = folder / "m.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def epctx(folder: Path, *arguments: str) -> float:
+    """A build from nothing."""
+    shutil.rmtree(folder / "dist", ignore_errors=True)
+    command = [sys.executable, "-m", "epctx", "build", "m.yaml", "--no-verify", *arguments]
+    return wall(command, folder)
+
+
+@pytest.mark.parametrize(("layers", "hold"), [(48, 1.4), (160, 1.15)])
+def test_a_cold_qnn_build_against_a_bare_script(tmp_path: Path, layers: int, hold: float) -> None:
+    pytest.importorskip("onnxruntime_qnn")
+    write_mlp(tmp_path / "mlp.onnx", layers, 1024)
+    write_manifest(tmp_path, ["mlp"], "QNNExecutionProvider", ', options: {soc_model: "60"}')
+
+    def bare() -> float:
+        out = tmp_path / "bare"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        return wall([sys.executable, "-c", BARE_QNN, "mlp.onnx", "bare/mlp_ctx.onnx"], tmp_path)
+
+    name = f"cold QNN build, {layers}x1024^2 MLP / bare onnxruntime script that hashes"
+    found = ratio(name, hold, lambda: epctx(tmp_path, "--no-cache"), bare)
+    assert found <= hold
+
+
+def test_two_gigabytes_through_the_reference_ep_against_cp_and_sha256sum(tmp_path: Path) -> None:
+    size = write_mlp(tmp_path / "large.onnx", 8, 8192)
+    assert size > 2_000_000_000
+    write_manifest(tmp_path, ["large"], "ReferenceExecutionProvider")
+
+    def copy() -> float:
+        (tmp_path / "copy.data").unlink(missing_ok=True)
+        return wall(["cp", "large.data", "copy.data"], tmp_path) + wall(
+            ["sha256sum", "copy.data"], tmp_path
+        )
+
+    name = "2 GB of weights through the reference EP / cp, then sha256sum"
+    found = ratio(name, 2.0, lambda: epctx(tmp_path, "--no-cache"), copy)
+    assert found <= 2.0
+
+
+def test_two_groups_with_two_jobs_gain_what_two_scripts_side_by_side_gain(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_qnn")
+    for seed, name in enumerate(("one", "two")):
+        write_mlp(tmp_path / f"{name}.onnx", 48, 1024, seed)
+    write_manifest(tmp_path, ["one", "two"], "QNNExecutionProvider", ', options: {soc_model: "60"}')
+    import subprocess
+
+    def scripts(together: bool) -> float:
+        begun = time.perf_counter()
+        running = []
+        for name in ("one", "two"):
+            out = tmp_path / f"bare-{name}"
+            shutil.rmtree(out, ignore_errors=True)
+            out.mkdir()
+            command = [sys.executable, "-c", BARE_QNN, f"{name}.onnx", f"bare-{name}/m_ctx.onnx"]
+            running.append(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL))
+            if not together:
+                assert running[-1].wait() == 0
+        assert all(process.wait() == 0 for process in running)
+        return time.perf_counter() - begun
+
+    def gain() -> tuple[float, float]:
+        ours = epctx(tmp_path, "--no-cache", "--jobs", "1") / epctx(
+            tmp_path, "--no-cache", "--jobs", "2"
+        )
+        return ours, scripts(together=False) / scripts(together=True)
+
+    pairs = [gain() for _ in range(3)]
+    found = sorted(ours / theirs for ours, theirs in pairs)[1]
+    listed = ", ".join(f"{ours:.2f}/{theirs:.2f}" for ours, theirs in pairs)
+    print(f"\nspeed-up of two jobs / of two bare scripts: {found:.2f} (hold 0.9); {listed}")
+    assert found >= 0.9
