@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from epctx.errors import UsageError
 from epctx.suggest import did_you_mean
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SessionOptions = Mapping[str, str]
 """Session config entries, string to string, where an `onnxruntime.SessionOptions` is not needed."""
+NativeOptions: TypeAlias = "ort.SessionOptions | SessionOptions | None"
+"""What a caller may give."""
 
 ENABLE: Final = "ep.context_enable"
 FILE_PATH: Final = "ep.context_file_path"
@@ -52,6 +54,32 @@ _OF_ONNXRUNTIME: Final = frozenset(
     }
 )
 _OF_AN_EP: Final = re.compile(r"ep\.([a-z0-9_]+executionprovider|dynamic)\..+")
+_PROPERTIES: Final = (
+    "enable_cpu_mem_arena",
+    "enable_mem_pattern",
+    "enable_mem_reuse",
+    "execution_mode",
+    "execution_order",
+    "graph_optimization_level",
+    "inter_op_num_threads",
+    "intra_op_num_threads",
+    "log_severity_level",
+    "log_verbosity_level",
+    "logid",
+    "use_deterministic_compute",
+)
+_COMMON: Final = (
+    "session.disable_prepacking",
+    "session.enable_quant_qdq_cleanup",
+    "session.force_spinning_stop",
+    "session.inter_op.allow_spinning",
+    "session.intra_op.allow_spinning",
+    "session.intra_op_thread_affinities",
+    "session.set_denormal_as_zero",
+    "session.use_device_allocator_for_initializers",
+    "session.use_env_allocators",
+)
+"""Entries of onnxruntime that matter to an EPContext model's sessions."""
 _BORROWED: Final = threading.Lock()
 
 
@@ -80,7 +108,7 @@ class SessionConfig:
     data_folder: Path | None = None
 
     @classmethod
-    def read(cls, options: ort.SessionOptions | SessionOptions | None) -> SessionConfig:
+    def read(cls, options: NativeOptions) -> SessionConfig:
         """Read the entries from onnxruntime's object or from a mapping.
 
         A mapping is checked for names as well; onnxruntime's object cannot list its entries.
@@ -101,39 +129,66 @@ class SessionConfig:
         )
 
 
-@contextmanager
-def for_session(
-    options: ort.SessionOptions | SessionOptions | None, entries: Mapping[str, str]
-) -> Iterator[ort.SessionOptions]:
-    """The caller's options with more entries, for the creation of one onnxruntime session.
+class Lender(Protocol):
+    """Gives the options for the creation of one onnxruntime session."""
 
-    onnxruntime's object cannot be copied (custom op libraries, dimension overrides), so the
-    caller's own is used, and its entries are put back afterwards.
+    def __call__(self, *, native: bool = False) -> ort.SessionOptions:
+        """`native`: EPs will be added to them, unless they have their own."""
+        ...
+
+
+@contextmanager
+def lent(
+    options: NativeOptions,
+    entries: Mapping[str, str],
+    *,
+    any_native: bool = False,
+) -> Iterator[Lender]:
+    """The caller's options with more entries, while the sessions of one model are created.
+
+    onnxruntime's object cannot be copied whole (custom op libraries and dimension overrides cannot
+    be read), so the caller's own is used, and its entries are put back afterwards. Only where EPs
+    are to be added (`any_native`) it is copied, as far as it can be read: what is added to it could
+    never be taken away again.
     """
     import onnxruntime as ort
 
     if not isinstance(options, ort.SessionOptions):
-        made = ort.SessionOptions()
-        for key, value in {**(options or {}), **entries}.items():
-            made.add_session_config_entry(key, value)
-        yield made
+        given = {**(options or {}), **entries}
+        yield lambda *, native=False: _with(ort.SessionOptions(), given)
         return
+
+    def lend(*, native: bool = False) -> ort.SessionOptions:
+        own = not any_native or (native and options.has_providers())
+        return options if own else _copy(options)
+
     with _BORROWED:
         before = {key: _entry(options, key) or "" for key in entries}
-        _put(options, entries)
+        _with(options, entries)
         try:
-            yield options
+            yield lend
         finally:
-            _put(options, before)
+            _with(options, before)
 
 
-def _put(options: ort.SessionOptions, entries: Mapping[str, str]) -> None:
+def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.SessionOptions:
     for key, value in entries.items():
         if (_entry(options, key) or "") != value:
             options.add_session_config_entry(key, value)
+    return options
 
 
-def _entries(options: ort.SessionOptions | SessionOptions | None) -> dict[str, str]:
+def _copy(options: ort.SessionOptions) -> ort.SessionOptions:
+    import onnxruntime as ort
+
+    made = ort.SessionOptions()
+    for name in _PROPERTIES:
+        setattr(made, name, getattr(options, name))
+    known = {name: _entry(options, name) for name in (*OF_SPEC, *_COMMON)}
+    return _with(made, {name: value for name, value in known.items() if value is not None})
+
+
+def _entries(options: NativeOptions) -> dict[str, str]:
     if options is None:
         return {}
     if isinstance(options, Mapping):

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 from epctx.errors import UsageError
-from epctx.runtime.options import SessionConfig, for_session
+from epctx.runtime.options import SessionConfig, lent
 
 ENTRIES = {
     "ep.context_enable": "1",
@@ -85,20 +85,46 @@ def test_entries_of_onnxruntime_itself_pass(name: str) -> None:
     SessionConfig.read({name: "1"})
 
 
-def test_a_mapping_becomes_onnxruntimes_options_for_a_session() -> None:
-    with for_session({"session.disable_prepacking": "1"}, {"ep.context_file_path": "x"}) as made:
-        assert made.get_session_config_entry("session.disable_prepacking") == "1"
-        assert made.get_session_config_entry("ep.context_file_path") == "x"
+FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def test_a_mapping_becomes_new_options_for_each_session() -> None:
+    with lent({"session.disable_prepacking": "1"}, {"ep.context_file_path": "x"}) as lend:
+        one, two = lend(), lend(native=True)
+        assert one is not two
+        for made in (one, two):
+            assert made.get_session_config_entry("session.disable_prepacking") == "1"
+            assert made.get_session_config_entry("ep.context_file_path") == "x"
 
 
 def test_the_callers_own_options_are_used_and_put_back() -> None:
-    folder = "session.model_external_initializers_file_folder_path"
     mine = native({"session.disable_prepacking": "1"})
-    mine.intra_op_num_threads = 1
-    with for_session(mine, {folder: "a"}) as made:
-        assert made is mine and made.get_session_config_entry(folder) == "a"
-    assert mine.get_session_config_entry(folder) == ""
-    mine.add_session_config_entry(folder, "b")
-    with for_session(mine, {folder: "a"}):
+    with lent(mine, {FOLDER: "a"}) as lend:
+        assert lend() is mine and mine.get_session_config_entry(FOLDER) == "a"
+    assert mine.get_session_config_entry(FOLDER) == ""
+    mine.add_session_config_entry(FOLDER, "b")
+    with lent(mine, {FOLDER: "a"}):
         pass
-    assert mine.get_session_config_entry(folder) == "b"
+    assert mine.get_session_config_entry(FOLDER) == "b"
+
+
+def test_options_that_eps_are_added_to_are_copies() -> None:
+    mine = native({"session.intra_op.allow_spinning": "0", "ep.share_ep_contexts": "1"})
+    mine.intra_op_num_threads = 3
+    mine.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with lent(mine, {FOLDER: "a"}, any_native=True) as lend:
+        for made in (lend(), lend(native=True)):
+            assert made is not mine
+            assert made.intra_op_num_threads == 3
+            assert made.graph_optimization_level == ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            assert made.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+            assert made.get_session_config_entry("ep.share_ep_contexts") == "1"
+            assert made.get_session_config_entry(FOLDER) == "a"
+
+
+def test_eps_that_the_caller_added_serve_native_parts_alone() -> None:
+    mine = ort.SessionOptions()
+    mine.add_provider("CPUExecutionProvider", {})
+    with lent(mine, {}, any_native=True) as lend:
+        assert lend(native=True) is mine
+        assert not lend().has_providers()

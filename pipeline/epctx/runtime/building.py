@@ -1,0 +1,164 @@
+"""The steps of a model made: onnxruntime's sessions created, kernels bound to their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import onnx
+import onnxruntime as ort
+
+from epctx.errors import InvalidGraph
+from epctx.graph import protos
+from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
+from epctx.runtime.arguments import NodeArg
+from epctx.runtime.cutting import KernelStep, SegmentBuilder, cut
+from epctx.runtime.options import (
+    DATA_FOLDER,
+    ENABLE,
+    FILE_PATH,
+    Lender,
+    NativeOptions,
+    SessionConfig,
+    lent,
+)
+from epctx.runtime.selection import DEFAULT
+from epctx.runtime.sources import ModelSource
+from epctx.runtime.steps import KernelRunner, Pipeline, Runner, SessionRunner
+from epctx.runtime.values import Value, of_tensor
+
+
+class PipelineBuilder:
+    """Makes the steps of a model.
+
+    Args:
+        native: the EPs of onnxruntime that have nodes in the model.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        config: SessionConfig,
+        options: NativeOptions,
+        native: Sequence[ExecutionProvider],
+    ) -> None:
+        self._source = source
+        self._config = config
+        self._options = options
+        self._native = native
+
+    def whole(self) -> Pipeline:
+        """The model as it is, in one session.
+
+        Raises:
+            InvalidGraph: onnxruntime refuses it.
+        """
+        given = self._source.data if self._source.path is None else str(self._source.path)
+        with self._lent({}) as lend:
+            session = self._session(given, lend, bool(self._native))
+        runner = SessionRunner(session)
+        overridable = session.get_overridable_initializers()
+        return Pipeline(
+            inputs=tuple(map(NodeArg.of_session, (*session.get_inputs(), *overridable))),
+            overridable=frozenset(arg.name for arg in overridable),
+            outputs=tuple(map(NodeArg.of_session, session.get_outputs())),
+            constants={},
+            runners=(runner,),
+        )
+
+    def parts(
+        self, model: onnx.ModelProto, kernels: Mapping[int, tuple[EPContextNode, Kernel]]
+    ) -> Pipeline:
+        """The model in steps: kernels, and sessions of what lies between them.
+
+        Raises:
+            InvalidGraph: onnxruntime refuses a part.
+        """
+        graph = model.graph
+        types = {v.name: v for v in (*graph.value_info, *graph.output)}
+        promised = {n: NodeArg.of(v) for n, v in types.items() if v.type.HasField("tensor_type")}
+        segments = SegmentBuilder(model)
+        runners: list[Runner] = []
+        with self._lent(self._places(model)) as lend:
+            for step in cut(graph, kernels.keys()):
+                if isinstance(step, KernelStep):
+                    runners.append(_kernel_runner(*kernels[step.node], promised))
+                elif step.outputs:  # nobody needs what the others make
+                    runner = self._segment(segments.build(step), lend)
+                    segments.learn(
+                        NodeArg.of_session(a).value_info() for a in runner.session.get_outputs()
+                    )
+                    runners.append(runner)
+        weights = {tensor.name for tensor in graph.initializer}
+        overridable = frozenset(value.name for value in graph.input) & weights
+        inputs = sorted(graph.input, key=lambda value: value.name in weights)
+        return Pipeline(
+            inputs=tuple(map(NodeArg.of, inputs)),
+            overridable=overridable,
+            outputs=tuple(map(NodeArg.of, graph.output)),
+            constants=self._constants(graph, kernels),
+            runners=tuple(runners),
+        )
+
+    def _constants(
+        self, graph: onnx.GraphProto, kernels: Mapping[int, tuple[EPContextNode, Kernel]]
+    ) -> dict[str, Value]:
+        needed = {name for node, _ in kernels.values() for name in node.inputs}
+        needed.update(value.name for value in graph.output)
+        folder = str(self._source.data_folder)
+        return {t.name: of_tensor(t, folder) for t in graph.initializer if t.name in needed}
+
+    def _places(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Where sessions from bytes find what the model refers to."""
+        entries = {}
+        if any(t.data_location == onnx.TensorProto.EXTERNAL for t in protos.tensors(model)):
+            entries[DATA_FOLDER] = str(self._source.data_folder)
+        if self._native and self._source.path is not None:
+            entries[FILE_PATH] = str(self._source.path)
+        return entries
+
+    def _lent(self, entries: Mapping[str, str]) -> AbstractContextManager[Lender]:
+        # What was generated is not generated again.
+        off = {ENABLE: "0"} if self._config.enable else {}
+        return lent(self._options, {**entries, **off}, any_native=bool(self._native))
+
+    def _segment(self, part: onnx.ModelProto, lend: Lender) -> SessionRunner:
+        native = any(is_epcontext(node) for node in protos.nodes(part))
+        return SessionRunner(self._session(part.SerializeToString(), lend, native))
+
+    def _session(self, given: str | bytes, lend: Lender, native: bool) -> ort.InferenceSession:
+        """An onnxruntime session that never falls back silently to another EP."""
+        options = lend(native=native)
+        if native and not options.has_providers():  # the caller's own choice stays
+            for provider in self._native:
+                if isinstance(provider, NativeSessions):
+                    provider.add_to(options)
+        names = None if options.has_providers() else [DEFAULT]
+        try:
+            return ort.InferenceSession(given, options, providers=names, enable_fallback=0)
+        except Exception as error:  # onnxruntime's errors have no base of their own
+            raise InvalidGraph(
+                "ONNX Runtime refuses it",
+                where=self._source.where,
+                why=str(error),
+                remedy="build the model again for this version of onnxruntime",
+            ) from error
+
+
+def _kernel_runner(
+    node: EPContextNode, kernel: Kernel, promised: Mapping[str, NodeArg]
+) -> KernelRunner:
+    if "" in (*node.inputs, *node.outputs):
+        raise InvalidGraph(
+            "an input or output of an EPContext node is left out",
+            where=f"node {node.name!r}",
+            remedy="build the model again",
+        )
+    return KernelRunner(
+        node=node.name,
+        kernel=kernel,
+        reads=node.inputs,
+        makes=node.outputs,
+        promised={name: promised[name] for name in node.outputs if name in promised},
+    )

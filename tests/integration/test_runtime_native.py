@@ -1,0 +1,75 @@
+"""Nodes of onnxruntime's own EPs in the runtime and in compile_model: handed to onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+from tests.building import cpu, mlp, normal
+
+import epctx
+from epctx.errors import InvalidGraph
+from epctx.graph.epcontext import read_all
+from epctx.manifest import PartitionSettings
+from epctx.runtime import InferenceSession
+
+pytest.importorskip("onnxruntime_ep_openvino")
+
+REFERENCE, OPENVINO = "ReferenceExecutionProvider", "OpenVINOExecutionProvider"
+X = normal((1, 64))
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Relu on the reference EP, Tanh on the default EP, the rest on OpenVINO."""
+    folder = tmp_path_factory.mktemp("mixed")
+    onnx.save(mlp(), folder / "m.onnx")
+    return epctx.compile_model(
+        folder / "m.onnx",
+        output=folder / "out" / "m_ctx.onnx",
+        providers=[(REFERENCE, {"ops": ("Relu",)}), OPENVINO],
+        partition=PartitionSettings(exclude_op_types=("Tanh",)),
+    )
+
+
+def check(session: InferenceSession) -> None:
+    (found,) = session.run(None, {"x": X})
+    (wanted,) = cpu(mlp()).run(None, {"x": X})
+    assert abs(found - wanted).max() <= 1e-3 * abs(wanted).max()
+
+
+def test_a_model_of_both_has_both_binaries(mixed: Path) -> None:
+    assert sorted(path.name for path in mixed.parent.iterdir()) == [
+        "m_OpenVINOExecutionProvider.bin",
+        "m_ctx.onnx",
+        "m_reference.bin",
+    ]
+    assert {node.source for node in read_all(onnx.load(mixed))} == {"reference", OPENVINO}
+
+
+def test_it_runs_from_a_path_and_from_bytes_with_any_options(mixed: Path) -> None:
+    own = ort.SessionOptions()
+    session = InferenceSession(mixed)
+    assert session.get_providers()[:-1].count(OPENVINO) == 1
+    check(session)
+    from_bytes = {"ep.context_file_path": str(mixed)}
+    check(InferenceSession(mixed.read_bytes(), session_options=from_bytes))
+    for _ in range(2):  # the second time, nothing of the first is left in them
+        check(InferenceSession(mixed, session_options=own))
+        assert not own.has_providers()
+
+
+def test_an_ep_that_the_session_does_not_have_is_an_invalid_graph(mixed: Path) -> None:
+    with pytest.raises(InvalidGraph, match="OpenVINOExecutionProvider"):
+        InferenceSession(mixed, providers=[REFERENCE])
+
+
+def test_what_onnxruntime_cannot_load_is_an_invalid_graph(mixed: Path, tmp_path: Path) -> None:
+    for path in mixed.parent.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    binary = tmp_path / "m_OpenVINOExecutionProvider.bin"
+    binary.write_bytes(binary.read_bytes()[:1000])
+    with pytest.raises(InvalidGraph, match="ONNX Runtime refuses it"):
+        InferenceSession(tmp_path / "m_ctx.onnx")
