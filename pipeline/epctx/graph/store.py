@@ -30,10 +30,9 @@ from epctx.graph import encoder, tensors, wire
 from epctx.graph.known_file import open_known
 from epctx.graph.mapped import DataFile, MappedTensor
 from epctx.graph.model import OptimizedModel, PassRecord
+from epctx.graph.places import PLACES, RECORD, Place, stamp
 
 GRAPH = "graph.onnx"
-RECORD = "record.json"
-PLACES = "places.json"
 VERSION = 1
 """Of the format; a folder of another version is not read."""
 
@@ -67,13 +66,6 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[_File, ...]
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a file is; `stamp`: device, inode, size, time of change of content and of status."""
-
-    path: str
-    stamp: tuple[int, int, int, int, int]
-
-
 def write(optimized: OptimizedModel, folder: Path) -> None:
     """Write a model to `folder`, which exists and may hold the files that its passes made.
 
@@ -96,7 +88,7 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
     graph = b"".join(encoder.encode(optimized.model, tensor_data=refer).chunks())
     here = folder.resolve()
     places = [
-        None if file.path.parent == here else _Place(path=str(file.path), stamp=_stamp(file.path))
+        None if file.path.parent == here else Place(path=str(file.path), stamp=stamp(file.path))
         for file in files
     ]
     for file in files:
@@ -162,10 +154,10 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
     )
 
 
-def _parse(folder: Path) -> tuple[_Record, Sequence[_Place | None], bytes]:
+def _parse(folder: Path) -> tuple[_Record, Sequence[Place | None], bytes]:
     try:
         record = msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
-        places = msgspec.json.decode((folder / PLACES).read_bytes(), type=list[_Place | None])
+        places = msgspec.json.decode((folder / PLACES).read_bytes(), type=list[Place | None])
         graph = (folder / GRAPH).read_bytes()
     except OSError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from error
@@ -189,7 +181,7 @@ def _describe(file: DataFile, parts: Iterable[tuple[int, int]], here: Path) -> _
     )
 
 
-def _open(folder: Path, file: _File, place: _Place | None, sources: Iterable[Path]) -> DataFile:
+def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path]) -> DataFile:
     whole = _digest(file.digest)
     parts = {(part.offset, part.length): _digest(part.digest) for part in file.parts}
     if file.name is not None:
@@ -210,15 +202,9 @@ def _open(folder: Path, file: _File, place: _Place | None, sources: Iterable[Pat
     raise _changed(Path(place.path))
 
 
-def _stamp(path: Path) -> tuple[int, int, int, int, int]:
-    status = path.stat()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
-
-
-def _is_unchanged(place: _Place) -> bool:
+def _is_unchanged(place: Place) -> bool:
     try:
-        return _stamp(Path(place.path)) == place.stamp
+        return stamp(Path(place.path)) == place.stamp
     except OSError:
         return False
 

@@ -1,0 +1,56 @@
+"""Where the files of an optimized model are on this host: light, for who moves such folders.
+
+`graph.store` writes and reads the folders; this is the one file of them that is not the same
+everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+RECORD = "record.json"
+PLACES = "places.json"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a file is; `stamp`: device, inode, size, time of change of content and of status."""
+
+    path: str
+    stamp: tuple[int, int, int, int, int]
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    digest: str
+    name: str | None = None
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    files: tuple[_File, ...]
+
+
+def stamp(path: Path) -> tuple[int, int, int, int, int]:
+    """What stat says of a file that changes with it. Raises OSError."""
+    status = path.stat()
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, *times
+
+
+def write(folder: Path, sources: Mapping[str, Path]) -> None:
+    """Say where the sources of the model in `folder` are: their digests, as text, to paths.
+
+    The caller knows that their content is that, and has known it since before their stat is taken.
+
+    Raises:
+        OSError: a source is gone, or the folder cannot be written.
+    """
+    record = msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
+    places = [
+        None
+        if file.name is not None or (path := sources.get(file.digest)) is None
+        else Place(path=str(path), stamp=stamp(path))
+        for file in record.files
+    ]
+    (folder / PLACES).write_bytes(msgspec.json.encode(places))
