@@ -1,22 +1,25 @@
-"""Which group folders `epctx verify` is asked about, and what a manifest says of each."""
+"""Which group folders `epctx verify` is asked about; what the manifest and the lock say of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from epctx.digest import Digest
 from epctx.errors import ModelError, UsageError
-from epctx.manifest import Manifest, ModelGroup
+from epctx.lock.types import Lock
+from epctx.manifest import Manifest
 from epctx.outputs import SUMS
-from epctx.verification import VerifyRequest
+from epctx.verification import ExpectedFile, VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A group that the manifest builds, and that is not where it was looked for."""
+    """A group that `record` (the manifest, the lock) has, and that is not where it should be."""
 
+    record: str
     label: str
     folder: Path
 
@@ -59,16 +62,47 @@ def match(
     Raises:
         UsageError: a folder is of no group of the manifest, or of several.
     """
-    matched = [replace(each, group=_group_of(each, manifest)) for each in requests]
+    groups = {f"{t.name}/{group.name}": group for t in manifest.targets for group in t.groups}
+    known = {
+        key: {f"{model.name}_ctx.onnx" for model in group.models} for key, group in groups.items()
+    }
+    record = f"the manifest {manifest.path.name}"
+    matched = [replace(each, group=groups[_key(each, known, record)]) for each in requests]
+    roots = _roots(paths, manifest.name)
+    return matched, _missing(requests, groups, roots, record)
+
+
+def match_lock(
+    requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
+) -> tuple[list[VerifyRequest], list[Missing]]:
+    """The requests with what the lock says of their files; `match` says the rest."""
+    record = f"the lock {where}"
+    known = {
+        key: {name for name in group.outputs if name.endswith("_ctx.onnx")}
+        for key, group in lock.groups.items()
+    }
+    matched = []
+    for request in requests:
+        outputs = lock.groups[_key(request, known, record)].outputs
+        expected = tuple(
+            ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
+            for name, file in sorted(outputs.items())
+        )
+        matched.append(replace(request, expected=expected))
+    return matched, _missing(requests, lock.groups, _roots(paths, lock.name), record)
+
+
+def _missing(
+    requests: Sequence[VerifyRequest], keys: Iterable[str], roots: Sequence[Path], record: str
+) -> list[Missing]:
     folders = {request.folder for request in requests}
-    missing = [
-        Missing(label=f"{group.name}@{target.name}", folder=place)
-        for root in _roots(paths, manifest)
-        for target in manifest.targets
-        for group in target.groups
-        if (place := root / target.name / group.name) not in folders
-    ]
-    return matched, missing
+    found = []
+    for root in roots:
+        for target, _, group in (key.partition("/") for key in keys):
+            place, label = root / target / group, f"{group}@{target}"
+            if place not in folders:
+                found.append(Missing(record=record, label=label, folder=place))
+    return found
 
 
 def _of_model(path: Path) -> VerifyRequest:
@@ -118,34 +152,30 @@ def _has_context(path: Path) -> bool:
         return True
 
 
-def _group_of(request: VerifyRequest, manifest: Manifest) -> ModelGroup:
-    groups = {(t.name, group.name): group for t in manifest.targets for group in t.groups}
+def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> str:
+    """Which group, `<target>/<group>`, a folder is; `known` has the models' files of each."""
     place = request.folder
-    if (place.parent.name, place.name) in groups:
-        return groups[place.parent.name, place.name]
+    key = f"{place.parent.name}/{place.name}"
+    if key in known:
+        return key
     models = set(request.models or (p.name for p in place.glob("*_ctx.onnx")))
-    having = [
-        (target, group)
-        for (target, _), group in groups.items()
-        if models and models <= {f"{model.name}_ctx.onnx" for model in group.models}
-    ]
+    having = [key for key, files in known.items() if models and models <= files]
     if len(having) == 1:
-        return having[0][1]
-    which = ", ".join(f"{group.name}@{target}" for target, group in having)
+        return having[0]
     raise UsageError(
-        f"is of several groups of the manifest: {which}"
+        f"is of several groups of {record}: {', '.join(having)}"
         if having
-        else f"is of no group of the manifest {manifest.path.name}",
+        else f"is of no group of {record}",
         where=request.label,
         remedy="keep the folder's name as it was built, <target>/<group>; "
-        f"the manifest builds {', '.join(f'{target}/{group}' for target, group in groups)}",
+        f"known are {', '.join(known)}",
     )
 
 
-def _roots(paths: Sequence[Path], manifest: Manifest) -> list[Path]:
-    """The folders of the whole manifest that were named, or that are in one that was named."""
+def _roots(paths: Sequence[Path], name: str) -> list[Path]:
+    """The folders of a whole manifest that were named, or that are in one that was named."""
     named = [path.resolve() for path in paths]
-    found = [path if path.name == manifest.name else path / manifest.name for path in named]
+    found = [path if path.name == name else path / name for path in named]
     return [path for path in found if path.is_dir()]
 
 

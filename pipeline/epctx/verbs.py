@@ -76,6 +76,7 @@ def verify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     manifest: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
 ) -> VerifyReport:
@@ -87,14 +88,17 @@ def verify(
         paths: folders, or EPContext models.
         manifest: what they were built from: its options and prefixes are checked, and numbers
             against its source models.
+        lock: the lock that a release holds to: sizes and digests are checked against it.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
 
     Raises:
-        UsageError: there is nothing to verify, or a folder is of no group of the manifest.
+        UsageError: there is nothing to verify, or a folder is of no group of manifest or lock.
+        LockError: the lock cannot be read.
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
     from epctx import group_folders, parsing, verifying
+    from epctx import lock as locks
 
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
     requests = group_folders.find(named)
@@ -102,6 +106,12 @@ def verify(
     if manifest is not None:
         parsed = parsing.load(Path(manifest), allow_outside=allow_outside)
         requests, missing = group_folders.match(requests, parsed, named)
+    if lock is not None:
+        locked = locks.read(Path(lock))
+        where = Path(lock).name
+        requests, unlocked = group_folders.match_lock(requests, locked, named, where=where)
+        told = {each.folder for each in missing}
+        missing += [each for each in unlocked if each.folder not in told]
     return verifying.run(requests, missing, strict=strict)
 
 

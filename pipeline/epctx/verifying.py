@@ -79,7 +79,7 @@ def _absent(missing: Missing) -> FolderReport:
         check="files",
         subject=".",
         outcome="fail",
-        message=f"the manifest builds {missing.label}, and it is not there",
+        message=f"{missing.record} has {missing.label}, and it is not there",
         remedy=f"run `epctx build --only {missing.label}`",
     )
     return FolderReport(folder=missing.folder.as_posix(), findings=(finding,))

@@ -15,9 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from epctx import codec, schema, verbs
-from epctx.errors import UsageError
+from epctx import codec, schemas, verbs
+from epctx import lock as locks
+from epctx.digest import of_file
+from epctx.errors import LockError, UsageError
 from epctx.findings import Finding, VerifyReport
+from epctx.lock.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
 from epctx.stages import verify
 from epctx.verification import VerifyRequest
 
@@ -133,7 +136,7 @@ def test_everything_that_was_built_passes(original: Path) -> None:
 
 
 def test_both_reports_are_as_their_schema_says(original: Path) -> None:
-    validator = jsonschema.Draft202012Validator(json.loads(schema.text("report")))
+    validator = jsonschema.Draft202012Validator(json.loads(schemas.text("report")))
     built = json.loads((original / "dist" / "demo.build.json").read_text(encoding="utf-8"))
     validator.validate(built)
     assert built["groups"][0]["verify"]["numbers"]
@@ -272,7 +275,7 @@ def test_a_group_that_is_not_there(built: Path) -> None:
     shutil.rmtree(pair(built))
     report = verbs.verify(built / "dist", manifest=built / "demo.yaml")
     (failed,) = report.findings("fail")
-    assert failed.message == "the manifest builds pair@default, and it is not there"
+    assert failed.message == "the manifest demo.yaml has pair@default, and it is not there"
     with pytest.raises(UsageError, match="does not exist"):
         verbs.verify(pair(built))
 
@@ -281,6 +284,53 @@ def test_a_model_for_another_host_is_said_not_to_be_for_this_one(built: Path) ->
     report = verbs.verify(pair(built) / "wide_ctx.onnx")
     (finding,) = [f for f in report.findings() if f.policy == "compatibility"]
     assert finding.outcome == "not checkable" and "npu-v2" in finding.message
+
+
+def locked(root: Path) -> Lock:
+    """A lock that holds what was built."""
+    groups = {}
+    for folder in sorted((root / "dist" / "demo" / "default").iterdir()):
+        outputs = {
+            path.name: LockedFile(sha256=of_file(path, "sha256").hex, size=path.stat().st_size)
+            for path in sorted(folder.iterdir())
+            if path.name != "SHA256SUMS"
+        }
+        session = LockedSession(cpu=None, key="k:1", models=("m",), outputs=outputs, sharing=None)
+        groups[f"default/{folder.name}"] = LockedGroup(
+            embed_mode=0,
+            execution_providers=(),
+            external_initializers=None,
+            models={},
+            node_name_prefix="",
+            optimize="basic",
+            partition=LockedPartition(
+                exclude_nodes=(),
+                exclude_op_types=(),
+                max_partitions=None,
+                min_nodes=1,
+                require_coverage=None,
+            ),
+            passes=(),
+            passes_of_others={},
+            session_groups={"m": session},
+            session_options={},
+        )
+    return Lock(execution_providers={}, groups=groups, name="demo", sources={}, toolchain={})
+
+
+def test_a_lock_tells_of_what_was_built_otherwise(built: Path) -> None:
+    path = built / "demo.lock.yaml"
+    path.write_text(locks.text(locked(built)), encoding="utf-8")
+    assert verbs.verify(built / "dist", lock=path).passed
+    folder = pair(built)
+    binary = folder / "wide_reference.bin"
+    flip(binary, binary.stat().st_size - 100)
+    resum(folder)  # right by its own sums, and not what was locked
+    report = verbs.verify(folder, lock=path)
+    (failed,) = report.findings("fail")
+    assert (failed.check, failed.subject) == ("lock", "wide_reference.bin")
+    with pytest.raises(LockError, match="there is no lock"):
+        verbs.verify(folder, lock=built / "gone.yaml")
 
 
 # --- the commands --------------------------------------------------------------------------------

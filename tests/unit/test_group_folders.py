@@ -3,12 +3,15 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.policies import folders
 
 from epctx import group_folders
+from epctx.digest import of_file
 from epctx.errors import UsageError
+from epctx.lock.types import Lock, LockedFile, LockedSession
 from epctx.manifest import Manifest, Target
 from epctx.verification import VerifyRequest
 
@@ -111,11 +114,54 @@ def test_a_folder_of_no_group_or_of_several(tmp_path: Path) -> None:
     requests = group_folders.find([root])
     with pytest.raises(UsageError) as caught:
         group_folders.match(requests, manifest("one", "two"), [root])
-    assert "is of several groups of the manifest: g@one, g@two" in str(caught.value)
+    assert "is of several groups of the manifest demo.yaml: one/g, two/g" in str(caught.value)
     with pytest.raises(UsageError) as caught:
         group_folders.match(requests, manifest("one", groups=("other",)), [root])
     assert "is of no group of the manifest demo.yaml" in str(caught.value)
     assert "one/other" in str(caught.value)
+
+
+def lock_of(root: Path, *keys: str) -> Lock:
+    """A lock that holds what is in the folders."""
+    groups = {}
+    for key in keys:
+        folder = root / "demo" / key
+        outputs = {
+            path.name: LockedFile(sha256=of_file(path, "sha256").hex, size=path.stat().st_size)
+            for path in sorted(folder.iterdir())
+            if path.name != "SHA256SUMS"
+        }
+        session = LockedSession(cpu=None, key="k", models=("m",), outputs=outputs, sharing=None)
+        groups[key] = SimpleNamespace(outputs=outputs, session_groups={"m": session})
+    return Lock(
+        execution_providers={},
+        groups=groups,
+        name="demo",
+        sources={},
+        toolchain={},  # type: ignore[arg-type]
+    )
+
+
+def test_a_lock_says_what_files_must_be(tmp_path: Path) -> None:
+    root = built(tmp_path, "demo/one/g", "demo/two/g")
+    lock = lock_of(root, "one/g", "two/g")
+    requests = group_folders.find([root])
+    matched, missing = group_folders.match_lock(requests, lock, [root], where="x.lock.yaml")
+    assert missing == []
+    expected = matched[0].expected
+    assert expected is not None
+    assert [each.name for each in expected] == ["g_m_ctx.onnx", "m_reference.bin"]
+    assert expected[1].size == 700
+    alone = group_folders.find([root / "demo" / "one"])
+    _, missing = group_folders.match_lock(alone, lock, [root / "demo"], where="x.lock.yaml")
+    assert [(each.record, each.label) for each in missing] == [("the lock x.lock.yaml", "g@two")]
+
+
+def test_a_folder_that_the_lock_does_not_have(tmp_path: Path) -> None:
+    root = built(tmp_path, "demo/one/g", "elsewhere/h")
+    lock = lock_of(root, "one/g")
+    with pytest.raises(UsageError, match="is of no group of the lock x"):
+        group_folders.match_lock(group_folders.find([root / "elsewhere"]), lock, [root], where="x")
 
 
 def test_groups_that_were_never_built_are_missed(tmp_path: Path) -> None:

@@ -95,10 +95,12 @@ def test_an_error_of_the_manifest_is_an_error_and_workers_end() -> None:
 
 
 def test_a_group_that_is_missing_fails() -> None:
-    report = verifying.run([], [Missing(label="g@t", folder=Path("dist/demo/t/g"))])
+    report = verifying.run(
+        [], [Missing(record="the lock x", label="g@t", folder=Path("dist/demo/t/g"))]
+    )
     (failed,) = report.findings("fail")
     assert not report.passed
-    assert failed.message == "the manifest builds g@t, and it is not there"
+    assert failed.message == "the lock x has g@t, and it is not there"
     assert failed.remedy == "run `epctx build --only g@t`"
 
 

@@ -29,6 +29,9 @@ def verify(
         Path | None,
         typer.Option(help="What it was built from: compare numbers with the source models."),
     ] = None,
+    lock: Annotated[
+        Path | None, typer.Option(help="Hold sizes and digests to this lock file, too.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
@@ -42,7 +45,9 @@ def verify(
     """
     from epctx import verbs
 
-    report = verbs.verify(paths, manifest=manifest, strict=strict, allow_outside=allow_outside)
+    report = verbs.verify(
+        paths, manifest=manifest, lock=lock, strict=strict, allow_outside=allow_outside
+    )
     ui.emit(report)
     for folder in report.folders:
         ui.print(_folder(folder, every=bool(ui.verbose)))
