@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.graph.bonds import Bond
 from epctx.graph.partitioning import Border
-from epctx.schema import filenames
+from epctx.schemas import filenames
 
 # --- graphs of integers (graph/partitioning) ---
 

@@ -12,17 +12,21 @@ from epctx._version import __version__
 
 if TYPE_CHECKING:
     from epctx.generation import compile_model
-    from epctx.verbs import build, inspect, plan, verify
+    from epctx.verbs import build, init, inspect, plan, schema, validate, verify
 
-__all__ = ["__version__", "build", "compile_model", "inspect", "plan", "verify"]
+__all__ = [
+    "__version__",
+    "build",
+    "compile_model",
+    "init",
+    "inspect",
+    "plan",
+    "schema",
+    "validate",
+    "verify",
+]
 
-_HOMES = {
-    "build": "epctx.verbs",
-    "compile_model": "epctx.generation",
-    "inspect": "epctx.verbs",
-    "plan": "epctx.verbs",
-    "verify": "epctx.verbs",
-}
+_HOMES = dict.fromkeys(__all__[1:], "epctx.verbs") | {"compile_model": "epctx.generation"}
 
 
 def __getattr__(name: str) -> object:

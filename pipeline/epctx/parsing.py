@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from epctx import document, layers, rules, schema
+from epctx import document, layers, rules, schemas
 from epctx.document import Document, problems
 from epctx.document.tree import Node, Plain
 from epctx.errors import InvalidManifest, Violation
@@ -71,7 +71,7 @@ def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violatio
     Raises:
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
-    found = schema.validate(read)
+    found = schemas.validate(read)
     broken = read.broken | {p.node for p in found if p.node is not None}
     found = [problem for problem in found if problem.node not in read.broken]
     found += rules.check(read, broken, allow_outside=allow_outside)

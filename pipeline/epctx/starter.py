@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from epctx.document import scalars
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
-from epctx.schema import filenames
+from epctx.schemas import filenames
 
 if TYPE_CHECKING:
     import onnx

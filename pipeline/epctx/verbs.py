@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from epctx import planning
 
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
+    from epctx.errors import Violation
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
     from epctx.runner import Listener
@@ -125,3 +126,59 @@ def inspect(file: str | os.PathLike[str]) -> Inspection:
     from epctx import inspecting
 
     return inspecting.inspect(Path(file))
+
+
+def validate(
+    manifest: str | os.PathLike[str], *, allow_outside: bool = False
+) -> tuple[Violation, ...]:
+    """Everything that is wrong with a manifest, by the schema and the rules; empty if nothing is.
+
+    Raises:
+        ManifestError: the file cannot be read.
+    """
+    from epctx import parsing
+
+    return parsing.check(Path(manifest), allow_outside=allow_outside)
+
+
+def init(
+    models: Sequence[str | os.PathLike[str]],
+    manifest: str | os.PathLike[str] = "epctx.yaml",
+    *,
+    provider: str = "ReferenceExecutionProvider",
+    options: Mapping[str, str] | None = None,
+    share: bool = False,
+    force: bool = False,
+) -> Path:
+    """Write a starter manifest for `models` and return its path; it validates as it is.
+
+    Args:
+        models: `.onnx` files, read without their weights.
+        manifest: the file to write.
+        provider: ONNX Runtime's name of the EP.
+        options: of the provider.
+        share: the models share one EP context, in the order given.
+        force: overwrite a manifest that is there.
+
+    Raises:
+        ModelError: a model cannot be read.
+        ManifestError: an option or a provider that is not known.
+        UsageError: the manifest is there already.
+    """
+    from epctx import starter
+
+    paths = [Path(model) for model in models]
+    return starter.write(
+        paths, Path(manifest), provider=provider, options=options, share=share, force=force
+    )
+
+
+def schema(name: str = "manifest") -> str:
+    """A JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
+
+    Raises:
+        UsageError: there is no schema of this name.
+    """
+    from epctx import schemas
+
+    return schemas.text(name)

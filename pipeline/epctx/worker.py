@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from epctx import codec, generating, protocol
+from epctx import codec, generated_numbers, protocol
 from epctx.build_report import ModelReport, PartitionReport
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
@@ -84,7 +84,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
-    sessions = generating.prepare(partitioned, providers, job.scratch)
+    sessions = generated_numbers.prepare(partitioned, providers, job.scratch)
     with compile.run(partitioned, providers, spec) as compiled:
         for settled in compiled.partitioned:
             contexts = epcontext.count(compiled.models[settled.name])
@@ -94,7 +94,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         recorded = False
         if job.recorded is not None and sessions is not None:
             started(StageStarted(stage="verify"))
-            recorded = generating.record(sessions, compiled, job)
+            recorded = generated_numbers.record(sessions, compiled, job)
     reports = [_report(group, o, p) for o, p in zip(optimized, compiled.partitioned, strict=True)]
     return CompileResult(
         output=output,

@@ -98,6 +98,7 @@ class UI:
                     "what": error.what,
                     "why": error.why,
                     "remedy": error.remedy,
+                    "violations": getattr(error, "violations", ()),
                 }
             }
         )

@@ -10,7 +10,7 @@ from epctx import parsing
 from epctx.errors import InvalidManifest, ManifestError
 from epctx.generation.request import Request
 from epctx.manifest import Manifest, ModelGroup, OptionValue
-from epctx.schema import providers
+from epctx.schemas import providers
 
 GROUP = "models"
 NAME = "compile-model"

@@ -9,8 +9,8 @@ from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, quoted
 from epctx.layers import TargetTree, names, present
 from epctx.rules import options
-from epctx.schema.filenames import MAX_FILE_LENGTH, fold
-from epctx.schema.filenames import problem as name_problem
+from epctx.schemas.filenames import MAX_FILE_LENGTH, fold
+from epctx.schemas.filenames import problem as name_problem
 from epctx.suggest import did_you_mean
 
 SUMS = "SHA256SUMS"

@@ -15,8 +15,8 @@ from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, Plain, Scalar, quoted
 from epctx.layers import present
 from epctx.rules.places import Places
-from epctx.schema import problems_of, providers
-from epctx.schema.providers import OptionSchema
+from epctx.schemas import problems_of, providers
+from epctx.schemas.providers import OptionSchema
 from epctx.suggest import nearest
 
 DEFAULT_EP = "CPUExecutionProvider"

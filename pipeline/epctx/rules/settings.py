@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 
-from epctx import schema
+from epctx import schemas
 from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, quoted
 from epctx.layers import present
@@ -41,7 +41,7 @@ def _passes(level: Node | None) -> Iterator[Problem]:
 
 
 def _session_options(given: Node | None) -> Iterator[Problem]:
-    known, owned = schema.session_options()
+    known, owned = schemas.session_options()
     for name in present(given):
         reason = _owned(name, owned)
         near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=ALIKE)

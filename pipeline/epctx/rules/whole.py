@@ -8,7 +8,7 @@ from epctx import layers
 from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, quoted
 from epctx.rules.places import Places
-from epctx.schema.filenames import fold
+from epctx.schemas.filenames import fold
 from epctx.suggest import did_you_mean
 
 

@@ -9,7 +9,7 @@ import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from epctx import schema as schemas
+from epctx import schemas
 from epctx.cli.init import init
 from epctx.cli.render import command
 from epctx.cli.schema import schema

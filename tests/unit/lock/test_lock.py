@@ -8,7 +8,7 @@ import pytest
 from epctx import lock as locks
 from epctx.errors import LockError
 from epctx.lock.types import Lock
-from epctx.schema import files
+from epctx.schemas import files
 
 
 def test_the_place_is_beside_the_manifest() -> None:

@@ -11,7 +11,7 @@ from epctx.document import yaml_tree
 from epctx.document.tree import Node, Plain
 from epctx.rules import options
 from epctx.rules.places import Places
-from epctx.schema import providers
+from epctx.schemas import providers
 
 PROPERTIES: dict[str, Any] = {
     "soc": {"type": ["string", "integer"], "pattern": "^[0-9]{1,3}$",

@@ -15,8 +15,8 @@ from epctx.document import Document
 from epctx.document.problems import Problem
 from epctx.document.tree import Node, Plain
 from epctx.errors import UsageError
-from epctx.schema import files, providers, quick
-from epctx.schema.explain import explain
+from epctx.schemas import files, providers, quick
+from epctx.schemas.explain import explain
 from epctx.suggest import did_you_mean
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from epctx import manifest, schema
+from epctx import manifest, schemas
 from epctx.errors import UsageError
-from epctx.schema import files, providers
+from epctx.schemas import files, providers
 
 NAMES = files.names()
 MANIFEST = json.loads(files.read("manifest"))
@@ -81,14 +81,14 @@ def test_editors_find_a_title_a_description_and_examples(path: str, child: dict[
 def test_examples_and_defaults_are_valid(path: str, child: dict[str, Any]) -> None:
     # What the conditionals say of options is tested with the options.
     own = {key: rule for key, rule in child.items() if key != "allOf"}
-    whole = {"$defs": schema.manifest()["$defs"], **own}
+    whole = {"$defs": schemas.manifest()["$defs"], **own}
     for value in [*child.get("examples", []), *([child["default"]] if "default" in child else [])]:
-        assert list(schema.validator(whole).iter_errors(value)) == [], path
+        assert list(schemas.validator(whole).iter_errors(value)) == [], path
 
 
 def test_the_examples_of_the_whole_are_manifests() -> None:
     for example in MANIFEST["examples"]:
-        assert list(schema.validator(schema.manifest()).iter_errors(example)) == []
+        assert list(schemas.validator(schemas.manifest()).iter_errors(example)) == []
 
 
 SETTINGS = {
@@ -161,7 +161,7 @@ def test_each_bundled_provider_has_its_conditional_for_editors() -> None:
 
 
 def test_the_printed_manifest_schema_has_every_option_folded_in() -> None:
-    printed = json.loads(schema.text("manifest"))
+    printed = json.loads(schemas.text("manifest"))
     jsonschema.Draft202012Validator.check_schema(printed)
     entry = {**printed, "$ref": "#/$defs/execution_provider"}
     for key in ("properties", "required", "type", "additionalProperties"):
@@ -174,20 +174,20 @@ def test_the_printed_manifest_schema_has_every_option_folded_in() -> None:
 
 
 def test_printing_the_manifest_schema_leaves_the_one_for_validation_alone() -> None:
-    before = json.dumps(schema.manifest())
-    schema.text("manifest")
-    assert json.dumps(schema.manifest()) == before
+    before = json.dumps(schemas.manifest())
+    schemas.text("manifest")
+    assert json.dumps(schemas.manifest()) == before
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "manifest"])
 def test_other_schemas_are_printed_as_they_are(name: str) -> None:
-    assert schema.text(name) == files.read(name)
+    assert schemas.text(name) == files.read(name)
 
 
 @pytest.mark.parametrize("name", ["manifst", "providers/reference", "", "../pyproject", "a/b/c"])
 def test_an_unknown_schema_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        schema.text(name)
+        schemas.text(name)
     assert caught.value.remedy.startswith(("did you mean", "choose one of"))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from epctx.document.tree import Plain
 from epctx.errors import ProviderUnavailable
-from epctx.schema import files
+from epctx.schemas import files
 
 GROUP = "epctx.execution_providers"
 """The entry points that third parties register a provider with."""

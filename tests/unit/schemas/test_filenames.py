@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.schema import filenames, files, validator
+from epctx.schemas import filenames, files, validator
 
 PATTERN = json.loads(files.read("manifest"))["$defs"]["name"]
 

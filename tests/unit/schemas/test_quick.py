@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies
 
-from epctx import schema
-from epctx.schema import providers, quick
+from epctx import schemas
+from epctx.schemas import providers, quick
 
 KINDS = ["string", "integer", "number", "boolean", "null", "array", "object"]
 SCALARS = st.sampled_from([None, True, False, 0, 1, 1.0, 1.5, -3, "", "a", "b1", "ab\n", "\u0665"])
@@ -67,7 +67,7 @@ SCHEMAS = st.recursive(st.booleans(), _rules, max_leaves=5)
 def test_a_yes_is_jsonschemas_yes(value: Any, rules: Any, definition: Any) -> None:
     whole = {**rules, "$defs": {"d": definition, "e": {"type": ["string", "array"]}}}
     if quick.accepts(value, whole, whole):
-        assert list(schema.validator(whole).iter_errors(value)) == []
+        assert list(schemas.validator(whole).iter_errors(value)) == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,14 +75,14 @@ def test_a_yes_is_jsonschemas_yes(value: Any, rules: Any, definition: Any) -> No
 def test_valid_manifests_are_accepted_quickly(manifest: Any) -> None:
     levels = [group.get("optimize", {}).get("level") for group in manifest["model_groups"].values()]
     if not any(isinstance(level, list) for level in levels):
-        assert quick.accepts(manifest, schema.manifest(), schema.manifest())
+        assert quick.accepts(manifest, schemas.manifest(), schemas.manifest())
 
 
 @settings(max_examples=60, deadline=None)
 @given(strategies.broken_manifests())
 def test_broken_manifests_are_not_accepted(manifest: Any) -> None:
-    if quick.accepts(manifest, schema.manifest(), schema.manifest()):
-        assert list(schema.validator(schema.manifest()).iter_errors(manifest)) == []
+    if quick.accepts(manifest, schemas.manifest(), schemas.manifest()):
+        assert list(schemas.validator(schemas.manifest()).iter_errors(manifest)) == []
 
 
 @pytest.mark.parametrize("name", providers.bundled())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from epctx import schema
+from epctx import schemas
 from epctx.errors import ProviderUnavailable
-from epctx.schema import providers
+from epctx.schemas import providers
 
 OPTION_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -79,10 +79,10 @@ def test_it_is_found_beside_the_entry_point_without_an_import(
 
 def test_it_is_listed_printed_and_folded_in(install: Install) -> None:
     install("acme", "acme/schemas")
-    assert "providers/AcmeExecutionProvider" in schema.names()
+    assert "providers/AcmeExecutionProvider" in schemas.names()
     assert "AcmeExecutionProvider" in providers.known()
-    assert json.loads(schema.text("providers/AcmeExecutionProvider")) == OPTION_SCHEMA
-    definitions = json.loads(schema.text("manifest"))["$defs"]
+    assert json.loads(schemas.text("providers/AcmeExecutionProvider")) == OPTION_SCHEMA
+    definitions = json.loads(schemas.text("manifest"))["$defs"]
     moved = definitions["options_AcmeExecutionProvider"]
     assert moved["properties"]["soc"]["$ref"] == "#/$defs/options_AcmeExecutionProvider/$defs/soc"
 

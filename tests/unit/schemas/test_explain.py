@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from epctx import schema
+from epctx import schemas
 from epctx.document import yaml_tree
 from epctx.document.tree import Plain
 
 
 def told(text: str, rules: Mapping[str, Plain]) -> list[tuple[str, str]]:
     root = yaml_tree.build(text, file="m.yaml").root
-    return [(p.what, p.remedy) for p in schema.problems_of(root, rules)]
+    return [(p.what, p.remedy) for p in schemas.problems_of(root, rules)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from epctx.document import scalars
 from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, Plain, quoted
-from epctx.schema import filenames
+from epctx.schemas import filenames
 from epctx.suggest import did_you_mean, nearest
 
 if TYPE_CHECKING:
