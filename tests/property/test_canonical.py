@@ -12,9 +12,34 @@ from epctx.graph import canonical
 from epctx.graph.ordering import order
 
 
+def _inside(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model's graph as the body of an If, which takes all it reads from nodes around it."""
+    body, flag = model.graph, model.graph.input[-1].name
+    taken = [value.name for value in body.input if value.name != flag]
+    nodes = []
+    for name in reversed(taken):
+        nodes.append(onnx.helper.make_node("Neg", [f"{name} outside"], [name], name=f"neg {name}"))
+    outer = onnx.GraphProto(name="outer", input=body.input, initializer=body.initializer)
+    for value in outer.input:
+        value.name += " outside" if value.name != flag else ""
+    del body.input[:], body.initializer[:]
+    branch = onnx.GraphProto()
+    branch.CopyFrom(body)
+    outputs = [f"{value.name} of the If" for value in body.output]
+    nodes.append(onnx.helper.make_node("If", [flag], outputs, then_branch=body, else_branch=branch))
+    for value, name in zip(body.output, outputs, strict=True):
+        outer.output.add().CopyFrom(value)
+        outer.output[-1].name = name
+    outer.node.extend(nodes)
+    imports = [onnx.helper.make_opsetid("", 21)]
+    return onnx.helper.make_model(outer, opset_imports=imports, ir_version=10)
+
+
 @given(st.data())
 def test_the_form_is_one_for_every_disguise(data: st.DataObject) -> None:
     model = ir.serde.serialize_model(data.draw(strategies.elementwise_models()))
+    if data.draw(st.booleans()):
+        model = _inside(model)
     disguise = data.draw(strategies.disguises(model))
 
     one, other = (ir.serde.deserialize_model(proto) for proto in (model, disguise))

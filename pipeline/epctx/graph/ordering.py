@@ -21,7 +21,8 @@ class OrderedGraph:
 
     Attributes:
         nodes: all of its nodes, topologically sorted.
-        used: values that the nodes, what is inside them, or the graph's outputs read.
+        used: values that the nodes, what is inside them, or the graph's outputs read, in the
+            order in which they do: for a body, what it takes from outside orders that in turn.
         bodies: for each node with subgraphs, those, in the order of attribute names.
     """
 
@@ -43,13 +44,13 @@ def order(graph: ir.Graph) -> OrderedGraph:
         reads[node] = dict.fromkeys(value for value in node.inputs if value is not None)
         for body in bodies.get(node, ()):
             reads[node] |= {value: None for value in body.used if value.graph is not body.graph}
-    used = {value: None for values in reads.values() for value in values}
-    used |= dict.fromkeys(graph.outputs)
-    sinks = (node for node in graph if used.keys().isdisjoint(node.outputs))
+    read = {value for values in reads.values() for value in values}.union(graph.outputs)
+    sinks = (node for node in graph if read.isdisjoint(node.outputs))
     roots = [value.producer() for value in graph.outputs] + sorted(sinks, key=_key)
     nodes = _depth_first([node for node in roots if node is not None], reads)
     if len(nodes) < len(reads):
         raise _cycle(graph)
+    used = {value: None for node in nodes for value in reads[node]} | dict.fromkeys(graph.outputs)
     return OrderedGraph(graph=graph, nodes=nodes, used=used, bodies=bodies)
 
 

@@ -55,6 +55,20 @@ def test_what_a_body_reads_comes_before_the_node_around_it() -> None:
     assert {value.name for value in ordered.used} >= {"c", "y", "w", "z", "x"}
 
 
+def test_the_order_in_a_bodys_list_does_not_matter_around_it() -> None:
+    inside = ["[r] r = Relu(w)", "[s] s = Relu(y)", "[o] o = Add(s, r)"]
+    orders = set()
+    for nodes in (" ".join(inside), " ".join(reversed(inside)), " ".join(inside[1:] + inside[:1])):
+        model = onnx_text.model(
+            "g (float[2] x, bool c) => (float[2] z) { [y] y = Relu(x) [w] w = Abs(x) "
+            f"[if] z = If(c) <then_branch = t () => (float[2] o) {{ {nodes} }}, "
+            "else_branch = e () => (float[2] p) { p = Relu(x) }> }",
+            infer=False,
+        )
+        orders.add(tuple(_names(model)))
+    assert orders == {("y", "w", "if")}
+
+
 def test_a_chain_of_any_length_needs_no_stack() -> None:
     x = ir.Value(name="v0")
     last, nodes = x, []
