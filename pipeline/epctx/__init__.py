@@ -12,6 +12,7 @@ from epctx._version import __version__
 
 if TYPE_CHECKING:
     from epctx.generation import compile_model
+    from epctx.running import run
     from epctx.verbs import build, init, inspect, plan, schema, validate, verify
 
 __all__ = [
@@ -21,12 +22,16 @@ __all__ = [
     "init",
     "inspect",
     "plan",
+    "run",
     "schema",
     "validate",
     "verify",
 ]
 
-_HOMES = dict.fromkeys(__all__[1:], "epctx.verbs") | {"compile_model": "epctx.generation"}
+_HOMES = dict.fromkeys(__all__[1:], "epctx.verbs") | {
+    "compile_model": "epctx.generation",
+    "run": "epctx.running",
+}
 
 
 def __getattr__(name: str) -> object:

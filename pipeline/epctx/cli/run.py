@@ -1,0 +1,163 @@
+"""`epctx run`: run a model, and tell what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from epctx.cli.render import UI
+from epctx.errors import UsageError
+from epctx.running import CaseReport, OutputReport, RunReport
+
+
+def run(
+    ui: UI,
+    model: Annotated[Path, typer.Argument(help="An EPContext model, or any ONNX model.")],
+    *,
+    input: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input", "-i", help="A .npz, .npy or .pb file of inputs; else they are generated."
+        ),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider",
+            metavar="NAME[,KEY=VALUE]...",
+            help="An EP with its options, in priority order; else those that the model's nodes "
+            "are for.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="An option of the one --provider."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of generated inputs.")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", min=1, help="How many input sets to generate.")
+    ] = 1,
+    range_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range", metavar="NAME=LOW,HIGH", help="The range of an input's generated values."
+        ),
+    ] = None,
+    dimension: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dimension", metavar="NAME=SIZE", help="Size of a symbolic dimension, if generated."
+        ),
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Runs of each input set; the median is told.")
+    ] = 1,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="A .npz file that gets the outputs.")
+    ] = None,
+) -> None:
+    """Run a model on its execution providers, on inputs from files or generated ones."""
+    from epctx import running
+
+    report = running.run(
+        model,
+        inputs=input or (),
+        providers=_providers(provider or [], option or []),
+        seed=seed,
+        count=count,
+        ranges={name: _range(name, text) for name, text in _pairs(range_ or [], "--range")},
+        dimensions={n: _size(n, text) for n, text in _pairs(dimension or [], "--dimension")},
+        repeat=repeat,
+        save=save,
+    )
+    ui.emit(report)
+    _print(ui, report)
+
+
+def _providers(
+    providers: list[str], options: list[str]
+) -> list[tuple[str, Mapping[str, str]]] | None:
+    if not providers:
+        if options:
+            raise UsageError("--option without --provider", remedy="name the EP it is for")
+        return None
+    named = []
+    for text in providers:
+        name, _, rest = text.partition(",")
+        named.append((name, dict(_pairs(filter(None, rest.split(",")), "--provider"))))
+    if options and len(named) > 1:
+        raise UsageError(
+            f"--option with {len(named)} EPs",
+            remedy='write each EP\'s own behind its name: --provider "NAME,KEY=VALUE"',
+        )
+    named[0][1].update(_pairs(options, "--option"))
+    return list(named)
+
+
+def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{option} {text}", remedy=f"write it as {option} NAME=VALUE")
+        yield key, value
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--range {name}={text}", remedy=f"write two numbers: --range {name}=0,1"
+        ) from None
+    return low, high
+
+
+def _size(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--dimension {name}={text}", remedy=f"write a size: --dimension {name}=1")
+    return int(text)
+
+
+def _print(ui: UI, report: RunReport) -> None:
+    loaded = Text.assemble(
+        (report.model.name, "bold"),
+        f"  on {', '.join(report.providers)}; loaded in {_time(report.load_seconds)}",
+    )
+    ui.print(loaded)
+    for case in report.cases:
+        ui.print(Text(""), _case(case), _outputs(case.outputs))
+        if case.saved is not None:
+            ui.print(Text(f"saved to {case.saved.as_posix()}"))
+
+
+def _case(case: CaseReport) -> Text:
+    runs = "" if case.runs == 1 else f", median of {case.runs} runs"
+    return Text.assemble((case.label, "bold"), f"  {_time(case.seconds)}{runs}")
+
+
+def _outputs(outputs: Iterable[OutputReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("output")
+    table.add_column("type")
+    for name in ("least", "mean", "greatest"):
+        table.add_column(name, justify="right")
+    for out in outputs:
+        name = out.name if not out.not_finite else f"{out.name} ({out.not_finite} not finite)"
+        shape = ", ".join(map(str, out.shape))
+        numbers = (out.least, out.mean, out.greatest)
+        table.add_row(
+            Text(name),
+            Text(f"{out.kind}[{shape}]"),
+            *(Text("" if number is None else f"{number:.6g}") for number in numbers),
+        )
+    return table
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
