@@ -1,0 +1,113 @@
+"""Weights are not held in memory: a quarter of a gigabyte of them is loaded, digested and written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from epctx.graph import wire
+
+COUNT, SIZE = 4, 1 << 26
+MOST = 64
+"""Megabytes of anonymous memory beyond what the imports take; the weights have 256."""
+
+SCRIPT = """
+import sys, threading, time
+from pathlib import Path
+from epctx.graph import canonical, external_data
+from epctx.manifest import ModelSource
+from epctx.stages import load
+
+def anonymous():
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+before, peak, done = anonymous(), 0, threading.Event()
+
+def watch():
+    global peak
+    while not done.is_set():
+        peak = max(peak, anonymous())
+        time.sleep(0.002)
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+model = load.run(ModelSource(name="m", path=Path(sys.argv[1]))).model
+canonical.digest(model)
+with open(sys.argv[1] + ".inline", "wb") as stream:
+    for chunk in canonical.chunks(model):
+        stream.write(chunk)
+external_data.write(model, Path(sys.argv[1] + ".out.onnx"), "out.data")
+done.set()
+watcher.join()
+print(peak - before)
+"""
+
+
+def _model(tensors: list[onnx.TensorProto]) -> onnx.ModelProto:
+    names = [tensor.name for tensor in tensors]
+    nodes = [helper.make_node("Identity", [name], [f"{name}/out"]) for name in names]
+    value = helper.make_tensor_value_info
+    outputs = [value(f"{name}/out", TensorProto.FLOAT, [SIZE // 4]) for name in names]
+    graph = helper.make_graph(nodes, "g", [], outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _external(folder: Path) -> Path:
+    with (folder / "w.bin").open("wb") as stream:
+        stream.truncate(COUNT * SIZE)
+    tensors = []
+    for i in range(COUNT):
+        tensor = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[SIZE // 4])
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="w.bin")
+        tensor.external_data.add(key="offset", value=str(i * SIZE))
+        tensors.append(tensor)
+    onnx.save(_model(tensors), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def _inline(folder: Path) -> Path:
+    """The same with the data inside, written piece by piece."""
+    model = _model([])
+    del model.graph.node[:], model.graph.output[:]
+    graph = wire.Message()
+    for i in range(COUNT):
+        tensor = wire.Message()
+        proto = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[SIZE // 4])
+        one = _model([proto]).graph
+        tensor.encoded(proto.SerializeToString())
+        tensor.payload(9, wire.Payload(SIZE, lambda: [bytes(1 << 20)] * (SIZE >> 20)))
+        del one.initializer[:]
+        one.ClearField("name")
+        graph.encoded(one.SerializeToString())
+        graph.message(5, tensor)
+    graph.encoded(model.graph.SerializeToString())
+    model.ClearField("graph")
+    message = wire.Message()
+    message.encoded(model.SerializeToString())
+    message.message(7, graph)
+    with (folder / "m.onnx").open("wb") as stream:
+        for chunk in message.chunks():
+            stream.write(chunk)
+    return folder / "m.onnx"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells anonymous memory apart")
+@pytest.mark.parametrize("write", [_external, _inline])
+def test_weights_stay_on_disk(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    path = write(tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) >= COUNT * SIZE
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(path)], capture_output=True, text=True, check=True
+    )
+    assert int(result.stdout) < MOST
+    assert (tmp_path / "out.data").stat().st_size == COUNT * SIZE
+    for file in tmp_path.iterdir():
+        file.unlink()  # pytest would keep them
