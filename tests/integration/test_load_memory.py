@@ -1,4 +1,4 @@
-"""Weights are not held in memory: a quarter of a gigabyte of them is loaded, digested and written."""
+"""Weights are not held in memory: 256 MB of them are loaded, digested and written."""
 
 from __future__ import annotations
 
