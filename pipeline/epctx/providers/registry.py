@@ -15,6 +15,7 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
+from epctx.providers.onnxruntime import builtin
 from epctx.suggest import did_you_mean
 
 GROUP = "epctx.execution_providers"
@@ -62,7 +63,13 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
 
 
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
-    """As `create`, for callers without a manifest."""
+    """As `create`, for callers without a manifest.
+
+    A name that no entry point has may be that of an EP built into the installed onnxruntime, or of
+    a plugin that the options point to.
+    """
+    if name not in _entries() and builtin.offers(name, options):
+        return builtin.factory(name)(options)
     entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()

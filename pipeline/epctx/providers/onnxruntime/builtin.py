@@ -12,6 +12,7 @@ The code path is that of QNN and OpenVINO; none of these EPs was tried on any ho
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -134,6 +135,17 @@ def factory(name: str) -> ProviderFactory:
     return create
 
 
+def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
+    """Whether `factory` is to be asked for an EP: a known one, one that is here, or a plugin."""
+    if name in _PACKAGES or any(key.startswith(_PREFIX) for key in options):
+        return True
+    if importlib.util.find_spec("onnxruntime") is None:
+        return False
+    import onnxruntime as ort
+
+    return name in ort.get_available_providers() and name != "CPUExecutionProvider"
+
+
 def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     """The plugin's library, and the version of the package that it comes from."""
     if ("library" in own) == ("package" in own):
@@ -160,8 +172,3 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
             remedy=f"install the package that has the import {module}, or set plugin.library",
         ) from error
     return path, {module: packages.version_of(module)}
-
-
-TensorrtExecutionProvider = factory("TensorrtExecutionProvider")
-NvTensorRTRTXExecutionProvider = factory("NvTensorRTRTXExecutionProvider")
-VitisAIExecutionProvider = factory("VitisAIExecutionProvider")

@@ -173,6 +173,10 @@ class OrtProvider(ABC):
         """Why the sessions that compiled cannot run on this host; None: they can."""
         return None
 
+    def why_left(self, node: ir.Node) -> str | None:
+        """Why it left a node, if that is known without asking again; None: it is to be asked."""
+        return None
+
     def reasons(self, log: str) -> Mapping[str, str]:
         """Node name to why the EP did not take it, out of a verbose log."""
         return {}

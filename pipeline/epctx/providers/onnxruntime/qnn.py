@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _QUANTIZERS: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QLinearConv"}
 )
+_BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_OFFLOAD: Final = "offload_graph_io_quantization"
 _OVERRIDES: Final = "io_name_overrides"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
@@ -141,6 +143,12 @@ class QNNExecutionProvider(OrtProvider):
     def nothing_compiled_remedy(self) -> str:
         """What of the options decides what QNN takes."""
         return "check soc_model, and which operators and types QNN supports"
+
+    def why_left(self, node: ir.Node) -> str | None:
+        """The border of a quantized model is the CPU's by default (real-eps.md section 10)."""
+        if node.op_type not in _BORDER or self._options.given.get(_OFFLOAD) == "0":
+            return None
+        return f"QNN leaves the quantization of inputs and outputs to the CPU ({_OFFLOAD})"
 
     def reasons(self, log: str) -> Mapping[str, str]:
         """Why QNN did not take a node, as it logs it when it is verbose."""

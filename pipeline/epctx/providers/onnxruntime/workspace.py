@@ -192,8 +192,9 @@ class OrtWorkspace:
         if part.fragment is not None:
             kept = {node.name for node in fragment.left(part.fragment)}
         left = [n for n in part.partition.nodes if kept is None or (n.name and n.name in kept)]
-        if not left:
-            return {}
+        known = {node: self._provider.why_left(node) for node in left}
+        if None not in known.values():
+            return {node: why or "" for node, why in known.items()}
         with chdir(self._folder):
             log = session.ask_verbosely(
                 f"{part.stem}.onnx",
@@ -202,7 +203,7 @@ class OrtWorkspace:
             )
         reasons = self._provider.reasons(log)
         silent = f"{self._provider.name} did not take it, and does not say why"
-        return {node: reasons.get(node.name or "", silent) for node in left}
+        return {node: reasons.get(node.name or "", why or silent) for node, why in known.items()}
 
     def _make_folder(self) -> None:
         try:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.providers import registry
 from epctx.providers.onnxruntime import builtin
 from epctx.providers.onnxruntime.builtin import BuiltInProvider, PluginProvider
 
@@ -12,7 +13,7 @@ from epctx.providers.onnxruntime.builtin import BuiltInProvider, PluginProvider
 def test_a_built_in_ep_that_this_onnxruntime_lacks():
     import onnxruntime as ort
 
-    bound = builtin.TensorrtExecutionProvider({"trt_fp16_enable": True})
+    bound = builtin.factory("TensorrtExecutionProvider")({"trt_fp16_enable": True})
     assert isinstance(bound, BuiltInProvider)
     with pytest.raises(ProviderUnavailable) as caught:
         bound.add_to(ort.SessionOptions())
@@ -30,7 +31,7 @@ def test_one_that_it_has_is_added_to_a_session():
 
 
 def test_its_fingerprint_is_onnxruntimes():
-    found = builtin.VitisAIExecutionProvider({}).fingerprint()
+    found = builtin.factory("VitisAIExecutionProvider")({}).fingerprint()
     assert any(re.search(r"\.(dll|pyd|so)", name) for name in found.files)
 
 
@@ -74,3 +75,13 @@ def test_a_library_that_onnxruntime_does_not_take(tmp_path):
 
     with pytest.raises(ProviderUnavailable, match="does not take the library of Acme"):
         plugin(tmp_path).add_to(ort.SessionOptions())  # type: ignore[attr-defined]
+
+
+def test_the_registry_knows_what_no_entry_point_has(tmp_path):
+    library = tmp_path / "libacme.so"
+    library.write_bytes(b"\x7fELF")
+    plugin_ = registry.bind("AcmeExecutionProvider", {"plugin.library": str(library)})
+    assert isinstance(plugin_, PluginProvider)
+    assert isinstance(registry.bind("TensorrtExecutionProvider", {}), BuiltInProvider)
+    with pytest.raises(ProviderUnavailable, match="QNNExecutionProvider"):
+        registry.bind("QNNExecutionProvidr", {})
