@@ -13,6 +13,7 @@ from tests.building import build, mlp, model_of, partitioned, reference
 
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode, read_all
+from epctx.manifest import Tolerance
 from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider, reader, workspace
 from epctx.providers.reference.lowering import lower
@@ -252,3 +253,9 @@ def test_a_host_that_cannot_load_is_told_from_the_nodes(tmp_path: Path) -> None:
     assert ep.cannot_load(nodes, out, sharing=False) is None
     other = reference(hardware_architecture="v73", sdk_version="2.1")
     assert "'v75'" in (other.cannot_load(nodes, out, sharing=False) or "")
+
+
+def test_integers_are_exact_and_floats_as_exact_as_parts_allow() -> None:
+    ep = reference()
+    assert ep.tolerance("float32", "int64") == Tolerance()
+    assert ep.tolerance("float32", "float32") == Tolerance(cosine_min=0.999999, max_rel=5e-5)
