@@ -7,7 +7,6 @@ are offered here too.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import posixpath
@@ -23,6 +22,7 @@ from epctx.graph import locations
 from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest, open_regular
 from epctx.graph.placed import PlacedTensor, PlannedFile
 from epctx.graph.placement import WrittenFile, place, write
+from epctx.suggest import nearest
 
 __all__ = [
     "DataFile",
@@ -140,9 +140,9 @@ class DataFolder:
             names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         except OSError:
             names = []
-        near = difflib.get_close_matches(posixpath.basename(relative), names, n=1)
+        near = nearest(posixpath.basename(relative), names)
         if near:
-            return f"did you mean {near[0]!r}? Otherwise set `external_data_dir` to its folder"
+            return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
         return "copy the data file there, or set `external_data_dir` to the folder that has it"
 
 

@@ -6,7 +6,6 @@ NPUs want static shapes; a manifest fixes them by `dimensions` (a symbolic name 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import onnx
 
 from epctx.errors import ModelError
 from epctx.graph import protos
+from epctx.suggest import nearest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -123,13 +123,13 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
 
 
 def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> ModelError:
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     existing = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
     return ModelError(
         f"`{key}` names {name!r}, which is no {kind}",
         where=where,
         why=f"it has {existing}" if known else f"it has no {kind}",
-        remedy=f"did you mean {near[0]!r}?" if near else f"take {name!r} out of `{key}`",
+        remedy=f"did you mean {near!r}?" if near else f"take {name!r} out of `{key}`",
     )
 
 

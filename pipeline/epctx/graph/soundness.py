@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 import onnxruntime as ort
 
-from epctx.errors import ModelError
+from epctx.errors import ModelError, StorageError
 from epctx.graph.onnx_file import STAND_IN
 
 _CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
@@ -29,22 +29,35 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
 
     Raises:
         ModelError: what the checker says, with the node and operator.
+        StorageError: there is no place for temporary files.
     """
-    with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
-        (Path(folder) / STAND_IN).touch()
-        path = Path(folder) / "model.onnx"
-        with _shapes_given(model):
-            path.write_bytes(model.SerializeToString())
-        try:
-            onnx.checker.check_model(path)
-        except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-            reason = _CONTEXT.sub("; ", str(error).replace(folder, "").strip())
-            raise ModelError(
-                "onnx.checker refuses it",
-                where=where,
-                why=" ".join(reason.split()),
-                remedy="the file is broken: export the model again",
-            ) from error
+    try:
+        with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
+            _check_in(Path(folder), model, where=where)
+    except OSError as error:
+        raise StorageError(
+            "there is no place for temporary files",
+            where=tempfile.gettempdir(),
+            why=error.strerror or str(error),
+            remedy="free some space there, or set TMPDIR to another folder",
+        ) from error
+
+
+def _check_in(folder: Path, model: onnx.ModelProto, *, where: str) -> None:
+    path = folder / "model.onnx"
+    (folder / STAND_IN).touch()
+    with _shapes_given(model):
+        path.write_bytes(model.SerializeToString())
+    try:
+        onnx.checker.check_model(path)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        reason = _CONTEXT.sub("; ", str(error).replace(str(folder), "").strip())
+        raise ModelError(
+            "onnx.checker refuses it",
+            where=where,
+            why=" ".join(reason.split()),
+            remedy="the file is broken: export the model again",
+        ) from error
 
 
 @contextmanager

@@ -6,7 +6,6 @@ says which nodes a cycle goes through. `normalize` sorts, and names what is wron
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ import onnx
 
 from epctx.errors import ModelError
 from epctx.graph import protos
+from epctx.suggest import nearest
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
@@ -144,10 +144,10 @@ class _Scope:
     def _closed(self, free: dict[str, _Place]) -> None:
         for name, reader in free.items():
             candidates = self._made if len(self._made) < _NEAR else ()
-            near = difflib.get_close_matches(name, candidates, n=1)
+            near = nearest(name, candidates)
             raise self._error(
                 f"{_words(reader)} reads {name!r}, which nothing makes",
-                why=f"the nearest name is {near[0]!r}" if near else None,
+                why=f"the nearest name is {near!r}" if near else None,
             )
 
     def _error(self, what: str, *, why: str | None = None) -> ModelError:

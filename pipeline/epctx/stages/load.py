@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnx
@@ -21,9 +21,10 @@ from epctx.graph import (
     texts,
 )
 from epctx.graph import onnx_file as onnx_files
-from epctx.graph.external_data import DataFile, DataFolder
+from epctx.graph.external_data import DataFile, DataFolder, Reference
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.manifest import ModelSource
+from epctx.suggest import nearest
 
 
 def run(source: ModelSource) -> LoadedModel:
@@ -47,8 +48,7 @@ def run(source: ModelSource) -> LoadedModel:
     model = _to_ir(proto, where=where)
     tensors.replace_all(model, loaded.tensor)
     files = (file, *folder.files)
-    for each in files:
-        each.hash_parts((w.offset, w.length) for w in loaded.weights if w.file is each)
+    _hash(files, loaded.weights)
     return LoadedModel(
         name=source.name,
         model=model,
@@ -57,6 +57,21 @@ def run(source: ModelSource) -> LoadedModel:
             for f in files
         ),
     )
+
+
+def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
+    """Digest every file and every weight in it, in one pass, and see that none changed under it."""
+    parts: dict[DataFile, list[tuple[int, int]]] = {file: [] for file in files}
+    for weight in weights:
+        parts[weight.file].append((weight.offset, weight.length))
+    for file, ranges in parts.items():
+        file.hash_parts(ranges)
+        if file.changed():
+            raise ModelError(
+                "was written to while it was read",
+                where=str(file.path),
+                remedy="build again when nothing writes to the file",
+            )
 
 
 def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx.ModelProto:
@@ -87,8 +102,8 @@ def _open(path: Path) -> DataFile:
         )
     if not path.exists():
         names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, sorted(names), n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "check the path in the manifest"
+        near = nearest(path.name, sorted(names))
+        remedy = f"did you mean {near!r}?" if near else "check the path in the manifest"
         if not names and not path.parent.is_dir():
             remedy = f"there is no folder {path.parent}: check the path in the manifest"
         raise ModelError("does not exist", where=str(path), remedy=remedy)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from epctx.errors import ModelError
+from epctx.errors import ModelError, StorageError
 from epctx.graph import soundness
 from epctx.graph.onnx_file import STAND_IN
 
@@ -63,6 +65,17 @@ def test_a_tensor_with_two_kinds_of_data_is_refused() -> None:
     weight.float_data.extend([1, 2])
     model.graph.initializer.append(weight)
     assert "one and only one value field" in _reason(model)
+
+
+def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    model = _model("g (float[N] x) => (float[N] z) { z = Relu(x) }")
+    with pytest.raises(StorageError, match="no place for temporary files") as caught:
+        soundness.check(model, where="m.onnx")
+    assert "TMPDIR" in str(caught.value)
 
 
 def test_a_border_of_unknown_rank_is_no_fault() -> None:

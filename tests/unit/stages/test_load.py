@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx import digest
 from epctx.errors import ModelError
 from epctx.graph import canonical
-from epctx.graph.mapped import MappedTensor
+from epctx.graph.mapped import DataFile, MappedTensor
 from epctx.graph.model import LoadedModel
 from epctx.manifest import ModelSource
 from epctx.stages import load
@@ -303,6 +304,21 @@ class TestBroken:
         with pytest.raises(ModelError) as caught:
             _load(tmp_path / "m.onnx")
         assert caught.value.exit_code == 4
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="a mapped file cannot be written to")
+    def test_a_file_that_changes_while_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
+        hash_parts = DataFile.hash_parts
+
+        def slowly(file: DataFile, ranges: Iterable[tuple[int, int]]) -> None:
+            hash_parts(file, ranges)
+            with path.open("ab") as stream:
+                stream.write(b"more")
+
+        monkeypatch.setattr(DataFile, "hash_parts", slowly)
+        assert "was written to while it was read" in _refused(path)
 
     @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
     def test_an_unreadable_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
