@@ -11,7 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from epctx.graph import wire
+from epctx.errors import CompileError
+from epctx.graph import canonical, wire
+from epctx.graph.mapped import MappedTensor
+from epctx.manifest import ModelSource
+from epctx.stages import load
 
 COUNT, SIZE = 4, 1 << 26
 MOST = 64
@@ -97,6 +101,40 @@ def _inline(folder: Path) -> Path:
         for chunk in message.chunks():
             stream.write(chunk)
     return folder / "m.onnx"
+
+
+def test_a_file_beyond_two_gigabytes_is_read_by_path(tmp_path: Path) -> None:
+    """No parser of protobuf takes it; the walker on the wire does. Its zeros take no room."""
+    size = 2**31 + 4096
+    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[size]).SerializeToString()
+    header = wire.Message()
+    header.encoded(tensor)
+    header.payload(9, wire.Payload(size, lambda: ()))
+    graph = wire.Message()
+    output = helper.make_tensor_value_info("y", TensorProto.UINT8, [size])
+    nodes = [helper.make_node("Identity", ["w"], ["y"])]
+    graph.encoded(helper.make_graph(nodes, "g", [], [output]).SerializeToString())
+    graph.message(5, header)
+    message = wire.Message()
+    opsets = [helper.make_opsetid("", 17)]
+    empty = helper.make_model(onnx.GraphProto(), opset_imports=opsets, ir_version=8)
+    empty.ClearField("graph")
+    message.encoded(empty.SerializeToString())
+    message.message(7, graph)
+    with (tmp_path / "m.onnx").open("wb") as stream:
+        for chunk in message.chunks():
+            stream.write(chunk)
+        stream.truncate(message.size)
+    try:
+        loaded = load.run(ModelSource(name="m", path=tmp_path / "m.onnx"))
+        (weight,) = loaded.model.graph.initializers.values()
+        assert isinstance(weight.const_value, MappedTensor)
+        assert weight.const_value.nbytes == size
+        assert loaded.sources[0].size > 2**31
+        with pytest.raises(CompileError, match="2 GB"):
+            canonical.chunks(loaded.model)
+    finally:
+        (tmp_path / "m.onnx").unlink()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells anonymous memory apart")
