@@ -185,11 +185,15 @@ def _types(model: onnx.ModelProto) -> dict[str, str]:
     found: dict[str, str] = {}
     for graph in protos.graphs(model):
         for tensor in graph.initializer:
-            kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
-            found[tensor.name] = f"{kind}{list(tensor.dims)}"
+            found[tensor.name] = f"{_kind(tensor.data_type)}{list(tensor.dims)}"
         for info in (*graph.value_info, *graph.input, *graph.output):
             found[info.name] = str(feeds.spec(info))
     return found
+
+
+def _kind(data_type: int) -> str:
+    known = onnx.TensorProto.DataType
+    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
 
 
 def _edge(name: str, types: Mapping[str, str]) -> Edge:

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph import wire
+from epctx.graph import texts, wire
 from epctx.graph.mapped import DataFile
 
 LARGEST: Final = 2**31 - 1
@@ -26,11 +26,12 @@ _REMEDY: Final = "name an .onnx file that ONNX Runtime loads"
 def read(path: Path) -> onnx.ModelProto:
     """Read a model from a regular file, without raw data of 4096 bytes and more.
 
-    Such a tensor looks like an external one: `is_inside` tells it from those whose data really is
-    in another file. Embedded context payloads are read.
+    Such a tensor looks like an external one: `is_external` tells it from those whose data really
+    is in another file. Embedded context payloads are read.
 
     Raises:
-        ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model.
+        ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model, or
+            one with names that are not UTF-8.
     """
     file = DataFile.open(path)
     if file.size > LARGEST:
@@ -53,6 +54,7 @@ def read(path: Path) -> onnx.ModelProto:
             why="it has no graph or no opset imports",
             remedy=_REMEDY,
         )
+    texts.require_utf8(model, where=str(path))
     return model
 
 

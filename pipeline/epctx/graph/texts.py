@@ -27,6 +27,8 @@ def require_utf8(model: onnx.ModelProto, *, where: str) -> None:
 
 def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
     yield "domain of the model", model.domain
+    yield "producer's name", model.producer_name
+    yield "producer's version", model.producer_version
     yield from _metadata(model)
     for each in model.opset_import:
         yield "domain of an opset import", each.domain
@@ -55,11 +57,10 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, str]]:
     for value in protos.values(model):
         yield from _value(value)
     for tensor in protos.tensors(model):
-        yield "name of a tensor", tensor.name
-        yield "documentation of a tensor", tensor.doc_string
-        yield from _metadata(tensor)
+        yield from _tensor(tensor)
     for sparse in protos.sparse_tensors(model):
-        yield "name of a sparse tensor", sparse.values.name
+        yield from _tensor(sparse.values)
+        yield from _tensor(sparse.indices)
 
 
 def _node(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
@@ -68,6 +69,15 @@ def _node(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
     for text in (*node.input, *node.output):
         yield "name of a value", text
     yield from _metadata(node)
+
+
+def _tensor(tensor: onnx.TensorProto) -> Iterator[tuple[str, str]]:
+    yield "name of a tensor", tensor.name
+    yield "documentation of a tensor", tensor.doc_string
+    yield from _metadata(tensor)
+    for entry in tensor.external_data:
+        yield "key of external data", entry.key
+        yield "value of external data", entry.value
 
 
 def _value(value: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
