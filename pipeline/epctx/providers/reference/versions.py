@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from epctx.errors import InvalidGraph
 
+_SAYS = "the EP's options say what this host has"
 VERSION_PATTERN = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
@@ -63,7 +64,7 @@ def check(needed: Toolchain, host: Toolchain, *, where: str) -> None:
             "cannot load: another major version",
             where=where,
             remedy=f"build it again with SDK {host.sdk_version}, "
-            f"or run it where SDK {sdk[0]}.x is installed",
+            f"or run it where SDK {sdk[0]}.x is installed ({_SAYS})",
         )
     if runtime < sdk:
         raise InvalidGraph(
@@ -71,14 +72,14 @@ def check(needed: Toolchain, host: Toolchain, *, where: str) -> None:
             "runtime",
             where=where,
             remedy=f"update the runtime's SDK to {needed.sdk_version} or later, "
-            f"or build it with {host.sdk_version}",
+            f"or build it with {host.sdk_version} ({_SAYS})",
         )
     if number(host.driver_version) < driver:
         raise InvalidGraph(
             f"needs driver {needed.driver_version}, this host has {host.driver_version}",
             where=where,
             remedy=f"update the driver to {needed.driver_version} or later, "
-            f"or build with `driver_version: {host.driver_version}`",
+            f"or build with `driver_version: {host.driver_version}` ({_SAYS})",
         )
     if needed.hardware_architecture != host.hardware_architecture:
         raise InvalidGraph(
@@ -86,5 +87,5 @@ def check(needed: Toolchain, host: Toolchain, *, where: str) -> None:
             f"this host is {host.hardware_architecture!r}",
             where=where,
             remedy=f"build with `hardware_architecture: {host.hardware_architecture}`, "
-            "or run it on the hardware that it was built for",
+            f"or run it on the hardware that it was built for ({_SAYS})",
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx_ir as ir
@@ -169,3 +171,14 @@ def test_an_op_that_there_is_not_is_refused(option: str) -> None:
         taken(**{option: ("Matmull",)})
     with pytest.raises(ManifestError, match="acme"):
         taken(**{option: ("acme::Conv",)})
+
+
+def test_a_plan_that_asks_for_a_fingerprint_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from epctx.providers.reference import ReferenceExecutionProvider as R;"
+        "R({}).fingerprint();"
+        "print(*[m for m in ('numpy', 'onnx', 'onnx_ir', 'onnxruntime') if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.split() == [], printed.stderr
+    assert printed.returncode == 0
