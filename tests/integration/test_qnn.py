@@ -10,11 +10,13 @@ import importlib.util
 import re
 from pathlib import Path
 
+import onnx
 import pytest
 from tests.integration import real_models as models
 from tests.integration.real_ep import Answer, Request, build
 
-from epctx.errors import ManifestError
+from epctx.errors import InvalidGraph, ManifestError
+from epctx.graph import epcontext
 from epctx.providers import registry
 
 pytestmark = pytest.mark.skipif(
@@ -64,6 +66,10 @@ def reload(tmp_path: Path, *names: str, sources: dict[str, str]) -> Answer:
     return build(request, scratch=tmp_path / "reload")
 
 
+def bound():
+    return registry.bind(QNN, {"soc_model": "60"})
+
+
 def succeeded(answer: Answer) -> Answer:
     assert answer.error is None, answer.error
     assert answer.exit_code == 0, answer.log
@@ -81,6 +87,30 @@ def test_one_model_is_one_file_and_a_binary_that_loads(tmp_path, sources):
     assert 0.9999 < model.cosine < 1.0, "float16, so close and not equal"
     loaded = succeeded(reload(tmp_path, "small", sources=sources))
     assert loaded.models["small"].cosine == pytest.approx(model.cosine, abs=1e-9)
+    out = tmp_path / "out"
+    nodes = epcontext.read_all(onnx.load(out / "small_ctx.onnx"))
+    assert bound().cannot_load(nodes, out, sharing=False) is None
+    assert_damage_is_found(out / "small_qnn.bin")
+
+
+def assert_damage_is_found(binary: Path) -> None:
+    """The system library refuses some, crashes on some, and overlooks the rest (section 5)."""
+    whole = binary.read_bytes()
+    assert bound().recognizes(whole[:4096])
+    info = bound().inspect_binary(binary)
+    assert info.properties["SoC"] == "60 (sc8380xp, v73)"
+    (graph,) = info.graphs
+    assert [(t.name, t.dtype, t.shape) for t in graph.inputs] == [("x", "float_32", (1, 32))]
+    damaged = {
+        "cut short": whole[:-4096],
+        "lengthened": whole + b"x",
+        "a table overwritten, SIGSEGV": whole[:584] + b"\xff" * 16 + whole[600:],
+    }
+    for words, data in damaged.items():
+        binary.with_name("damaged.bin").write_bytes(data)
+        with pytest.raises(InvalidGraph) as caught:
+            bound().inspect_binary(binary.with_name("damaged.bin"))
+        assert ("SIGSEGV" in words) <= ("SIGSEGV" in str(caught.value)), words
 
 
 def test_a_sharing_group_stores_its_weights_once(tmp_path, sources):
@@ -96,6 +126,14 @@ def test_a_sharing_group_stores_its_weights_once(tmp_path, sources):
         for model in answer.models.values():
             assert [c["path"] for c in model.contexts] == ["decode_qnn.bin"]
             assert model.cosine > 0.9999
+    out = tmp_path / "3" / "out"
+    info = bound().inspect_binary(out / "decode_qnn.bin")
+    assert {graph.name for graph in info.graphs} == graphs
+    assert sorted(graph.inputs[0].shape for graph in info.graphs) == [(1, 256), (8, 256), (32, 256)]
+    nodes = epcontext.read_all(onnx.load(out / "prefill_ctx.onnx"))
+    why = bound().cannot_load(nodes, out, sharing=False)
+    assert why is not None, "two graphs of its binary are other models'"
+    assert "graphs of several sessions" in why
 
 
 def test_the_same_bytes_in_other_places(tmp_path, sources):
