@@ -73,3 +73,26 @@ def test_what_onnxruntime_cannot_load_is_an_invalid_graph(mixed: Path, tmp_path:
     binary.write_bytes(binary.read_bytes()[:1000])
     with pytest.raises(InvalidGraph, match="ONNX Runtime refuses it"):
         InferenceSession(tmp_path / "m_ctx.onnx")
+
+
+def test_an_ep_that_needs_a_process_compiles_a_group_when_its_last_session_comes(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("onnxruntime_qnn")
+    for batch, name in enumerate("ab", 1):
+        onnx.save(mlp(batch=batch), tmp_path / f"{name}.onnx")
+    share = {"ep.share_ep_contexts": "1"}
+    stop = share | {"ep.stop_share_ep_contexts": "1"}
+    out = tmp_path / "out"
+    for name, options in (("a", share), ("b", stop)):
+        assert not out.exists()
+        path = epctx.compile_model(
+            tmp_path / f"{name}.onnx",
+            output=out / f"{name}_ctx.onnx",
+            providers=[("QNNExecutionProvider", {"soc_model": "60"})],
+            session_options=options,
+        )
+    assert sorted(path.name for path in out.iterdir()) == ["a_ctx.onnx", "a_qnn.bin", "b_ctx.onnx"]
+    for path in (out / "a_ctx.onnx", out / "b_ctx.onnx"):
+        (node,) = read_all(onnx.load(path))
+        assert node.context_path == "a_qnn.bin"
