@@ -67,22 +67,25 @@ class InputSets:
         generated = feeds.generate(inputs, seed=settings.seed, index=index, ranges=settings.ranges)
         return Case(label=f"seed {settings.seed}, set {index}", feeds=generated)
 
-    def refuse_unused(self, other_inputs: Iterable[str] = ()) -> None:
+    def refuse_unused(self, others: Iterable[Sequence[InputSpec]] = ()) -> None:
         """After all models of the group: everything in `verify.inputs` was for one of them.
 
         Args:
-            other_inputs: input names of models that no cases were asked for.
+            others: the inputs of each model of the group that no cases were asked for.
 
         Raises:
             ManifestError: a file fits no model, or a range is for no input of any.
         """
-        known = self._inputs | set(other_inputs)
+        for inputs in others:
+            self._inputs.update(spec.name for spec in inputs)
+            for values in self._files:
+                self._fit(values, inputs)
         for name in self._settings.ranges:
-            if name not in known:
+            if name not in self._inputs:
                 raise ManifestError(
                     f'a range is given for "{name}", which is no input of any model of the group',
                     where="verify.inputs.ranges",
-                    remedy=did_you_mean(name, known),
+                    remedy=did_you_mean(name, self._inputs),
                 )
         for values in self._files:
             if values.label not in self._used and values.label in self._misfits:

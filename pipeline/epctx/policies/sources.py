@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from epctx.errors import ModelError
@@ -62,12 +61,18 @@ class SourceModel:
         return tuple(replace(spec, hint=hints.get(spec.name)) for spec in model.inputs)
 
 
-def input_names(sources: Sequence[ModelSource]) -> set[str]:
-    """Names of all inputs of the sources that can be read."""
-    names: set[str] = set()
-    for source in sources:
-        try:
-            names.update(spec.name for spec in feeds.specs(bare.read(source.path)))
-        except ModelError:
-            continue
-    return names
+def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
+    """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
+    try:
+        found = feeds.specs(bare.read(source.path))
+    except ModelError:
+        return ()
+    return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
+
+
+def _fixed(spec: InputSpec, source: ModelSource) -> tuple[feeds.Dim, ...]:
+    if spec.name in source.shapes:
+        return source.shapes[spec.name]
+    return tuple(
+        source.dimensions.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape
+    )

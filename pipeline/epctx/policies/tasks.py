@@ -12,9 +12,10 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.graph.feeds import Array
 from epctx.graph.input_sets import Case, InputSets
 from epctx.manifest import ModelSource, VerifyInputs
+from epctx.policies import sources
 from epctx.policies.folder import ContextModel, GroupFolder
 from epctx.policies.providers import Options
-from epctx.policies.sources import SourceModel, input_names
+from epctx.policies.sources import SourceModel
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
 
@@ -119,7 +120,7 @@ class Preparation:
     def refuse_unused_inputs(self) -> None:
         """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
         unfed = [source for file, source in self._sources.items() if file not in self._fed]
-        self.inputs.refuse_unused(input_names(unfed))
+        self.inputs.refuse_unused(map(sources.inputs, unfed))
 
     def _refuse_broken(self, model: ContextModel) -> None:
         for file in model.files:

@@ -30,9 +30,8 @@ def test_whoever_asks_gets_the_same_sets() -> None:
 def test_a_range_is_for_an_input_of_some_model() -> None:
     sets = InputSets(VerifyInputs(ranges={"ids": (0, 9), "idx": (0, 1)}))
     list(sets.cases([X]))
-    sets.refuse_unused(other_inputs=["ids", "idx"])
     with pytest.raises(ManifestError) as caught:
-        sets.refuse_unused(other_inputs=["ids"])
+        sets.refuse_unused([[IDS]])
     assert 'a range is given for "idx"' in str(caught.value)
     assert 'did you mean "ids"?' in str(caught.value)
 
@@ -46,5 +45,5 @@ def test_files_are_given_to_whom_they_fit(tmp_path: Path) -> None:
     assert [case.label for case in sets.cases([X])] == ["x.npz"]
     with pytest.raises(ManifestError, match=r"ids\.npz: names \"ids\", which is no input"):
         sets.refuse_unused()
+    sets.refuse_unused([[IDS]])
     assert [case.label for case in sets.cases([IDS])] == ["ids.npz"]
-    sets.refuse_unused()

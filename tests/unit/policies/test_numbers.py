@@ -393,3 +393,16 @@ def test_files_go_to_the_models_that_they_fit(case: Case) -> None:
     case.verify = {"inputs": VerifyInputs(files=files[:1])}
     finding = next(f for f in case.check("outputs") if f.subject == "wide_ctx.onnx")
     assert (finding.outcome, finding.message) == ("not checkable", "no input file fits it")
+
+
+def test_a_file_for_a_model_that_is_not_run_is_no_error(case: Case) -> None:
+    case.models = ("m", "wide")
+    case.source("wide", shape=("batch", 4))
+    np.savez(case.tmp / "one.npz", x=np.ones((1, 4), np.float32))
+    np.savez(case.tmp / "two.npz", x=np.ones((2, 4), np.float32))
+    files = (case.tmp / "one.npz", case.tmp / "two.npz")
+    case.verify = {"inputs": VerifyInputs(files=files)}
+    assert [n.input_set for n in case.report().numbers] == ["one.npz"]
+    case.source("wide", shape=(3, 4))
+    with pytest.raises(ManifestError, match=r"two\.npz: has shape \[2, 4\] for input 'x'"):
+        case.report()
