@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator
+from functools import cache
+from typing import Final
 
 import onnx
 import onnx.shape_inference
@@ -15,6 +17,8 @@ import onnx.shape_inference
 from epctx.graph import protos
 
 _log = logging.getLogger(__name__)
+_NUMBERED: Final = b"unk__"
+"""What the symbols that onnx makes up begin with."""
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -33,7 +37,11 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
-    if sum([_restore(old, new, _border(new)) for old, new in _pairs(model, inferred)]):
+    gained = 0
+    for old, new in _pairs(model, inferred):
+        if lacking := _lacking(old, new):
+            gained += _restore(old, new, lacking & _border(new))
+    if gained:
         inferred = _infer(inferred) or inferred
         _drop_symbols(inferred, named)
     for old, new in _pairs(model, inferred):
@@ -49,7 +57,12 @@ def _pairs(
 
 def _forget(graph: onnx.GraphProto) -> None:
     """Take out declared types, but of what unknown operators make."""
-    kept = {name for node in graph.node if not _is_inferred(node) for name in node.output}
+    kept = {
+        name
+        for node in graph.node
+        if not _is_inferred(node.op_type, node.domain)
+        for name in node.output
+    }
     values = [value for value in graph.value_info if value.name in kept]
     del graph.value_info[:]
     graph.value_info.extend(values)
@@ -58,14 +71,22 @@ def _forget(graph: onnx.GraphProto) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _is_inferred(node: onnx.NodeProto) -> bool:
-    """Whether onnx can infer what the operator makes."""
+@cache
+def _is_inferred(op_type: str, domain: str) -> bool:
+    """Whether onnx can infer what an operator makes."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
+        schema = onnx.defs.get_schema(op_type, domain=domain)
     except onnx.defs.SchemaError:
         return False
     has_body = schema.has_function  # type: ignore[attr-defined]  # the stub forgets it
     return bool(schema.has_type_and_shape_inference_function or has_body)
+
+
+def _lacking(declared: onnx.GraphProto, inferred: onnx.GraphProto) -> set[str]:
+    """Values that the file declares, and whose shape inference did not find whole."""
+    names = {value.name for value in (*declared.output, *declared.value_info)}
+    values = (*inferred.output, *inferred.value_info) if names else ()
+    return names - {value.name for value in values if value.name in names and _is_whole(value.type)}
 
 
 def _border(graph: onnx.GraphProto) -> set[str]:
@@ -100,6 +121,8 @@ def _infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
     """Take out the symbols that inference numbers itself: the numbers follow the nodes' order."""
+    if _NUMBERED not in model.SerializeToString():
+        return
     for value in protos.values(model):
         for dim in protos.dimensions(value.type):
             if dim.dim_param and dim.dim_param not in named:
