@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _EXTERNAL_FROM: Final = 1 << 30
 """Bytes of weights from which on ONNX Runtime writes those that stay on the CPU to a file: inside
 the model they would meet protobuf's 2 GB."""
+_INSIDE_BELOW: Final = 2_000_000_000
+"""Bytes of weights that a model can hold inside, and its graph besides."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,7 +89,7 @@ class OrtWorkspace:
         Raises:
             CompileError: the EP failed, or took nothing at all.
         """
-        shares = self._shares(len(partitions))
+        shares = self._shares(partitions)
         stems = self._stems(model.name, len(partitions))
         self._staging.inside = shares and self._provider.shares_outside
         for partition, stem in zip(partitions, stems, strict=True):
@@ -96,7 +98,8 @@ class OrtWorkspace:
         with chdir(self._folder):
             stop = self._last_taken(stems) if shares and last else None
             for index, (partition, stem) in enumerate(zip(partitions, stems, strict=True)):
-                self._generate(model.name, partition, stem, shares=shares, stop=stop == index)
+                joins = shares and (stop is None or index <= stop)
+                self._generate(model.name, partition, stem, shares=joins, stop=stop == index)
         parts = self._parts[-len(partitions) :]
         if all(part.fragment is None for part in parts):
             raise self._nothing_compiled(parts)
@@ -216,10 +219,15 @@ class OrtWorkspace:
                 remedy="report it as a bug of epctx",
             ) from error
 
-    def _shares(self, parts: int) -> bool:
+    def _shares(self, partitions: Sequence[Partition]) -> bool:
         if self._spec.embed_mode == 1:
             return False
-        return self._spec.sharing or (parts > 1 and self._provider.parts_share)
+        if self._spec.sharing:
+            return True
+        # Where sharing wants the weights inside the model, large parts get a binary each.
+        largest = max(map(_weight, partitions), default=0)
+        fits = not self._provider.shares_outside or largest < _INSIDE_BELOW
+        return len(partitions) > 1 and self._provider.parts_share and fits
 
     def _stems(self, model: str, parts: int) -> list[str]:
         stem = f"{self._spec.node_name_prefix}{model}"
@@ -245,7 +253,6 @@ class OrtWorkspace:
             self._sharing = True
         if stop:
             entries["ep.stop_share_ep_contexts"] = "1"
-        weights = sum(v.const_value.nbytes for v in partition.initializers if v.const_value)
         try:
             generated = session.generate(
                 f"{stem}.onnx",
@@ -253,7 +260,7 @@ class OrtWorkspace:
                 provider=self._provider.name,
                 embed_mode=self._spec.embed_mode,
                 entries=entries,
-                external=f"{stem}_ctx.weights" if weights > _EXTERNAL_FROM else None,
+                external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,
             )
         except CompileError as error:
             error.where = f"model {model}"
@@ -306,6 +313,11 @@ class OrtWorkspace:
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
+
+
+def _weight(partition: Partition) -> int:
+    """Bytes of a partition's initializers."""
+    return sum(v.const_value.nbytes for v in partition.initializers if v.const_value is not None)
 
 
 def _shape_remedy(partition: Partition) -> str | None:
