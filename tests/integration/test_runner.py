@@ -107,7 +107,7 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     assert [p.name for p in published.iterdir()] == ["good"]
     assert leftovers(manifest) == [".m.lock"]
     assert "Traceback" not in stderr
-    assert "error: compile: the worker process crashed, SIGABRT" in stderr
+    assert "error: abort@default: compile: the worker process crashed, SIGABRT" in stderr
 
 
 def test_without_keep_going_nothing_is_published(tmp_path: Path) -> None:
@@ -209,4 +209,5 @@ def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
     assert "good@default: good: compile" in run.stderr
     manifest = write_manifest(tmp_path, {"bad": "error"})
     run = build(manifest, "--format", "json")
-    assert json.loads(run.stdout)["error"]["exit_code"] == run.returncode == 6
+    (group,) = json.loads(run.stdout)["groups"]
+    assert group["failure"]["exit_code"] == run.returncode == 6

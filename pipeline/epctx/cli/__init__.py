@@ -67,7 +67,9 @@ def _version(asked: bool) -> None:
 def _epctx(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_version, is_eager=True, metavar="", help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -15,7 +15,7 @@ from epctx.cli.render import UI
 
 def build(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(help="The manifest.")],
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
     *,
     out: Annotated[Path, typer.Option(help="Where the outputs go.")] = Path("dist"),
     only: Annotated[
@@ -23,7 +23,10 @@ def build(
         typer.Option(metavar="GROUP[@TARGET]", help="Build this group only; may be repeated."),
     ] = None,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Session groups at a time; 0: one a core.")
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
+        ),
     ] = 0,
     keep_going: Annotated[
         bool,
@@ -38,7 +41,7 @@ def build(
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
     from epctx import runner, verbs
-    from epctx.cli import progress
+    from epctx.cli import progress, summary
 
     # A job control system ends a build as a user does.
     signal.signal(signal.SIGTERM, _interrupt)
@@ -52,12 +55,12 @@ def build(
             numbers=not no_verify,
             listener=listener,
         )
-    if failure is not None:
-        if not ui.json:
-            progress.summary(ui, report, out)
-        raise failure
     ui.emit(report)
-    progress.summary(ui, report, out)
+    summary.summary(ui, report, out)
+    for told in summary.failures(report):
+        ui.error(told)
+    if failure is not None:
+        raise typer.Exit(failure.exit_code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Look after the cache of built actions.",
     no_args_is_help=True,
+    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
@@ -46,7 +47,7 @@ def gc(
     ui: UI,
     locks: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[LOCK]...", help="Keep whatever these lock files reach."),
+        typer.Argument(metavar="LOCK", help="Keep whatever these lock files reach."),
     ] = None,
     *,
     max_size: Annotated[

@@ -14,7 +14,7 @@ from epctx.errors import UsageError
 
 def init(
     ui: UI,
-    models: Annotated[list[Path], typer.Argument(help="ONNX models.", metavar="MODEL.onnx...")],
+    models: Annotated[list[Path], typer.Argument(help="ONNX models.", metavar="MODEL.onnx")],
     *,
     provider: Annotated[
         str, typer.Option(help="ONNX Runtime's name of the execution provider.")

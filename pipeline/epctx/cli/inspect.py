@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.progress import size_words
 from epctx.cli.render import UI
+from epctx.cli.summary import size_words
 from epctx.errors import VerificationError
 from epctx.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 
@@ -133,6 +133,8 @@ def _title(name: str, kind: str, size: int) -> Text:
 
 def _facts(facts: Mapping[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for key, value in facts.items():
         table.add_row(Text(f"  {key}", style="dim"), value)
     return table

@@ -11,13 +11,13 @@ import traceback
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from epctx.errors import EpctxError, Interrupted
+from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 
 class Format(StrEnum):
@@ -40,9 +40,11 @@ FormatOption = Annotated[
 ]
 VerboseOption = Annotated[
     int,
-    typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more; twice: most."),
+    typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Say more."),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar="", help="Say nothing but errors.")
+]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to colour the output.")]
 
 
@@ -62,18 +64,23 @@ class UI:
         self.quiet = quiet
         self.out = _console(stderr=False, color=color)
         self.err = _console(stderr=True, color=color)
+        self._emitted = False
 
     def print(self, *renderables: RenderableType) -> None:
         """Print a result for people; nothing in JSON form or when quiet."""
         if not self.json and not self.quiet:
             for renderable in renderables:
-                self.out.print(renderable)
+                _print(self.out, renderable)
 
     def emit(self, result: object) -> None:
-        """Print a result for programs (dataclasses, mappings, paths); nothing in text form."""
+        """Print a result for programs (dataclasses, mappings, paths); nothing in text form.
+
+        A command prints one document: its result, with what is wrong in it, or else the error.
+        """
         if self.json:
             import msgspec
 
+            self._emitted = True
             encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
             sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
@@ -81,27 +88,64 @@ class UI:
         """Say something beside the result, on stderr; nothing when quiet."""
         if not self.quiet:
             for renderable in renderables:
-                self.err.print(renderable)
+                _print(self.err, renderable)
 
     def error(self, error: EpctxError) -> None:
-        """Report an error on stderr, and as JSON on stdout where that was asked for."""
-        head, _, remedy = str(error).rpartition("\n  -> ")
-        text = Text("error: ", style="bold red").append(head, style="not bold default")
-        self.err.print(text)
-        self.err.print(Text(f"  -> {remedy}", style="cyan"))
-        self.emit(
-            {
-                "error": {
-                    "type": type(error).__name__,
-                    "exit_code": error.exit_code,
-                    "where": error.where,
-                    "what": error.what,
-                    "why": error.why,
-                    "remedy": error.remedy,
-                    "violations": getattr(error, "violations", ()),
-                }
-            }
-        )
+        """Report an error on stderr, and as JSON on stdout where that has no result yet."""
+        self.err.print(shown(error))
+        if not self._emitted:
+            self.emit({"error": _fields(error)})
+
+
+def shown(error: EpctxError) -> Text:
+    """An error for people: where and what, then what to do; all violations of a manifest."""
+    if isinstance(error, InvalidManifest):
+        return Text("\n").join(_error(violation(told)) for told in error.violations)
+    head, _, remedy = str(error).rpartition("\n  -> ")
+    here = Path.cwd().as_posix().rstrip("/")
+    return _error(Text(head.replace(f"{here}/", "") if here else head, style="default")).append(
+        f"\n  -> {remedy}", style="cyan"
+    )
+
+
+def _error(told: Text) -> Text:
+    return Text.assemble(("error: ", "bold red"), told)
+
+
+def violation(told: Violation) -> Text:
+    """One thing that is wrong in a manifest, as it is shown."""
+    return Text.assemble(
+        (f"{told.where}: ", "bold"),
+        (f"{told.path}: " if told.path else "", "magenta"),
+        told.what,
+        (f"\n  -> {told.remedy}", "cyan"),
+    )
+
+
+def _fields(error: EpctxError) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "type": type(error).__name__,
+        "exit_code": error.exit_code,
+        "where": error.where,
+        "what": error.what,
+        "why": error.why,
+        "remedy": error.remedy,
+    }
+    if isinstance(error, InvalidManifest):
+        fields["violations"] = error.violations
+    return fields
+
+
+def _print(console: Console, renderable: RenderableType) -> None:
+    """Print; in a log without the blanks that fill a table's lines."""
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as captured:
+        console.print(renderable)
+    lines = captured.get().splitlines()
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    console.file.flush()
 
 
 def _encode(value: object) -> object:
@@ -175,11 +219,21 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             ("color", Color.auto, ColorOption),
         )
     ]
+    for parameter in own:
+        _without_type(parameter)
     positional = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     keyword = [p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
     setattr(run, "__signature__", inspect.Signature([*positional, *keyword, *common]))  # noqa: B010
     run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
     return run
+
+
+def _without_type(parameter: inspect.Parameter) -> None:
+    """A flag takes no value: help is not to show `<bool>` for one."""
+    kind, *infos = get_args(parameter.annotation) or (None,)
+    for info in infos:
+        if kind is bool and isinstance(info, typer.models.OptionInfo):
+            info.metavar = ""
 
 
 def _unexpected(error: Exception) -> EpctxError:

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli import render
 from epctx.cli.render import UI
 from epctx.errors import ManifestError, Violation
 
 
 def validate(
     ui: UI,
-    manifests: Annotated[list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST...")],
+    manifests: Annotated[list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST")],
     *,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
@@ -36,7 +37,7 @@ def validate(
         if not told:
             ui.print(Text(f"{path.as_posix()}: ok", style="green"))
         for violation in told if not ui.json else ():
-            ui.out.print(_rendered(violation))
+            ui.out.print(render.violation(violation))
     if any(found.values()):
         raise typer.Exit(ManifestError.exit_code)
 
@@ -45,14 +46,4 @@ def _unreadable(path: Path, error: ManifestError) -> Violation:
     what = f"{error.what}: {error.why}" if error.why else error.what
     return Violation(
         file=path.as_posix(), line=0, column=0, path="", what=what, remedy=error.remedy
-    )
-
-
-def _rendered(violation: Violation) -> Text:
-    subject = f"{violation.path}: " if violation.path else ""
-    return Text.assemble(
-        (f"{violation.where}: ", "bold"),
-        (subject, "magenta"),
-        violation.what,
-        (f"\n  -> {violation.remedy}", "cyan"),
     )

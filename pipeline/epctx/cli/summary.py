@@ -1,0 +1,153 @@
+"""How a build's report is shown: a row a group, what was not checked, where it all is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epctx.build_report import BuildReport, Failure, GroupReport, ModelReport
+from epctx.cli.progress import STATE_STYLES
+from epctx.cli.render import UI
+from epctx.errors import EpctxError
+
+RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
+
+
+def summary(ui: UI, report: BuildReport, out: Path) -> None:
+    """Print what was built and verified; with -v also what happened to each model."""
+    if ui.json or ui.quiet:
+        return
+    rows = [_row(group) for group in report.groups]
+    told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in told:
+        right = heading in RIGHT
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(row.get(heading, "") for heading in told))
+    ui.print(table)
+    if ui.verbose:
+        ui.print(*(text for group in report.groups for text in _details(group)))
+    ui.print(*_unchecked(report.groups), _where(report, out))
+
+
+def failures(report: BuildReport) -> Iterator[EpctxError]:
+    """What failed, in manifest order; what failed alike in several groups is told once."""
+    groups: dict[Failure, list[str]] = {}
+    for group in report.groups:
+        if group.failure is not None:
+            groups.setdefault(group.failure, []).append(_label(group))
+    for told, labels in groups.items():
+        place = [", ".join(labels), *([told.where] if told.where else [])]
+        yield EpctxError(told.what, where=": ".join(place), why=told.why, remedy=told.remedy)
+
+
+def size_words(size: int) -> str:
+    """A size in bytes for people, in powers of 1000."""
+    value = float(size)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"
+
+
+def _label(group: GroupReport) -> str:
+    return f"{group.group}@{group.target}"
+
+
+def _row(group: GroupReport) -> dict[str, RenderableType]:
+    row: dict[str, RenderableType] = {
+        "group": _label(group),
+        "state": Text(group.state, style=STATE_STYLES[group.state]),
+    }
+    if group.folder is None:
+        return row
+    taken = sum(part.nodes for model in group.models for part in model.partitions)
+    row |= {
+        "models": str(len(group.models)),
+        "files": str(len(group.files)),
+        "size": size_words(sum(file.size for file in group.files)),
+        "on EPs": f"{taken}/{sum(model.nodes for model in group.models)}",
+    }
+    if group.verify is not None:
+        passed = sum(finding.outcome == "pass" for finding in group.verify.findings)
+        row |= {"checks": Text(f"{passed} ok", style="green"), "max error": _error(group)}
+    return row
+
+
+def _error(group: GroupReport) -> Text:
+    """The largest error of any output, relative to its largest magnitude where that is not 0."""
+    numbers = group.verify.numbers if group.verify is not None else ()
+    if not numbers:
+        return Text("not run", style="yellow")
+    found = (each.comparison for each in numbers)
+    worst = max(c.max_abs or 0.0 if c.max_rel is None else c.max_rel for c in found)
+    return Text(f"{worst:.1e}" if worst else "0")
+
+
+def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:
+    """What could not be checked and why; what several groups have in common is told once."""
+    subjects: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for finding in group.verify.findings if group.verify is not None else ():
+            if finding.outcome == "not checkable":
+                same = subjects.setdefault((finding.message, finding.remedy), [])
+                same.append(f"{_label(group)}/{finding.subject}".removesuffix("/."))
+    for (message, remedy), places in subjects.items():
+        several = f" and {len(places) - 2} more" if len(places) > 2 else ""
+        text = Text.assemble(
+            ("not checked: ", "yellow"), (f"{', '.join(places[:2])}{several}: ", "bold"), message
+        )
+        yield text.append(f"\n  -> {remedy}", style="cyan") if remedy else text
+
+
+def _where(report: BuildReport, out: Path) -> Text:
+    place = (out / report.name).as_posix()
+    took = f"in {report.seconds:.1f} s"
+    published = any(group.folder is not None for group in report.groups)
+    if not published:
+        return Text(f"nothing was published, {took}; report: {place}.build.json", style="bold")
+    return Text.assemble((f"{place}/", "bold"), f"  {took}; report: {place}.build.json")
+
+
+def _details(group: GroupReport) -> Iterator[Text]:
+    for model in group.models:
+        yield Text.assemble((f"{_label(group)}/{model.name}", "bold"))
+        for line in _lines(model):
+            yield Text(f"  {line}")
+    for each in group.verify.numbers if group.verify is not None else ():
+        found = each.comparison
+        numbers = (("abs", found.max_abs), ("rel", found.max_rel), ("cosine", found.cosine))
+        words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)
+        yield Text(
+            f"  {each.model}: output {each.output!r} ({each.input_set}, {each.sessions}): {words}"
+        )
+    if group.stages:
+        spent: dict[str, float] = {}
+        for stage in group.stages:
+            spent[stage.stage] = spent.get(stage.stage, 0.0) + stage.end - stage.start
+        words = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in spent.items())
+        peak = f"; largest process {size_words(group.peak_memory)}" if group.peak_memory else ""
+        yield Text(f"  {_label(group)}: {words}{peak}", style="dim")
+
+
+def _lines(model: ModelReport) -> Iterator[str]:
+    for record in model.passes:
+        if record.changed:
+            changes = ", ".join(f"{count} {kind}" for kind, count in record.changed.items())
+            yield f"pass {record.name}: {changes}"
+    for part in model.partitions:
+        yield f"{part.provider}: {part.nodes} node{'s' * (part.nodes != 1)} in one partition"
+    reasons: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for node in model.declined:
+        reasons.setdefault(node.reasons, []).append(f"{node.op_type} {node.node!r}")
+    for why, nodes in reasons.items():
+        several = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+        because = "; ".join(f"{ep}: {reason}" for ep, reason in why)
+        yield f"default EP: {', '.join(nodes[:3])}{several}" + (f" ({because})" if because else "")

@@ -1,0 +1,140 @@
+"""What every command shares: how errors, results and help look, and where they go."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from rich.table import Table
+from typer.testing import CliRunner
+
+from epctx.cli import COMMANDS, app
+from epctx.cli.render import UI, command
+from epctx.errors import CompileError, InvalidManifest, Violation
+
+runner = CliRunner()
+
+
+def call(function: object, *arguments: str) -> tuple[int, str, str]:
+    own = typer.Typer()
+    own.command()(command(function))  # type: ignore[arg-type]
+    result = runner.invoke(own, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def fail(ui: UI) -> None:
+    ui.emit({"partial": True})
+    raise CompileError(
+        "does not compile", where=f"{Path.cwd().as_posix()}/m.onnx", why="no", remedy="do it"
+    )
+
+
+def refuse(ui: UI) -> None:
+    told = {"file": "m.yaml", "column": 1, "path": "name", "what": "is bad", "remedy": "mend it"}
+    raise InvalidManifest([Violation(line=line, **told) for line in (1, 2)])  # type: ignore[arg-type]
+
+
+def break_down(ui: UI) -> None:
+    raise KeyError("surprise")
+
+
+def interrupt(ui: UI) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_error_is_where_what_why_and_what_to_do() -> None:
+    assert call(fail) == (6, "", "error: m.onnx: does not compile: no\n  -> do it\n")
+
+
+def test_a_result_with_a_failure_in_it_is_the_only_document() -> None:
+    code, out, err = call(fail, "--format", "json")
+    assert (code, json.loads(out)) == (6, {"partial": True})
+    assert err.startswith("error: ")
+
+
+def test_every_violation_of_a_manifest_is_an_error_of_its_own() -> None:
+    code, out, err = call(refuse)
+    assert (code, out) == (3, "")
+    assert err.splitlines() == [
+        "error: m.yaml:1:1: name: is bad",
+        "  -> mend it",
+        "error: m.yaml:2:1: name: is bad",
+        "  -> mend it",
+    ]
+
+
+def test_violations_are_in_the_json() -> None:
+    code, out, _ = call(refuse, "--format", "json")
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"], error["type"]) == (3, 3, "InvalidManifest")
+    assert [violation["line"] for violation in error["violations"]] == [1, 2]
+
+
+def test_a_bug_names_its_log_and_shows_no_traceback() -> None:
+    code, out, err = call(break_down)
+    assert (code, out) == (1, "")
+    assert "Traceback" not in err and "unexpected error, a bug in epctx: KeyError: " in err
+    log = Path(err.strip().rpartition("log file ")[2])
+    assert "Traceback" in log.read_text(encoding="utf-8")
+    log.unlink()
+
+
+def test_an_interrupt_is_130() -> None:
+    assert call(interrupt)[0] == 130
+
+
+def show(ui: UI, flag: Annotated[bool, typer.Option("--flag", help="A flag.")] = False) -> None:
+    table = Table("a wide heading", "other", expand=True)
+    table.add_row("x", "y" * 200)
+    ui.print(table, "one")
+    ui.note("beside")
+
+
+def test_lines_in_a_log_are_whole_and_end_where_their_text_does() -> None:
+    code, out, err = call(show)
+    assert code == 0 and err == "beside\n"
+    assert "y" * 200 in out and out.endswith("one\n")
+    assert not [line for line in out.splitlines() if line != line.rstrip()]
+    assert "\x1b" not in out + err
+
+
+def test_quiet_says_nothing() -> None:
+    assert call(show, "-q") == (0, "", "")
+
+
+def test_colours_can_be_forced_into_a_log() -> None:
+    assert "\x1b[1;31merror" in call(fail, "--color", "always")[2]
+    assert "\x1b" not in call(fail, "--color", "never")[2]
+
+
+def test_help_shows_no_type_for_a_flag() -> None:
+    out = call(show, "--help")[1]
+    for flag in ("--flag", "--quiet", "--verbose"):
+        (line,) = [line for line in out.splitlines() if flag in line]
+        assert "<" not in line
+    assert "--format" in out and "<text|json>" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = runner.invoke(app, [name, "--help"])
+    assert result.exit_code == 0 and "Usage: " in result.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = "import sys; from epctx.cli import main; sys.argv[1:] = ['schema', 'manifest']; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0

@@ -1,0 +1,188 @@
+"""What a build prints at its end."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from epctx.build_report import (
+    BuildReport,
+    Failure,
+    GroupReport,
+    Host,
+    ModelReport,
+    PartitionReport,
+    StageTime,
+)
+from epctx.cli.render import UI
+from epctx.cli.summary import failures, size_words, summary
+from epctx.digest import Digest
+from epctx.findings import Comparison, Finding, FolderReport, OutputNumbers
+from epctx.graph.model import Decline, PassRecord
+from epctx.manifest import Tolerance
+from epctx.outputs import OutputFile
+
+ZERO = Digest(algorithm="sha256", hex="0" * 64)
+UNCHECKED = Finding(
+    policy="numbers",
+    check="outputs",
+    subject="m_ctx.onnx",
+    outcome="not checkable",
+    message="no device",
+    remedy="check it there",
+)
+PASSED = replace(UNCHECKED, outcome="pass", message="fine", remedy="")
+
+
+def numbers(max_rel: float | None, max_abs: float = 0.5) -> OutputNumbers:
+    return OutputNumbers(
+        model="m_ctx.onnx",
+        output="y",
+        input_set="seed 0, set 0",
+        sessions="files",
+        comparison=Comparison(dtype="float32", shape=(1,), max_rel=max_rel, max_abs=max_abs),
+        tolerance=Tolerance(),
+        passed=True,
+    )
+
+
+def built(
+    name: str, *found: Finding, compared: Sequence[OutputNumbers] = (), nodes: int = 3
+) -> GroupReport:
+    decline = [
+        Decline(node=f"n{k}", op_type="TopK", domain="", reasons=(("htp", "dynamic"),))
+        for k in range(5)
+    ]
+    return GroupReport(
+        target="default",
+        group=name,
+        state="built",
+        folder=f"m/default/{name}",
+        files=(OutputFile(name="m_ctx.onnx", size=1500, sha256=ZERO, blake3=ZERO),),
+        models=(
+            ModelReport(
+                name="m",
+                passes=(
+                    PassRecord(name="fold_constants", changed={"folded": 2}),
+                    PassRecord(name="remove_dead_code"),
+                ),
+                nodes=8,
+                coverage=nodes / 8,
+                partitions=(PartitionReport(provider="htp", nodes=nodes, inputs=(), outputs=()),),
+                declined=tuple(decline),
+            ),
+        ),
+        verify=FolderReport(folder="x", findings=(PASSED, *found), numbers=tuple(compared)),
+        stages=(
+            StageTime(stage="load", subject="m", start=0, end=1),
+            StageTime(stage="compile", subject="m", start=1, end=3),
+            StageTime(stage="compile", subject="n", start=1, end=3.5),
+        ),
+        peak_memory=120_000_000,
+    )
+
+
+def failed(name: str, why: str = "because") -> GroupReport:
+    failure = Failure(
+        kind="CompileError", exit_code=6, what="crashed", where="model m", why=why, remedy="report"
+    )
+    return GroupReport(target="default", group=name, state="failed", failure=failure)
+
+
+def shown(*groups: GroupReport, width: int = 10_000, verbose: int = 0) -> list[str]:
+    report = BuildReport(
+        schema_version=1,
+        epctx="0",
+        name="m",
+        started="",
+        seconds=2.04,
+        host=Host(system="", machine="", python="", packages={}),
+        groups=groups,
+    )
+    stream = io.StringIO()
+    ui = UI(verbose=verbose)
+    ui.out = Console(file=stream, width=width, soft_wrap=width > 1000)
+    summary(ui, report, Path("dist"))
+    return stream.getvalue().splitlines()
+
+
+def test_a_row_a_group() -> None:
+    table = shown(built("one", compared=[numbers(1.2e-4), numbers(2e-5)]), built("another"))
+    assert table[0] == "group            state  models  files    size  on EPs  checks  max error"
+    assert table[2] == "one@default      built       1      1  1.5 kB     3/8    1 ok    1.2e-04"
+    assert table[3] == "another@default  built       1      1  1.5 kB     3/8    1 ok    not run"
+    assert table[4:] == ["dist/m/  in 2.0 s; report: dist/m.build.json"]
+
+
+@pytest.mark.parametrize(
+    ("compared", "words"),
+    [(numbers(0.0, 0.0), "0"), (numbers(None, 0.0), "0"), (numbers(None, 0.25), "2.5e-01")],
+)
+def test_an_error_without_a_magnitude_to_compare_with(compared: OutputNumbers, words: str) -> None:
+    assert shown(built("one", compared=[compared]))[2].split()[-1] == words
+
+
+def test_what_was_not_checked_is_told_once_with_what_to_do() -> None:
+    lines = shown(*(built(name, UNCHECKED) for name in ("a", "b", "c")))
+    assert lines[-3:-1] == [
+        "not checked: a@default/m_ctx.onnx, b@default/m_ctx.onnx and 1 more: no device",
+        "  -> check it there",
+    ]
+
+
+def test_a_build_that_published_nothing_says_so() -> None:
+    lines = shown(failed("a"))
+    assert [line.split() for line in lines[:3:2]] == [["group", "state"], ["a@default", "failed"]]
+    assert lines[-1] == "nothing was published, in 2.0 s; report: dist/m.build.json"
+
+
+def test_a_long_name_is_folded_never_cut() -> None:
+    name = "a-group-with-quite-a-long-name-that-does-not-fit"
+    lines = shown(built(name, compared=[numbers(0.5)]), width=80)
+    assert max(map(len, lines)) <= 80
+    assert "".join(line.split()[0] for line in lines[2:-1]) == f"{name}@default"
+
+
+def test_every_column_has_room_on_80_columns() -> None:
+    lines = shown(built("group", compared=[numbers(0.5)]), failed("b"), width=80)
+    assert "max error" in lines[0] and "5.0e-01" in lines[2]
+
+
+def test_with_v_passes_declined_nodes_numbers_and_times_are_told() -> None:
+    lines = shown(built("g", compared=[numbers(0.5)]), verbose=1)[3:-1]
+    assert lines == [
+        "g@default/m",
+        "  pass fold_constants: 2 folded",
+        "  htp: 3 nodes in one partition",
+        "  default EP: TopK 'n0', TopK 'n1', TopK 'n2' and 2 more (htp: dynamic)",
+        "  m_ctx.onnx: output 'y' (seed 0, set 0, files): abs 0.5, rel 0.5",
+        "  g@default: load 1.0 s, compile 4.5 s; largest process 120.0 MB",
+    ]
+
+
+def test_a_failure_of_several_groups_is_one_error() -> None:
+    report = BuildReport(
+        schema_version=1,
+        epctx="0",
+        name="m",
+        started="",
+        seconds=1,
+        host=Host(system="", machine="", python="", packages={}),
+        groups=(failed("a"), built("b"), failed("c"), failed("d", "it is another")),
+    )
+    told = [str(error) for error in failures(report)]
+    assert told == [
+        "a@default, c@default: model m: crashed: because\n  -> report",
+        "d@default: model m: crashed: it is another\n  -> report",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (51_851_264, "51.9 MB"), (3e9, "3.00 GB")],
+)
+def test_sizes(size: int, words: str) -> None:
+    assert size_words(size) == words
