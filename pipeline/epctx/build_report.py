@@ -67,23 +67,42 @@ class StageTime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActionReport:
+    """An action of a group.
+
+    Attributes:
+        action: optimize, compile, verify.
+        subject: the model, the sharing group, or the group as a whole.
+        key: in the cache; None: its key could not be made.
+        ran: it was carried out; else its result was in the cache.
+    """
+
+    action: str
+    subject: str
+    key: str | None
+    ran: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupReport:
     """One model group for one target.
 
     Attributes:
-        state: built (published), failed, or skipped (another group's failure ended the build).
+        state: built (published), up to date (nothing was to be done), failed, or skipped (another
+            group's failure ended the build).
         folder: where it was published, relative to the output folder; None if it was not.
         peak_memory: largest resident size of a worker that worked for it, in bytes.
     """
 
     target: str
     group: str
-    state: Literal["built", "failed", "skipped"]
+    state: Literal["built", "up to date", "failed", "skipped"]
     folder: str | None = None
     files: tuple[OutputFile, ...] = ()
     models: tuple[ModelReport, ...] = ()
     verify: FolderReport | None = None
     failure: Failure | None = None
+    actions: tuple[ActionReport, ...] = ()
     stages: tuple[StageTime, ...] = ()
     peak_memory: int = 0
 

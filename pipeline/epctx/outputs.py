@@ -48,10 +48,30 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
 
-def write_sums(folder: Path, files: Sequence[OutputFile]) -> OutputFile:
-    """Write `SHA256SUMS` of `files`, sorted by name, in the format of `sha256sum`."""
+def sums(files: Iterable[OutputFile]) -> bytes:
+    """The content of `SHA256SUMS` for `files`, sorted by name, in the format of `sha256sum`."""
     lines = [f"{f.sha256.hex}  {f.name}\n" for f in sorted(files, key=lambda f: f.name)]
-    return write(folder / SUMS, ["".join(lines).encode()])
+    return "".join(lines).encode()
+
+
+def write_sums(folder: Path, files: Sequence[OutputFile]) -> OutputFile:
+    """Write `SHA256SUMS` of `files`."""
+    return write(folder / SUMS, [sums(files)])
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the content of files durable that were not written by `write`.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    for path in paths:
+        try:
+            # Windows flushes only what is open for writing.
+            with path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise unwritable(path, error) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -22,6 +22,11 @@ class SessionGroup:
     sharing: str | None
     models: tuple[ModelSource, ...]
 
+    @property
+    def label(self) -> str:
+        """What it is called: the sharing group's name, else the model's."""
+        return self.sharing or self.models[0].name
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedGroup:

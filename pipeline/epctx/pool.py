@@ -75,6 +75,12 @@ class Pool:
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
 
+    def refuse_if_ended(self) -> None:
+        """Raise the reason that `end` was called with, if it was."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+
     def _start(self, label: str) -> Worker:
         with self._lock:
             if self._ended is not None:

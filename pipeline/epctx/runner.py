@@ -1,61 +1,39 @@
-"""The runner: carries out a plan with worker processes, and publishes what came out whole."""
+"""The runner: carries out a plan, publishes what came out whole, writes report and lock."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
 
-from epctx import build_report, codec, outputs, publish
+from epctx import build_report, codec, holding, lock, locking, publish, publishing
 from epctx._version import __version__
-from epctx.build_report import BuildReport, GroupReport, StageTime
-from epctx.errors import EpctxError, Interrupted, VerificationError
-from epctx.findings import POLICIES, FolderReport
-from epctx.graph.exclusion import refuse_unmatched
-from epctx.jobs import (
-    CompileJob,
-    CompileResult,
-    Job,
-    OptimizeJob,
-    OptimizeResult,
-    StageStarted,
-)
-from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
-from epctx.planning import Plan, PlannedGroup, SessionGroup
-from epctx.pool import Pool
-from epctx.process import Worker
-from epctx.providers import registry
-from epctx.verification import VerifyRequest
-
-R = TypeVar("R")
+from epctx.assessment import Assessment, assess
+from epctx.build_report import BuildReport, GroupReport
+from epctx.building import Build, Built, Ended
+from epctx.cache import Cache, locate
+from epctx.cache.digests import FreshDigests
+from epctx.errors import EpctxError
+from epctx.events import Event as Event
+from epctx.events import Listener as Listener
+from epctx.lock.types import Lock
+from epctx.lookup import Compiled, Lookup
+from epctx.planning import Plan, PlannedGroup
+from epctx.progress import Telling
+from epctx.publish import Place
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    """Something that a user waiting for a build may want to see.
+class _Options:
+    """How a plan is carried out: the arguments of `run`."""
 
-    Attributes:
-        group: `group@target`.
-        subject: the model or sharing group; None: the whole group.
-        stage: the stage that `subject` has entered; None with another `state`.
-        detail: for people: what failed, what was built.
-    """
-
-    group: str
-    state: Literal["running", "built", "failed", "skipped", "waiting"]
-    subject: str | None = None
-    stage: str | None = None
-    detail: str | None = None
-
-
-Listener = Callable[[Event], None]
+    out: Path
+    jobs: int
+    keep_going: bool
+    numbers: bool
+    locked: bool
 
 
 def run(
@@ -66,8 +44,12 @@ def run(
     keep_going: bool,
     numbers: bool,
     listener: Listener,
+    cache: Cache | None = None,
+    locked: bool = False,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
+
+    What is up to date is left alone; then no process is started and no weight is read.
 
     Args:
         out: the `dist` folder.
@@ -75,305 +57,162 @@ def run(
         keep_going: build and publish the other groups when one fails; else nothing is published.
         numbers: run every model and compare, where the manifest does not say `off`.
         listener: hears of events, from several threads, one at a time.
+        cache: None: everything is carried out, and nothing remembered.
+        locked: hold the build to the lock, and never write it.
 
     Raises:
-        StorageError: the output folder cannot be used.
+        StorageError: the output folder or the cache cannot be used.
+        LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
-    place = publish.Place(out=out.resolve(), name=plan.manifest.name)
-    with place.locked(lambda: listener(Event(group=plan.manifest.name, state="waiting"))):
-        build = _Build(
-            plan, place, jobs=jobs, keep_going=keep_going, numbers=numbers, listener=listener
-        )
-        return build.run()
+    options = _Options(out=out, jobs=jobs, keep_going=keep_going, numbers=numbers, locked=locked)
+    return _Run(plan, options, cache, Telling(listener)).run()
 
 
-class _Ended(EpctxError):
-    """Why a group that did not fail itself was not built: another failed, or the user stopped."""
+def open_cache(listener: Listener) -> Cache:
+    """The user's cache; what is found corrupt in it is told to `listener`.
+
+    Raises:
+        UsageError: an environment variable that names it is no good.
+    """
+
+    def notice(text: str) -> None:
+        listener(Event(group="cache", state="notice", detail=text))
+
+    return Cache(locate(), notice)
 
 
-@dataclass(kw_only=True)
-class _Progress:
-    """What is known of one group while it is being built; the lock of the build guards it."""
-
-    planned: PlannedGroup
-    compiled: list[Future[CompileResult]] = field(default_factory=list)
-    verified: Future[FolderReport] = field(default_factory=Future)
-    stages: list[StageTime] = field(default_factory=list)
-    peak_memory: int = 0
-
-
-class _Build:
-    """One run of a plan. Session groups are tasks of a thread pool; workers do the work."""
+class _Run:
+    """One run of a plan."""
 
     def __init__(
-        self,
-        plan: Plan,
-        place: publish.Place,
-        *,
-        jobs: int,
-        keep_going: bool,
-        numbers: bool,
-        listener: Listener,
+        self, plan: Plan, options: _Options, cache: Cache | None, telling: Telling
     ) -> None:
         self._plan = plan
-        self._place = place
-        self._keep_going = keep_going
-        self._numbers = numbers
-        self._listener = listener
-        self._clock = time.monotonic()
+        self._options = options
+        self._cache = cache
+        self._telling = telling
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._pool = Pool(work=place.work, logs=place.logs)
-        self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="epctx")
-        self._lock = threading.RLock()
-        self._stopping = False
-        self._numbered = itertools.count()
-        self._optimized: dict[bytes, Future[Path]] = {}
+        self._place = Place(out=options.out.resolve(), name=plan.manifest.name)
+        # What is locked is read anew; what is remembered is good enough for anything else.
+        trusting = cache is not None and not options.locked
+        digests = cache.digests if cache is not None and trusting else FreshDigests()
+        self._lookup = Lookup(cache, digests, numbers=options.numbers)
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
-        groups = [_Progress(planned=planned) for planned in self._plan.groups]
+        with self._place.locked(self._once("another build holds the output")):
+            old = lock.read(self._lock_file) if self._options.locked else None
+            if old is not None:
+                holding.refuse_other_causes(old, self._plan, self._lookup)
+                holding.refuse_edited_outputs(old, self._plan, self._place)
+            known = {planned.label: self._assess(planned) for planned in self._plan.groups}
+            left = [p for p in self._plan.groups if not self._up_to_date(known[p.label])]
+            with self._shared() if left else nullcontext():
+                built = self._build(left)
+                return self._finish(known, built, old)
+
+    @property
+    def _lock_file(self) -> Path:
+        return lock.place(self._plan.manifest.path)
+
+    def _assess(self, planned: PlannedGroup) -> Assessment | None:
+        """What is known of a group; None: it fails, as the build of it will say."""
+        if self._cache is None:
+            return None
         try:
-            for progress in groups:
-                self._submit(progress)
-            pending = {progress.verified for progress in groups}
-            while pending:
-                # In short steps: a wait without an end cannot be interrupted on Windows.
-                _, pending = wait(pending, timeout=0.2)
-            self._threads.shutdown()
-            self._pool.end()
-        except KeyboardInterrupt:
-            with self._lock:
-                self._stopping = True
-            self._pool.end(_Ended("interrupted", remedy="run the command again"))
-            self._threads.shutdown(cancel_futures=True)
-            raise Interrupted(
-                "interrupted, nothing was published", remedy="run the command again"
-            ) from None
-        failures = {p.planned.label: _failure_of(p) for p in groups}
-        whole = not any(failures.values())
+            return assess(planned, self._lookup, self._place)
+        except EpctxError:
+            return None
+
+    @staticmethod
+    def _up_to_date(known: Assessment | None) -> bool:
+        return known is not None and known.up_to_date
+
+    def _shared(self) -> AbstractContextManager[None]:
+        if self._cache is None:
+            return nullcontext()
+        return self._cache.shared(self._once("the cache is being cleaned up"))
+
+    def _once(self, what: str) -> Callable[[], None]:
+        """Tells, the first time that it is called, what is waited for."""
+        told = False
+
+        def wait() -> None:
+            nonlocal told
+            if not told:
+                name = self._plan.manifest.name
+                self._telling.tell(Event(group=name, state="waiting", detail=what))
+            told = True
+
+        return wait
+
+    def _build(self, groups: list[PlannedGroup]) -> dict[str, Built]:
+        if not groups:
+            return {}
+        build = Build(
+            self._lookup,
+            self._place,
+            self._telling,
+            jobs=self._options.jobs,
+            keep_going=self._options.keep_going,
+        )
+        return {built.planned.label: built for built in build.run(groups)}
+
+    def _finish(
+        self, known: dict[str, Assessment | None], built: dict[str, Built], old: Lock | None
+    ) -> tuple[BuildReport, EpctxError | None]:
+        """Hold to the lock, publish, write report and lock."""
+        failures = [b.failure for b in built.values() if b.failure is not None]
+        new = None if failures else self._lock(known, built)
+        if old is not None and new is not None:
+            holding.refuse_differences(old, new, self._plan)
         reports = [
-            self._publish(p, failures[p.planned.label], whole or self._keep_going) for p in groups
+            self._report(known[p.label], built.get(p.label), publish=not failures)
+            for p in self._plan.groups
         ]
-        if whole and self._plan.whole:
-            self._place.prune({(p.planned.target, p.planned.group.name) for p in groups})
-        built = BuildReport(
+        report = BuildReport(
             schema_version=build_report.SCHEMA_VERSION,
             epctx=__version__,
             name=self._plan.manifest.name,
             started=self._started,
-            seconds=round(self._now(), 3),
+            seconds=round(self._telling.now(), 3),
             host=build_report.host(),
             groups=tuple(reports),
         )
-        publish.replace_file(self._place.report, codec.encode(built, indent=2) + b"\n")
-        return built, next((f for f in failures.values() if f and not isinstance(f, _Ended)), None)
+        if built or not self._place.report.exists():
+            publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
+        if new is not None and self._plan.whole:
+            self._place.prune({(p.target, p.group.name) for p in self._plan.groups})
+            if old is None:
+                self._write_lock(new)
+        return report, next((f for f in failures if not isinstance(f, Ended)), None)
 
-    def _submit(self, progress: _Progress) -> None:
-        planned = progress.planned
-        self._place.staged(planned.target, planned.group.name).mkdir(parents=True)
-        progress.compiled = [
-            self._threads.submit(self._session_group, progress, session_group)
-            for session_group in planned.session_groups
-        ]
-        left = set(progress.compiled)
-
-        def finished(future: Future[CompileResult]) -> None:
-            with self._lock:
-                left.discard(future)
-                if not left and not self._stopping:
-                    self._threads.submit(self._settle, progress)
-
-        for future in list(progress.compiled):
-            future.add_done_callback(finished)
-
-    def _session_group(self, progress: _Progress, session_group: SessionGroup) -> CompileResult:
-        group = progress.planned.group
-        try:
-            optimized = {
-                model.name: self._optimize(progress, model, group.optimize)
-                for model in session_group.models
-            }
-            scratch = self._place.work / f"s{next(self._numbered)}"
-            scratch.mkdir(parents=True)
-            job = CompileJob(
-                group=group,
-                models=tuple(model.name for model in session_group.models),
-                optimized=optimized,
-                folder=self._place.staged(progress.planned.target, group.name),
-                scratch=scratch,
-                recorded=self._recorded(progress) if self._records(group) else None,
-            )
-            subject = session_group.sharing or session_group.models[0].name
-            with self._worker(group, f"{progress.planned.label}-{subject}") as worker:
-                result = self._do(progress, subject, worker, job, CompileResult)
-        except EpctxError as error:
-            self._fail(error)
-            raise
-        self._remember(progress, result.peak_memory)
-        return result
-
-    def _optimize(
-        self, progress: _Progress, source: ModelSource, settings: OptimizeSettings
-    ) -> Path:
-        """The folder of the optimized model; whoever asks first does the work."""
-        key = codec.encode((source, settings))
-        with self._lock:
-            future = self._optimized.get(key)
-            mine = future is None
-            if future is None:
-                future = self._optimized[key] = Future()
-        if not mine:
-            return future.result()
-        try:
-            folder = self._place.work / f"o{next(self._numbered)}"
-            job = OptimizeJob(source=source, settings=settings, folder=folder)
-            with self._pool.shared() as worker:
-                result = self._do(progress, source.name, worker, job, OptimizeResult)
-        except BaseException as error:
-            future.set_exception(error)
-            raise
-        self._remember(progress, result.peak_memory)
-        future.set_result(folder)
-        return folder
-
-    def _settle(self, progress: _Progress) -> None:
-        """After the last session group of a group: sums and checks, before publication."""
-        planned = progress.planned
-        try:
-            results = [future.result() for future in progress.compiled]
-            refuse_unmatched(
-                [found for result in results for found in result.unmatched],
-                where=f"model group {planned.group.name}",
-            )
-            folder = self._place.staged(planned.target, planned.group.name)
-            outputs.write_sums(folder, [f for r in results for f in r.output.files])
-            job = VerifyRequest(
-                group=planned.group,
-                folder=folder,
-                label=planned.label,
-                recorded=self._recorded(progress) if any(r.recorded for r in results) else None,
-                policies=POLICIES if self._numbers else POLICIES[:-1],
-            )
-            with self._worker(planned.group, f"{planned.label}-verify") as worker:
-                found = self._do(progress, planned.group.name, worker, job, FolderReport)
-            _refuse(planned, found)
-        except BaseException as error:
-            if isinstance(error, EpctxError):
-                self._fail(error)
-            progress.verified.set_exception(error)
-        else:
-            progress.verified.set_result(found)
-
-    def _do(
-        self,
-        progress: _Progress,
-        subject: str,
-        worker: Worker,
-        job: Job,
-        result: type[R],
-    ) -> R:
-        stage: str | None = None
-        begun = 0.0
-
-        def note(now: float) -> None:
-            if stage is not None:
-                time_ = StageTime(stage=stage, subject=subject, start=begun, end=now)
-                with self._lock:
-                    progress.stages.append(time_)
-
-        def started(entered: StageStarted) -> None:
-            nonlocal stage, begun
-            note(now := self._now())
-            stage, begun = entered.stage, now
-            self._tell(progress, "running", subject=entered.model or subject, stage=stage)
-
-        try:
-            return worker.run(job, result, started=started, timeout=progress.planned.group.timeout)
-        finally:
-            note(self._now())
-
-    def _records(self, group: ModelGroup) -> bool:
-        return self._numbers and group.verify.numbers != "off"
-
-    def _recorded(self, progress: _Progress) -> Path:
-        return self._place.work / "recorded" / progress.planned.label
-
-    def _worker(self, group: ModelGroup, label: str) -> AbstractContextManager[Worker]:
-        if any(registry.is_isolated(spec) for spec in group.execution_providers):
-            return self._pool.isolated(label)
-        return self._pool.shared()
-
-    def _fail(self, error: EpctxError) -> None:
-        if not self._keep_going and not isinstance(error, _Ended):
-            self._pool.end(_Ended("another group failed", remedy="see its error"))
-
-    def _publish(
-        self, progress: _Progress, failure: EpctxError | None, wanted: bool
+    def _report(
+        self, known: Assessment | None, built: Built | None, *, publish: bool
     ) -> GroupReport:
-        planned = progress.planned
-        base = GroupReport(
-            target=planned.target,
-            group=planned.group.name,
-            state="built",
-            stages=tuple(progress.stages),
-            peak_memory=progress.peak_memory,
-        )
-        if failure is None and wanted:
-            self._place.publish(planned.target, planned.group.name)
-            results = [future.result() for future in progress.compiled]
-            found = progress.verified.result()
-            place = self._place.group(planned.target, planned.group.name)
-            self._tell(progress, "built")
-            return replace(
-                base,
-                folder=place.relative_to(self._place.out).as_posix(),
-                files=tuple(f for r in results for f in r.output.files),
-                models=tuple(m for r in results for m in r.models),
-                verify=found,
-            )
-        if failure is None or isinstance(failure, _Ended):
-            self._tell(progress, "skipped")
-            return replace(base, state="skipped")
-        self._tell(progress, "failed", detail=str(failure))
-        return replace(base, state="failed", failure=build_report.failure(failure))
+        if built is None:
+            assert known is not None
+            return publishing.unchanged(known, self._place, self._telling)
+        if built.failure is None and (publish or self._options.keep_going):
+            return publishing.published(built, known, self._place, self._cache)
+        return publishing.unpublished(built)
 
-    def _remember(self, progress: _Progress, peak_memory: int) -> None:
-        with self._lock:
-            progress.peak_memory = max(progress.peak_memory, peak_memory)
+    def _lock(self, known: dict[str, Assessment | None], built: dict[str, Built]) -> Lock:
+        def sessions(planned: PlannedGroup) -> tuple[Compiled, ...]:
+            made, assessed = built.get(planned.label), known[planned.label]
+            if made is not None:
+                return made.sessions
+            return assessed.sessions if assessed is not None else ()
 
-    def _tell(
-        self,
-        progress: _Progress,
-        state: Literal["running", "built", "failed", "skipped"],
-        *,
-        subject: str | None = None,
-        stage: str | None = None,
-        detail: str | None = None,
-    ) -> None:
-        with self._lock:
-            label = progress.planned.label
-            self._listener(
-                Event(group=label, state=state, subject=subject, stage=stage, detail=detail)
-            )
+        groups = [(planned, sessions(planned)) for planned in self._plan.groups]
+        return locking.make(self._plan.manifest, groups, self._lookup.toolchain)
 
-    def _now(self) -> float:
-        return time.monotonic() - self._clock
-
-
-def _failure_of(progress: _Progress) -> EpctxError | None:
-    error = progress.verified.exception()
-    if error is None or isinstance(error, EpctxError):
-        return error
-    raise error
-
-
-def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
-    failed = [finding for finding in found.findings if finding.outcome == "fail"]
-    if failed:
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise VerificationError(
-            f"{first.policy}: {first.message}{more}",
-            where=f"{planned.label}: {first.subject}",
-            remedy=first.remedy,
-        )
+    def _write_lock(self, new: Lock) -> None:
+        """Write the lock, if it is another."""
+        content = lock.text(new).encode()
+        try:
+            if self._lock_file.read_bytes() == content:
+                return
+        except FileNotFoundError:
+            pass
+        publish.replace_file(self._lock_file, content)

@@ -12,9 +12,9 @@ from epctx import planning
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
     from epctx.errors import Violation
+    from epctx.events import Listener
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
-    from epctx.runner import Listener
 
 
 def plan(
@@ -40,6 +40,8 @@ def build(
     jobs: int | None = None,
     keep_going: bool = False,
     verify: bool = True,
+    cache: bool = True,
+    locked: bool = False,
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> BuildReport:
@@ -52,6 +54,8 @@ def build(
         jobs: session groups at a time; None: one for each core.
         keep_going: build and publish the other groups when one fails.
         verify: run the models and compare numbers; the checks that need no run are always made.
+        cache: use what was built before, and remember what is built now.
+        locked: fail if anything would differ from the lock beside the manifest; never write it.
         allow_outside: paths may lead out of the manifest's folder.
         listener: hears of the build's events, from several threads, one at a time.
 
@@ -60,13 +64,16 @@ def build(
     """
     from epctx import runner
 
+    hear: Listener = listener or (lambda event: None)
     report, failure = runner.run(
         plan(manifest, only=only, allow_outside=allow_outside),
         out=Path(out),
         jobs=jobs or os.cpu_count() or 1,
         keep_going=keep_going,
         numbers=verify,
-        listener=listener or (lambda event: None),
+        listener=hear,
+        cache=runner.open_cache(hear) if cache else None,
+        locked=locked,
     )
     if failure is not None:
         raise failure

@@ -30,6 +30,8 @@ class VerifyRequest:
         group: what the manifest asks for, with the source models; None: unknown.
         expected: what the lock says of the folder's files; None: no lock.
         recorded: where the generating sessions' outputs are (`graph.recordings`); None: nowhere.
+        passed: files of the folder that passed before as they are: they are neither read for
+            integrity nor run.
         policies: which policies to apply. The order is fixed.
     """
 
@@ -39,4 +41,5 @@ class VerifyRequest:
     group: ModelGroup | None = None
     expected: tuple[ExpectedFile, ...] | None = None
     recorded: Path | None = None
+    passed: tuple[str, ...] = ()
     policies: tuple[PolicyName, ...] = POLICIES

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -69,7 +70,8 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
 def _compile(job: CompileJob, started: Started) -> CompileResult:
     group = job.group
     providers = [registry.create(spec) for spec in group.execution_providers]
-    optimized = [store.read(job.optimized[name]) for name in job.models]
+    # Models of several names may share one optimized model.
+    optimized = [replace(store.read(job.optimized[name]), name=name) for name in job.models]
     partitioned = []
     for model in optimized:
         started(StageStarted(stage="partition", model=model.name))

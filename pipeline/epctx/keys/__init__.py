@@ -1,8 +1,9 @@
 """Keys: what an action's result depends on, as one digest (design section 9).
 
-Three actions: *optimize* (a model), *compile* and *verify* (a session group). A recording comes with
-a compile; a folder as a whole is verified beside its session groups. `records` says field by field what is in their keys, `making` makes the records from a manifest, `changes` explains why
-two differ.
+Three actions: *optimize* (a model), *compile* and *verify* (a session group). A recording comes
+with a compile; a folder as a whole is verified beside its session groups. `records` says field by
+field what is in their keys, `making` makes the records from a manifest, `changes` explains why two
+differ.
 """
 
 from epctx.keys.changes import Change, between

@@ -142,7 +142,7 @@ def verify(
         models=tuple(_verified(source, found) for source, found in models),
         inputs=inputs,
         tolerance=_tolerance(settings.tolerance),
-        numbers="off" if inputs is None else settings.numbers,
+        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
         budget=None if inputs is None else settings.budget,
         devices=toolchain.devices(group.execution_providers),
         toolchain=toolchain.of("verify"),

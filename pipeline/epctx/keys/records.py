@@ -199,7 +199,7 @@ class VerifyRecord:
         models: in the session group's order.
         inputs: what they are run with; None: they are not run (`numbers: off`, `--no-verify`).
         tolerance: what may differ.
-        numbers: full, generating or off.
+        numbers: full, generating, off, or skipped by `--no-verify`.
         budget: seconds; None: no limit.
         devices: what runs the models here: CPU, drivers.
         toolchain: epctx's sources and the libraries that run and compare.

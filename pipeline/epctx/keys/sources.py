@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from epctx.cache import identity
 from epctx.cache.digests import FileDigests
+from epctx.cache.identity import Identity
 from epctx.cache.records import Records
 from epctx.digest import Digest
 from epctx.errors import ModelError
 from epctx.manifest import ModelSource
+
+_MODEL = "check the path in the manifest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +22,20 @@ class SourceDigests:
 
     Attributes:
         locations: of the data files, as the model refers to them, with `/`, sorted.
+        seen: what the files were before they were hashed, the model first; it tells whether they
+            have changed since. Not compared.
     """
 
     model: Digest
     locations: tuple[str, ...]
     data: tuple[Digest, ...]
+    seen: tuple[Identity, ...] = field(default=(), compare=False)
+
+    def files(self, source: ModelSource) -> dict[Path, Digest]:
+        """The files that a source with this content is made of, the model first."""
+        folder = data_folder(source)
+        data = zip(self.locations, self.data, strict=True)
+        return {source.path: self.model, **{folder / place: content for place, content in data}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +61,32 @@ class Sources:
         """
         if self.records is None:
             return None
-        model = _digest(self.digests, source.path, "check the path in the manifest")
+        seen = [_identity(source.path, _MODEL)]
+        model = self.model(source)
         locations = self.records.read("references", model.hex, tuple[str, ...])
         if locations is None:
             return None
         self.records.used("references", model.hex)
-        remedy = f"{source.path.name} needs it: copy it there, or set `external_data_dir`"
-        data = (
-            _digest(self.digests, data_folder(source) / location, remedy) for location in locations
-        )
-        return SourceDigests(model=model, locations=locations, data=tuple(data))
+        folder = data_folder(source)
+        seen += [_identity(folder / location, _needed(source)) for location in locations]
+        data = (self.data(source, folder / location) for location in locations)
+        return SourceDigests(model=model, locations=locations, data=tuple(data), seen=tuple(seen))
+
+    def model(self, source: ModelSource) -> Digest:
+        """Digest of the model file.
+
+        Raises:
+            ModelError: it is missing or cannot be read.
+        """
+        return _digest(self.digests, source.path, _MODEL)
+
+    def data(self, source: ModelSource, path: Path) -> Digest:
+        """Digest of a data file of a source.
+
+        Raises:
+            ModelError: it is missing or cannot be read.
+        """
+        return _digest(self.digests, path, _needed(source))
 
     def remember(self, found: SourceDigests) -> None:
         """Note which data files a model refers to.
@@ -74,12 +103,49 @@ def data_folder(source: ModelSource) -> Path:
     return source.external_data_dir or source.path.parent
 
 
+def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
+    """Make sure that a source is what it was when it was hashed.
+
+    Raises:
+        ModelError: one of its files was written to since.
+    """
+    for path, seen in zip(found.files(source), found.seen, strict=True):
+        if _identity(path, _MODEL) != seen:
+            raise ModelError(
+                "was changed while it was built",
+                where=str(path),
+                remedy="build again when nothing writes to it",
+            )
+
+
+def identities(source: ModelSource, found: SourceDigests) -> tuple[Identity, ...]:
+    """What a source's files are now, the model first.
+
+    Raises:
+        ModelError: one is missing.
+    """
+    return tuple(_identity(path, _MODEL) for path in found.files(source))
+
+
+def _needed(source: ModelSource) -> str:
+    return f"{source.path.name} needs it: copy it there, or set `external_data_dir`"
+
+
+def _identity(path: Path, remedy: str) -> Identity:
+    try:
+        return identity.of_path(path)
+    except OSError as error:
+        raise _unreadable(path, error, remedy) from error
+
+
 def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
     try:
         return digests.of(path)
-    except FileNotFoundError as error:
-        raise ModelError("does not exist", where=str(path), remedy=remedy) from error
     except OSError as error:
-        raise ModelError(
-            "cannot be read", where=str(path), why=error.strerror, remedy=remedy
-        ) from error
+        raise _unreadable(path, error, remedy) from error
+
+
+def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
+    if isinstance(error, FileNotFoundError):
+        return ModelError("does not exist", where=str(path), remedy=remedy)
+    return ModelError("cannot be read", where=str(path), why=error.strerror, remedy=remedy)

@@ -16,6 +16,7 @@ from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import HasDrivers
 from epctx.providers.onnxruntime import host
 
@@ -67,6 +68,7 @@ class Toolchain:
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
         self._actions: dict[Running, Mapping[str, str]] = {}
+        self._eps: dict[bytes, ExecutionProvider] = {}
         self._providers: dict[bytes, ProviderRecord] = {}
         self._driven: dict[bytes, Mapping[str, str]] = {}
         self._cpu: Mapping[str, str] | None = None
@@ -92,6 +94,19 @@ class Toolchain:
             known = self._providers[name] = self._provider(spec)
         return known
 
+    def ep(self, spec: ProviderSpec) -> ExecutionProvider:
+        """The EP itself, bound to its options; made once.
+
+        Raises:
+            ProviderUnavailable: it is not installed, or its package is broken.
+            ManifestError: it refuses the options.
+        """
+        name = codec.encode((spec.provider, spec.options))
+        known = self._eps.get(name)
+        if known is None:
+            known = self._eps[name] = registry.create(spec)
+        return known
+
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
         """What runs models on this host: its CPU, and the drivers of the EPs that have some.
 
@@ -113,13 +128,13 @@ class Toolchain:
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
         name = codec.encode((spec.provider, spec.options))
         if name not in self._driven:
-            provider = registry.create(spec)
+            provider = self.ep(spec)
             drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
             self._driven[name] = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
         return self._driven[name]
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:
-        provider = registry.create(spec)
+        provider = self.ep(spec)
         fingerprint = provider.fingerprint()
         toolchain = dict(fingerprint.toolchain)
         for label, path in fingerprint.files.items():

@@ -18,7 +18,7 @@ from epctx import digest
 from epctx.digest import Algorithm, Digest
 from epctx.errors import ModelError
 from epctx.findings import Finding, Outcome, PolicyName
-from epctx.graph.mapped import open_regular
+from epctx.graph.regular import open_regular
 from epctx.policies import paths
 from epctx.policies.folder import SUMS, GroupFolder
 from epctx.verification import ExpectedFile
@@ -35,9 +35,11 @@ class Integrity:
 
     Attributes:
         expected: what the lock says of the folder; None: there is no lock.
+        passed: files that are not read again.
     """
 
     expected: tuple[ExpectedFile, ...] | None = None
+    passed: frozenset[str] = frozenset()
     name: PolicyName = field(default="integrity", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
@@ -46,7 +48,7 @@ class Integrity:
         if SUMS in folder.entries:
             listed, faults = read_sums(folder.path)
             yield from (_finding("sums", SUMS, "fail", fault, _CHANGED) for fault in faults)
-            yield from _compare(folder, "sums", SUMS, listed, wanted)
+            yield from _compare(folder, "sums", SUMS, self._open(listed), wanted, self.passed)
         else:
             yield _finding(
                 "sums",
@@ -56,7 +58,11 @@ class Integrity:
                 "ship the file with the folder; it tells every file's SHA-256",
             )
         if self.expected is not None:
-            yield from _compare(folder, "lock", "the lock", self.expected, wanted)
+            expected = self._open(self.expected)
+            yield from _compare(folder, "lock", "the lock", expected, wanted, self.passed)
+
+    def _open(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
+        return [each for each in listed if each.name not in self.passed]
 
 
 def read_sums(folder: Path) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
@@ -101,9 +107,10 @@ def _compare(
     record: str,
     expected: Sequence[ExpectedFile],
     wanted: set[str] | None,
+    passed: frozenset[str],
 ) -> Iterator[Finding]:
     listed = {each.name: each for each in expected}
-    present = {name for name in folder.entries if name != SUMS}
+    present = {name for name in folder.entries if name != SUMS} - passed
     if wanted is not None:
         listed = {name: each for name, each in listed.items() if name in wanted}
         present &= wanted

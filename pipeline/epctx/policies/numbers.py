@@ -37,9 +37,11 @@ class Numbers:
 
     Attributes:
         recorded: where the generating sessions' outputs are; None: there are none.
+        passed: files that passed before: models among them are not run again.
     """
 
     recorded: Path | None = None
+    passed: frozenset[str] = frozenset()
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
@@ -54,7 +56,8 @@ class Numbers:
             preparation = Preparation(folder, group.verify.inputs, earlier)
             run = _Run(folder, group.verify, self.recorded, preparation)
             for models in layout.sharing_sets(folder):
-                yield from run.sharing_set(models)
+                if not all(model.file in self.passed for model in models):
+                    yield from run.sharing_set(models)
             if folder.whole:
                 preparation.refuse_unused_inputs()
             return

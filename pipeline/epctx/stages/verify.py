@@ -44,9 +44,9 @@ def run(request: VerifyRequest) -> FolderReport:
 
 def _policies(request: VerifyRequest) -> list[Policy]:
     known: tuple[Policy, ...] = (
-        Integrity(expected=request.expected),
+        Integrity(expected=request.expected, passed=frozenset(request.passed)),
         Conformance(),
         Compatibility(),
-        Numbers(recorded=request.recorded),
+        Numbers(recorded=request.recorded, passed=frozenset(request.passed)),
     )
     return [policy for policy in known if policy.name in request.policies]

@@ -1,0 +1,140 @@
+"""Building the groups that are not up to date: threads for session groups, workers for the work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from epctx.actions import Actions
+from epctx.compiling import Compiling, Made
+from epctx.errors import EpctxError, Interrupted
+from epctx.findings import FolderReport
+from epctx.lookup import Compiled, Lookup
+from epctx.planning import PlannedGroup, SessionGroup
+from epctx.pool import Pool
+from epctx.progress import Progress, Telling
+from epctx.publish import Place
+from epctx.settlement import settle
+
+
+class Ended(EpctxError):
+    """Why a group that did not fail itself was not built: another failed, or the user stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A group that was built and verified in its staged folder, or why it was not.
+
+    Attributes:
+        made: its session groups; none where it failed.
+        verify: None where it failed.
+    """
+
+    planned: PlannedGroup
+    progress: Progress
+    made: tuple[Made, ...] = ()
+    verify: FolderReport | None = None
+    failure: EpctxError | None = None
+
+    @property
+    def sessions(self) -> tuple[Compiled, ...]:
+        """What is known of its session groups."""
+        return tuple(made.compiled for made in self.made)
+
+
+class Build:
+    """One build. Session groups are tasks of a thread pool; nothing is published.
+
+    Args:
+        jobs: how many session groups are worked on at a time.
+        keep_going: go on when a group fails; else what runs is ended.
+    """
+
+    def __init__(
+        self, lookup: Lookup, place: Place, telling: Telling, *, jobs: int, keep_going: bool
+    ) -> None:
+        self._place = place
+        self._telling = telling
+        self._keep_going = keep_going
+        self._pool = Pool(work=place.work, logs=place.logs)
+        self._actions = Actions(lookup, self._pool, place.work)
+        self._compiling = Compiling(self._actions)
+        self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="epctx")
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def run(self, groups: Sequence[PlannedGroup]) -> list[Built]:
+        """Build the groups.
+
+        Raises:
+            Interrupted: the user asked to stop; no worker is left.
+        """
+        try:
+            pending = [self._submit(Progress(planned, self._telling)) for planned in groups]
+            left = set(pending)
+            while left:
+                # In short steps: a wait without an end cannot be interrupted on Windows.
+                _, left = wait(left, timeout=0.2)
+            self._threads.shutdown()
+            self._pool.end()
+        except KeyboardInterrupt:
+            with self._lock:
+                self._stopping = True
+            self._pool.end(Ended("interrupted", remedy="run the command again"))
+            self._threads.shutdown(cancel_futures=True)
+            raise Interrupted(
+                "interrupted, nothing was published", remedy="run the command again"
+            ) from None
+        return [future.result() for future in pending]
+
+    def _submit(self, progress: Progress) -> Future[Built]:
+        planned = progress.planned
+        self._place.staged(planned.target, planned.group.name).mkdir(parents=True)
+        made = [
+            self._threads.submit(self._session_group, progress, session)
+            for session in planned.session_groups
+        ]
+        built: Future[Built] = Future()
+        left = set(made)
+
+        def finished(future: Future[Made]) -> None:
+            with self._lock:
+                left.discard(future)
+                if not left and not self._stopping:
+                    self._threads.submit(self._settle, progress, made, built)
+
+        for future in list(made):
+            future.add_done_callback(finished)
+        return built
+
+    def _session_group(self, progress: Progress, session: SessionGroup) -> Made:
+        planned = progress.planned
+        try:
+            folder = self._place.staged(planned.target, planned.group.name)
+            return self._compiling.compile(progress, session, folder)
+        except EpctxError as error:
+            self._fail(error)
+            raise
+
+    def _settle(
+        self, progress: Progress, futures: list[Future[Made]], built: Future[Built]
+    ) -> None:
+        """After the last session group of a group."""
+        try:
+            made = tuple(future.result() for future in futures)
+            found = settle(self._actions, self._compiling, self._place, progress, made)
+        except EpctxError as error:
+            self._fail(error)
+            built.set_result(Built(planned=progress.planned, progress=progress, failure=error))
+        except BaseException as error:
+            built.set_exception(error)
+        else:
+            built.set_result(
+                Built(planned=progress.planned, progress=progress, made=made, verify=found)
+            )
+
+    def _fail(self, error: EpctxError) -> None:
+        if not self._keep_going and not isinstance(error, Ended):
+            self._pool.end(Ended("another group failed", remedy="see its error"))

@@ -1,0 +1,161 @@
+"""The compile actions of a build: found in the cache, or carried out by a worker and put there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from epctx.actions import Actions, files_in
+from epctx.cache import Action, StoredFile
+from epctx.jobs import CompileJob, CompileResult
+from epctx.keys.sources import refuse_changed
+from epctx.lock.types import LockedCpu
+from epctx.lookup import Compiled, Verified
+from epctx.manifest import ModelGroup
+from epctx.optimizing import Optimizing
+from epctx.planning import SessionGroup
+from epctx.progress import Progress
+from epctx.results import StoredCompile, StoredRecording, to_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A session group whose files are in the group's staged folder.
+
+    Attributes:
+        compiled: all of it is known.
+        verified: what is to be verified of it.
+        recorded: what its generating sessions computed is in the group's recordings.
+        restored: the files came from the cache, and may not be on the disk yet.
+    """
+
+    compiled: Compiled
+    verified: Verified
+    recorded: bool
+    restored: bool
+
+    @property
+    def result(self) -> StoredCompile:
+        """What the compile told."""
+        assert self.compiled.action is not None
+        return self.compiled.action.result
+
+
+class Compiling:
+    """Compiles session groups. Used by many threads."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._optimizing = Optimizing(actions)
+
+    def compile(self, progress: Progress, session: SessionGroup, folder: Path) -> Made:
+        """The compile action of a session group, with its files in `folder`.
+
+        Raises:
+            EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
+        """
+        group, lookup = progress.planned.group, self._actions.lookup
+        models = [self._optimizing.optimize(progress, source) for source in session.models]
+        known = lookup.session(group, session, models)
+        made = self._fetched(progress, known, folder)
+        if made is None:
+            with self._actions.alone(progress, session.label, known.key):
+                known = lookup.session(group, session, models)
+                made = self._fetched(progress, known, folder) or self._run(progress, known, folder)
+        progress.did("compile", session.label, known.key, ran=not made.restored)
+        return made
+
+    def recorded(self, progress: Progress) -> Path:
+        """Where the recordings of a group's session groups are."""
+        return self._actions.work / "recorded" / progress.planned.label
+
+    def _fetched(self, progress: Progress, known: Compiled, folder: Path) -> Made | None:
+        """A session group from the cache; None: a part of it is not there."""
+        cache, action = self._actions.lookup.cache, known.action
+        if cache is None or action is None or not known.complete:
+            return None
+        verified = self._actions.lookup.verification(progress.planned.group, known)
+        # What was verified before is not compared again.
+        recording = known.recording if verified.action is None else None
+        recorded = self.recorded(progress)
+        if recording is not None and not cache.fetch(recording, recorded):
+            return None
+        if not cache.fetch(action, folder):
+            for file in recording.files if recording is not None else ():
+                (recorded / file.name).unlink(missing_ok=True)
+            return None
+        return Made(
+            compiled=known,
+            verified=verified,
+            recorded=recording is not None and recording.result.recorded,
+            restored=True,
+        )
+
+    def _run(self, progress: Progress, known: Compiled, folder: Path) -> Made:
+        group, session = progress.planned.group, known.session
+        scratch = self._actions.new_folder("s")
+        scratch.mkdir(parents=True)
+        job = CompileJob(
+            group=group,
+            models=tuple(model.source.name for model in known.models),
+            optimized={m.source.name: self._optimizing.folder(progress, m) for m in known.models},
+            folder=folder,
+            scratch=scratch,
+            recorded=self.recorded(progress) if known.recording_record is not None else None,
+        )
+        with self._actions.worker(group, f"{progress.planned.label}-{session.label}") as worker:
+            result = progress.run(worker, session.label, job, CompileResult)
+        progress.remember(result.peak_memory)
+        for model in known.models:
+            assert model.found is not None
+            refuse_changed(model.source, model.found)
+        known = self._stored(progress, known, result, folder)
+        return Made(
+            compiled=known,
+            verified=self._actions.lookup.verification(group, known),
+            recorded=result.recorded,
+            restored=False,
+        )
+
+    def _stored(
+        self, progress: Progress, known: Compiled, result: CompileResult, folder: Path
+    ) -> Compiled:
+        """A session group that was compiled, put into the cache with its recording."""
+        assert known.record is not None and known.key is not None
+        group, files = progress.planned.group, result.output.files
+        action = self._actions.store(
+            known.key,
+            "compile",
+            known.record,
+            to_store(result, group, self._cpu(group)),
+            folder=folder,
+            files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in files],
+        )
+        recording = self._stored_recording(progress, known, result)
+        return replace(known, action=action, recording=recording)
+
+    def _stored_recording(
+        self, progress: Progress, known: Compiled, result: CompileResult
+    ) -> Action[StoredRecording] | None:
+        if known.recording_record is None or known.recording_key is None:
+            return None
+        folder = self.recorded(progress)
+        roots = [folder / model.source.name for model in known.models] if result.recorded else []
+        return self._actions.store(
+            known.recording_key,
+            "recording",
+            known.recording_record,
+            StoredRecording(recorded=result.recorded),
+            folder=folder,
+            files=files_in(folder, roots),
+        )
+
+    def _cpu(self, group: ModelGroup) -> LockedCpu | None:
+        """Where a real EP compiles; None: the EPs are the same everywhere."""
+        toolchain = self._actions.lookup.toolchain
+        if not any(toolchain.ep(spec).native for spec in group.execution_providers):
+            return None
+        from epctx.providers.onnxruntime import host
+
+        cpu = host.cpu()
+        return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)

@@ -1,0 +1,32 @@
+"""What a user waiting for a build may want to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["running", "built", "up to date", "failed", "skipped", "waiting", "notice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something happened.
+
+    Attributes:
+        group: `group@target`, or who speaks: the manifest's name, `cache`.
+        state: `waiting` for another process, and `notice` of `detail`, end nothing.
+        subject: the model or sharing group; None: the whole group.
+        stage: the stage that `subject` has entered; None with another `state`.
+        detail: for people: what failed, what was built, what is waited for.
+    """
+
+    group: str
+    state: State
+    subject: str | None = None
+    stage: str | None = None
+    detail: str | None = None
+
+
+Listener = Callable[[Event], None]
+"""Hears of events, from several threads, one at a time."""

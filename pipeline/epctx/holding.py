@@ -1,0 +1,176 @@
+"""Holding a build to its lock: `--locked` (design section 9)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from epctx import digest, locking
+from epctx.errors import LockError, ModelError
+from epctx.keys.sources import SourceDigests, data_folder
+from epctx.lock import place as lock_place
+from epctx.lock.differences import Difference, between_locks, causes_between
+from epctx.lock.types import Lock, LockedFile, LockedGroup
+from epctx.lookup import Compiled, Lookup, Optimized
+from epctx.manifest import ModelSource
+from epctx.outputs import SUMS
+from epctx.planning import Plan, PlannedGroup
+from epctx.publish import Place
+
+T = TypeVar("T")
+_TOLD = 20
+"""Differences that the error has in full."""
+
+
+def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
+    """Before anything runs: sources, toolchain, host and settings are those of the lock.
+
+    Raises:
+        LockError: they are not; every difference is told.
+        ProviderUnavailable: an EP is not installed, or its package is broken.
+        ManifestError: an EP refuses its options.
+    """
+    missing: list[Difference] = []
+    groups = []
+    for planned in plan.groups:
+        locked = old.groups.get(_name(planned))
+        sessions = []
+        for session in planned.session_groups:
+            models = []
+            for source in session.models:
+                try:
+                    models.append(_known(source, planned, locked, lookup))
+                except ModelError as error:
+                    missing.append(_missing(error, plan))
+            sessions.append(Compiled(session=session, models=tuple(models)))
+        groups.append((planned, sessions))
+    # What is missing is told once, as that and not as a source that nobody uses any more.
+    _refuse(tuple(dict.fromkeys(missing)), plan)
+    new = locking.make(plan.manifest, groups, lookup.toolchain)
+    _refuse(causes_between(_part(old, plan), new), plan)
+
+
+def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:
+    """What is published is what the lock says. Of a group that is not, nothing is said.
+
+    Raises:
+        LockError: a file was changed, is missing, or does not belong there.
+    """
+    differences = [
+        Difference(kind="output", where=f"{_name(planned)}/{name}", what=what)
+        for planned in plan.groups
+        if (locked := old.groups.get(_name(planned))) is not None
+        for name, what in _edits(place.group(planned.target, planned.group.name), locked)
+    ]
+    _refuse(tuple(differences), plan, remedy="restore the files, or build without --locked")
+
+
+def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
+    """Before anything is published: what was built is what the lock says.
+
+    Raises:
+        LockError: it is not; every difference is told.
+    """
+    _refuse(between_locks(_part(old, plan), new), plan)
+
+
+def _name(planned: PlannedGroup) -> str:
+    return f"{planned.target}/{planned.group.name}"
+
+
+def _known(
+    source: ModelSource, planned: PlannedGroup, locked: LockedGroup | None, lookup: Lookup
+) -> Optimized:
+    """A model's content; of one that was not loaded here, the lock tells which data it has."""
+    known = lookup.model(source, planned.group.optimize)
+    if known.found is not None:
+        return known
+    model = lookup.sources.model(source)
+    said = locked.models.get(source.name) if locked is not None else None
+    locations = tuple(sorted(said.data)) if said is not None else ()
+    folder = data_folder(source)
+    data = tuple(lookup.sources.data(source, folder / location) for location in locations)
+    found = SourceDigests(model=model, locations=locations, data=data)
+    return lookup.optimized(source, planned.group.optimize, found)
+
+
+def _missing(error: ModelError, plan: Plan) -> Difference:
+    path = Path(error.where or "")
+    where = locking.relative(path, plan.manifest.path.parent)
+    why = f": {error.why}" if error.why else ""
+    return Difference(kind="source", where=where, what=f"{error.what}{why}")
+
+
+def _part(lock: Lock, plan: Plan) -> Lock:
+    """A lock's part about the groups of a plan; all of it, if the plan is whole."""
+    if plan.whole:
+        return lock
+    wanted = {_name(planned) for planned in plan.groups}
+    groups = {name: group for name, group in lock.groups.items() if name in wanted}
+    providers = {p.provider for group in groups.values() for p in group.execution_providers}
+    models = [model for group in groups.values() for model in group.models.values()]
+    sources = {path for model in models for path in (model.source, *model.data.values())}
+    return replace(
+        lock,
+        groups=groups,
+        execution_providers=_only(lock.execution_providers, providers),
+        sources=_only(lock.sources, sources),
+    )
+
+
+def _only(values: Mapping[str, T], names: set[str]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _edits(folder: Path, locked: LockedGroup) -> Iterator[tuple[str, str]]:
+    """How a published folder differs from the lock: file and what is wrong with it."""
+    if not folder.is_dir():
+        return
+    expected = locked.outputs
+    present = {entry.name for entry in folder.iterdir()} - {SUMS}
+    for name in sorted(expected.keys() - present):
+        yield name, "is missing"
+    for name in sorted(present - expected.keys()):
+        yield name, "does not belong there"
+    both = sorted(expected.keys() & present)
+    # hashlib releases the interpreter's lock: two files are hashed on two cores.
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
+        for name, same in zip(
+            both, threads.map(lambda name: _is(folder / name, expected[name]), both), strict=True
+        ):
+            if not same:
+                yield name, "was changed after it was built"
+
+
+def _is(path: Path, file: LockedFile) -> bool:
+    try:
+        if path.stat().st_size != file.size:
+            return False
+        return digest.of_file(path, "sha256").hex == file.sha256
+    except OSError:
+        return False
+
+
+def _refuse(differences: Sequence[Difference], plan: Plan, *, remedy: str | None = None) -> None:
+    if not differences:
+        return
+    told = [f"\n  {difference}" for difference in differences[:_TOLD]]
+    if len(differences) > _TOLD:
+        told.append(f"\n  and {len(differences) - _TOLD} more")
+    elsewhere = all(difference.kind == "host" for difference in differences)
+    manifest = plan.manifest.path
+    raise LockError(
+        "was made on another host" if elsewhere else "the build differs from the lock",
+        where=lock_place(manifest).name,
+        why="".join(told),
+        remedy=remedy
+        or (
+            "build on such a host; `epctx build` without --locked makes a lock for this one"
+            if elsewhere
+            else "undo the change, or run `epctx build` without --locked to write a new lock"
+        ),
+    )

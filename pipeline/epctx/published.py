@@ -1,0 +1,33 @@
+"""Whether a published folder still is what was put there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from epctx.cache.digests import FileDigests
+from epctx.digest import Digest
+
+
+def difference(folder: Path, expected: Mapping[str, Digest], digests: FileDigests) -> str | None:
+    """How a folder differs from the files that it should have, one clause; None: it does not."""
+    try:
+        entries = {entry.name: entry for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return "it is not published"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    for name in sorted(expected.keys() | entries.keys()):
+        if name not in entries:
+            return f"{name} is missing"
+        if name not in expected:
+            return f"{name} does not belong there"
+        if entries[name].is_symlink():
+            return f"{name} is a link"
+        try:
+            content = digests.of(entries[name])
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+        if content != expected[name]:
+            return f"{name} was changed"
+    return None

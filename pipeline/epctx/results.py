@@ -1,0 +1,115 @@
+"""What actions leave in the cache: results without names of groups, aliases or paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from epctx.build_report import ModelReport
+from epctx.digest import Digest
+from epctx.findings import POLICIES, FolderReport
+from epctx.graph.exclusion import Unmatched
+from epctx.graph.model import PassRecord
+from epctx.jobs import CompileResult
+from epctx.lock.types import LockedCpu
+from epctx.manifest import ModelGroup
+from epctx.outputs import GroupOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredOptimize:
+    """Of *optimize*. `digest`: of the optimized graph and its weights' content."""
+
+    digest: Digest
+    passes: tuple[PassRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCompile:
+    """Of *compile*.
+
+    Attributes:
+        models: partitions name their EP by its place in the group's list, as text.
+        unmatched: for each model, entries of `partition.exclude` that match nothing in it.
+        cpu: where a real EP compiled it; None: only EPs that are the same everywhere did.
+    """
+
+    output: GroupOutput
+    models: tuple[ModelReport, ...]
+    unmatched: tuple[tuple[Unmatched, ...], ...]
+    cpu: LockedCpu | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRecording:
+    """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
+
+    recorded: bool
+
+
+def to_store(result: CompileResult, group: ModelGroup, cpu: LockedCpu | None) -> StoredCompile:
+    """A compile's result as it is stored."""
+    places = {spec.alias: str(i) for i, spec in enumerate(group.execution_providers)}
+    return StoredCompile(
+        output=result.output,
+        models=tuple(_renamed(model, places.__getitem__) for model in result.models),
+        unmatched=result.unmatched,
+        cpu=cpu,
+    )
+
+
+def model_reports(
+    stored: StoredCompile, group: ModelGroup, passes: Mapping[str, tuple[PassRecord, ...]]
+) -> tuple[ModelReport, ...]:
+    """What is told of a session group's models, with the aliases and the passes of today.
+
+    Args:
+        passes: by model: another source may have given the same optimized model by other passes.
+    """
+    aliases = [spec.alias for spec in group.execution_providers]
+    named = (_renamed(model, lambda place: aliases[int(place)]) for model in stored.models)
+    return tuple(replace(model, passes=passes[model.name]) for model in named)
+
+
+def _renamed(model: ModelReport, rename: Callable[[str], str]) -> ModelReport:
+    partitions = (replace(p, provider=rename(p.provider)) for p in model.partitions)
+    return replace(model, partitions=tuple(partitions), passes=())
+
+
+def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:
+    """What a report says of some files of its folder."""
+    wanted = set(files)
+    return FolderReport(
+        folder="",
+        models=tuple(name for name in report.models if name in wanted),
+        findings=tuple(f for f in report.findings if _file(f.subject) in wanted),
+        numbers=tuple(n for n in report.numbers if n.model in wanted),
+    )
+
+
+def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
+    """What a report says of its folder beside some files."""
+    left_out = set(files)
+    return FolderReport(
+        folder="",
+        models=tuple(name for name in report.models if name not in left_out),
+        findings=tuple(f for f in report.findings if _file(f.subject) not in left_out),
+        numbers=tuple(n for n in report.numbers if n.model not in left_out),
+    )
+
+
+def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
+    """Reports on parts of a folder as one, policy by policy."""
+    reports = list(parts)
+    findings = [finding for report in reports for finding in report.findings]
+    return FolderReport(
+        folder=folder,
+        models=tuple(name for report in reports for name in report.models),
+        findings=tuple(sorted(findings, key=lambda f: POLICIES.index(f.policy))),
+        numbers=tuple(n for report in reports for n in report.numbers),
+    )
+
+
+def _file(subject: str) -> str:
+    """The file that a finding is about: `file`, `file: node 'name'`."""
+    return subject.split(": ", 1)[0]

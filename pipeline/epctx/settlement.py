@@ -1,0 +1,126 @@
+"""After the last session group of a group: sums and checks, before publication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from epctx import outputs
+from epctx.actions import Actions
+from epctx.compiling import Compiling, Made
+from epctx.digest import Digest
+from epctx.errors import VerificationError
+from epctx.findings import POLICIES, FolderReport
+from epctx.graph.exclusion import refuse_unmatched
+from epctx.lookup import Verified
+from epctx.planning import PlannedGroup
+from epctx.progress import Progress
+from epctx.publish import Place
+from epctx.results import joined, part_of, without
+from epctx.verification import VerifyRequest
+
+
+def settle(
+    actions: Actions, compiling: Compiling, place: Place, progress: Progress, made: Sequence[Made]
+) -> FolderReport:
+    """Write SHA256SUMS of a staged folder, and verify what was not verified before.
+
+    Raises:
+        VerificationError: a check failed; what was found is not stored.
+        EpctxError: what the job raised.
+    """
+    planned = progress.planned
+    refuse_unmatched(
+        [found for each in made for found in each.result.unmatched],
+        where=f"model group {planned.group.name}",
+    )
+    folder = place.staged(planned.target, planned.group.name)
+    files = [file for each in made for file in each.result.output.files]
+    sums = outputs.write_sums(folder, files)
+    outputs.sync_files(
+        folder / file.name for each in made if each.restored for file in each.result.output.files
+    )
+    contents = {file.name: file.blake3 for file in (*files, sums)}
+    known = _look(actions, [each.verified for each in made], contents)
+    ran = not known.complete
+    if ran:
+        with actions.alone(progress, planned.group.name, known.whole.key):
+            sessions = [actions.lookup.verification(planned.group, m.compiled) for m in made]
+            known = _look(actions, sessions, contents)
+            ran = not known.complete
+            if ran:
+                known = _verify(actions, compiling, place, progress, made, known)
+    progress.did("verify", planned.group.name, known.whole.key, ran=ran)
+    return known.report(planned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What is known of a folder's verification: by session group, and beside them."""
+
+    sessions: tuple[Verified, ...]
+    whole: Verified
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be verified."""
+        return all(part.action is not None for part in (self.whole, *self.sessions))
+
+    def report(self, planned: PlannedGroup) -> FolderReport:
+        """All of it."""
+        parts = (part.action for part in (self.whole, *self.sessions))
+        return joined(planned.label, (action.result for action in parts if action is not None))
+
+
+def _look(actions: Actions, sessions: Sequence[Verified], contents: Mapping[str, Digest]) -> _Known:
+    return _Known(sessions=tuple(sessions), whole=actions.lookup.folder(sessions, contents))
+
+
+def _verify(
+    actions: Actions,
+    compiling: Compiling,
+    place: Place,
+    progress: Progress,
+    made: Sequence[Made],
+    known: _Known,
+) -> _Known:
+    """Verify what is not known, and store it."""
+    planned, group = progress.planned, progress.planned.group
+    new = [m for m, session in zip(made, known.sessions, strict=True) if session.action is None]
+    passed = [m for m in made if m not in new]
+    request = VerifyRequest(
+        group=group,
+        folder=place.staged(planned.target, group.name),
+        label=planned.label,
+        recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
+        passed=tuple(name for each in passed for name in each.compiled.outputs),
+        policies=tuple(p for p in POLICIES if p != "numbers" or not actions.lookup.skips(group)),
+    )
+    with actions.worker(group, f"{planned.label}-verify") as worker:
+        found = progress.run(worker, group.name, request, FolderReport)
+    _refuse(planned, found)
+    sessions = [
+        session
+        if session.action is not None
+        else _stored(actions, session, part_of(found, each.compiled.outputs))
+        for each, session in zip(made, known.sessions, strict=True)
+    ]
+    everything = [name for each in made for name in each.compiled.outputs]
+    whole = _stored(actions, known.whole, without(found, everything))
+    return _Known(sessions=tuple(sessions), whole=whole)
+
+
+def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:
+    return replace(verified, action=actions.store(verified.key, "verify", verified.record, report))
+
+
+def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
+    failed = [finding for finding in found.findings if finding.outcome == "fail"]
+    if failed:
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise VerificationError(
+            f"{first.policy}: {first.message}{more}",
+            where=f"{planned.label}: {first.subject}",
+            remedy=first.remedy,
+        )
