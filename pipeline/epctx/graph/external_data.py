@@ -19,9 +19,10 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.graph import locations
-from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest, open_regular
+from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest
 from epctx.graph.placed import PlacedTensor, PlannedFile
 from epctx.graph.placement import WrittenFile, place, write
+from epctx.graph.regular import open_regular
 from epctx.suggest import nearest
 
 __all__ = [

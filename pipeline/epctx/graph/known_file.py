@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from epctx.digest import Digest
-from epctx.graph.mapped import DataFile, open_regular
+from epctx.graph.mapped import DataFile
+from epctx.graph.regular import open_regular
 
 
 class KnownFile(DataFile):

@@ -6,14 +6,12 @@ and of its parts are computed once, in one pass over the bytes (design section 9
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import mmap
 import os
-import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import blake3
 import numpy as np
@@ -21,12 +19,10 @@ import onnx_ir as ir
 
 from epctx.digest import CHUNK, Buffer, Digest
 from epctx.errors import ModelError
+from epctx.graph.regular import identity, open_regular, patiently
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-_T = TypeVar("_T")
-_NO_FILE = "check the path"
 
 
 class Sink(Protocol):
@@ -58,7 +54,7 @@ class DataFile:
         try:
             status = os.fstat(descriptor)
             self.size = status.st_size
-            self._identity = _identity(status)
+            self._identity = identity(status)
             self._map = _map(descriptor, path) if self.size else None
         finally:
             os.close(descriptor)
@@ -155,7 +151,7 @@ class DataFile:
     def changed(self) -> bool:
         """The file at `path` is no longer the one that was opened, or was written to since."""
         try:
-            return _identity(self.path.stat()) != self._identity
+            return identity(self.path.stat()) != self._identity
         except OSError:
             return True
 
@@ -275,75 +271,16 @@ def strings(tensor: ir.TensorProtocol) -> list[bytes]:
     return [each.encode() if isinstance(each, str) else bytes(each) for each in elements]
 
 
-def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
-    """Open a regular file for reading: its real path, and a descriptor that is that very file.
-
-    Raises:
-        ModelError: missing, not a regular file, not readable, or exchanged while it was opened.
-    """
-    try:
-        real = path.resolve(strict=True)
-        _must_be_regular(real.stat(), where)  # before open: to open a device may do something
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = _patiently(lambda: os.open(real, flags))
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError("cannot be opened", where=where, why=reason, remedy=_NO_FILE) from error
-    try:
-        status = os.fstat(descriptor)
-        _must_be_regular(status, where)
-        # What was opened is what the checked path names: nobody put a link in its place.
-        if _identity(status) != _identity(real.stat()) or real.resolve(strict=True) != real:
-            raise ModelError(
-                "was exchanged while it was opened",
-                where=where,
-                remedy="build again when nothing writes to the folder",
-            )
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return real, descriptor
-
-
 def _map(descriptor: int, path: Path) -> mmap.mmap:
     try:
-        return _patiently(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        return patiently(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         raise ModelError(
-            "cannot be mapped into memory", where=str(path), why=str(error), remedy=_NO_FILE
+            "cannot be mapped into memory",
+            where=str(path),
+            why=str(error),
+            remedy="copy it to a disk whose files can be mapped",
         ) from error
-
-
-def _patiently(call: Callable[[], _T]) -> _T:
-    """Call; where one-file-per-tensor models reach the limit of open files, raise it first."""
-    try:
-        return call()
-    except OSError as error:
-        if error.errno != errno.EMFILE or not _raise_file_limit():
-            raise
-        return call()
-
-
-def _raise_file_limit() -> bool:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit on handles
-        return False
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return False
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return True
-
-
-def _must_be_regular(status: os.stat_result, where: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise ModelError(f"is {kind}", where=where, remedy="name a regular file")
-
-
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _blake3(pieces: Iterable[Buffer]) -> Digest:

@@ -327,7 +327,7 @@ class TestBroken:
         def refuse(*_: object) -> int:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr("epctx.graph.mapped.os.open", refuse)
+        monkeypatch.setattr("epctx.graph.regular.os.open", refuse)
         assert "Permission denied" in _refused(path)
 
     @pytest.mark.parametrize(
