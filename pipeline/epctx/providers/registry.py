@@ -7,7 +7,9 @@ for it (design section 8).
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -105,8 +107,14 @@ def accepting(source: str) -> ExecutionProvider | None:
     return None
 
 
-def _entries() -> dict[str, list[EntryPoint]]:
+def _entries() -> Mapping[str, Sequence[EntryPoint]]:
     """By name; several where packages disagree on what has it."""
+    return _entries_on(tuple(sys.path))
+
+
+@functools.lru_cache(maxsize=8)
+def _entries_on(path: tuple[str, ...]) -> Mapping[str, Sequence[EntryPoint]]:
+    # Reading every package's metadata takes longer than opening a small session.
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         entries = found.setdefault(entry.name, [])

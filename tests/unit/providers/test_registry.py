@@ -48,6 +48,7 @@ def entry(name: str, value: str, package: str = "acme", requires: Any = ()) -> E
 @pytest.fixture
 def packages(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     found: list[EntryPoint] = []
+    monkeypatch.setattr(registry, "_entries_on", registry._entries_on.__wrapped__)
     monkeypatch.setattr(registry, "entry_points", lambda group: tuple(found))
     monkeypatch.setitem(
         sys.modules,
