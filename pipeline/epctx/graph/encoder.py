@@ -16,12 +16,10 @@ from epctx.digest import Buffer
 from epctx.errors import EpctxError
 from epctx.graph import ir_version, wire
 from epctx.graph.mapped import MappedTensor, chunks, strings
-from epctx.graph.ordering import OrderedGraph, order
+from epctx.graph.ordering import QUANTIZATION, OrderedGraph, order
 from epctx.graph.placed import PlacedTensor
 
 PRODUCER: Final = "epctx"
-_QUANTIZATION: Final = "quant_parameter_tensor_names"
-"""Where onnx_ir keeps quantization annotations: in `Value.meta`."""
 CHECKSUM: Final = "epctx.checksum"
 """Where the checksum of a reference that was read is kept: in the tensor's `meta`."""
 
@@ -103,9 +101,9 @@ class _Encoder:
         for node in ordered.nodes:
             self._node(message, node, ordered)
         message.encoded(_bytes(onnx.GraphProto(name=graph.name or "graph")))
-        for name, value in sorted(graph.initializers.items()):
-            if value in ordered.used or value.is_graph_input():
-                message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
+        weights = ordered.initializers()
+        for name, value in weights:
+            message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
         made = [value for node in ordered.nodes for value in node.outputs if value.name]
         outputs = set(graph.outputs)
         inside = [value for value in made if value not in outputs and _has_type(value)]
@@ -119,7 +117,7 @@ class _Encoder:
                 message.encoded(wire.embedded(_GRAPH[field], self._value_info(value)))
         tail = onnx.GraphProto()
         tail.quantization_annotation.extend(
-            _annotations((*graph.inputs, *graph.initializers.values(), *made))
+            _annotations((*graph.inputs, *(value for _, value in weights), *made))
         )
         message.encoded(_bytes(tail))
         return message
@@ -271,8 +269,8 @@ def _type(value: ir.Value) -> bytes:
 
 
 def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
-    annotated = {value.name or "": value.meta[_QUANTIZATION] for value in values
-                 if _QUANTIZATION in value.meta}  # fmt: skip
+    annotated = {value.name or "": value.meta[QUANTIZATION] for value in values
+                 if QUANTIZATION in value.meta}  # fmt: skip
     for name, names in sorted(annotated.items()):
         annotation = onnx.TensorAnnotation(tensor_name=name)
         for key, parameter in sorted(names.items()):

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import onnx_ir as ir
 
 from epctx.errors import EpctxError
+
+QUANTIZATION: Final = "quant_parameter_tensor_names"
+"""Where onnx_ir keeps quantization annotations: in `Value.meta`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +34,19 @@ class OrderedGraph:
     nodes: Sequence[ir.Node]
     used: Mapping[ir.Value, None]
     bodies: Mapping[ir.Node, Sequence[OrderedGraph]]
+
+    def initializers(self) -> list[tuple[str, ir.Value]]:
+        """Those that something reads, that are inputs, or that quantize another, by name."""
+        values = (*self.graph.inputs, *self.used)
+        values += tuple(output for node in self.nodes for output in node.outputs)
+        parameters = {
+            name for value in values for name in value.meta.get(QUANTIZATION, {}).values()
+        }
+        return [
+            (name, value)
+            for name, value in sorted(self.graph.initializers.items())
+            if value in self.used or value.is_graph_input() or name in parameters
+        ]
 
 
 def order(graph: ir.Graph) -> OrderedGraph:

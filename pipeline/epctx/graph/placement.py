@@ -125,9 +125,8 @@ def write(
 
 def _tensors(ordered: OrderedGraph, *, attributes: bool) -> Iterator[tuple[str, ir.TensorProtocol]]:
     """Tensors in canonical order, each with a name for its file."""
-    for name, value in sorted(ordered.graph.initializers.items()):
-        used = value in ordered.used or value.is_graph_input()
-        if used and value.const_value is not None:
+    for name, value in ordered.initializers():
+        if value.const_value is not None:
             yield name, value.const_value
     for node in ordered.nodes:
         for body in ordered.bodies.get(node, ()):

@@ -182,7 +182,9 @@ def test_quantization_annotations_are_kept_and_sorted() -> None:
         annotation.quant_parameter_tensor_names.add(key="ZERO", value="p")
         annotation.quant_parameter_tensor_names.add(key="SCALE", value="s")
     source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    annotations = _proto(ir.serde.deserialize_model(source)).graph.quantization_annotation
+    written = _proto(ir.serde.deserialize_model(source)).graph
+    assert [each.name for each in written.initializer] == ["p", "s"]
+    annotations = written.quantization_annotation
     assert [each.tensor_name for each in annotations] == ["t", "x", "z"]
     for each in annotations:
         pairs = [(e.key, e.value) for e in each.quant_parameter_tensor_names]
