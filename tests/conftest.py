@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_fixture_touches_the_users_cache(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """What fixtures of modules build comes before the guard of each test."""
+    before = dict(os.environ)
+    os.environ["EPCTX_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "caches" / "of-fixtures")
+    os.environ.pop("EPCTX_CACHE_READONLY", None)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

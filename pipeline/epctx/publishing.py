@@ -11,10 +11,8 @@ from epctx.assessment import Assessment, contents_of, files_of
 from epctx.build_report import GroupReport, ModelReport
 from epctx.building import Built, Ended
 from epctx.cache import Cache, identity
-from epctx.events import Event
 from epctx.lookup import Compiled
 from epctx.planning import PlannedGroup
-from epctx.progress import Telling
 from epctx.publish import Place
 from epctx.results import model_reports
 
@@ -57,10 +55,9 @@ def unpublished(built: Built) -> GroupReport:
     return replace(report, state="failed", failure=build_report.failure(built.failure))
 
 
-def unchanged(known: Assessment, place: Place, telling: Telling) -> GroupReport:
+def unchanged(known: Assessment, place: Place) -> GroupReport:
     """Of a group of which nothing was to be done."""
     planned = known.planned
-    telling.tell(Event(group=planned.label, state="up to date"))
     return GroupReport(
         target=planned.target,
         group=planned.group.name,

@@ -16,8 +16,7 @@ from epctx.building import Build, Built, Ended
 from epctx.cache import Cache, locate
 from epctx.cache.digests import FreshDigests
 from epctx.errors import EpctxError
-from epctx.events import Event as Event
-from epctx.events import Listener as Listener
+from epctx.events import Event, Listener
 from epctx.lock.types import Lock
 from epctx.lookup import Compiled, Lookup
 from epctx.planning import Plan, PlannedGroup
@@ -192,7 +191,7 @@ class _Run:
     ) -> GroupReport:
         if built is None:
             assert known is not None
-            return publishing.unchanged(known, self._place, self._telling)
+            return publishing.unchanged(known, self._place)
         if built.failure is None and (publish or self._options.keep_going):
             return publishing.published(built, known, self._place, self._cache)
         return publishing.unpublished(built)

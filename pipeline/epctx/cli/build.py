@@ -35,6 +35,14 @@ def build(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
     ] = False,
+    locked: Annotated[
+        bool,
+        typer.Option("--locked", help="Fail if anything would differ from the lock; write none."),
+    ] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing."),
+    ] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
     ] = False,
@@ -54,6 +62,8 @@ def build(
             keep_going=keep_going,
             numbers=not no_verify,
             listener=listener,
+            cache=None if no_cache else runner.open_cache(listener),
+            locked=locked,
         )
     ui.emit(report)
     summary.summary(ui, report, out)

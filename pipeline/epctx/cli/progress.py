@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli.render import UI
-from epctx.runner import Event, Listener
+from epctx.events import Event, Listener
 
 STATE_STYLES = {
     "built": "green",
@@ -22,6 +22,7 @@ STATE_STYLES = {
     "failed": "bold red",
     "skipped": "yellow",
     "waiting": "yellow",
+    "notice": "yellow",
 }
 
 
@@ -54,12 +55,13 @@ class _Board:
             line = f"{key}: {event.stage}"
             self._running[key] = (Spinner("dots"), line, time.monotonic())
             return
+        if event.state in ("failed", "waiting", "notice"):
+            self._ui.note(_line(event))
+        if event.state in ("waiting", "notice"):
+            return
         for running in [k for k in self._running if k.startswith(f"{event.group} ")]:
             del self._running[running]
-        if event.state in ("failed", "waiting"):
-            self._ui.note(_line(event))
-        if event.state != "waiting":
-            self._ended[event.state] += 1
+        self._ended[event.state] += 1
 
     def __rich__(self) -> RenderableType:
         now = time.monotonic()
@@ -75,5 +77,8 @@ def _line(event: Event) -> Text:
         subject = f"{event.subject}: " if event.subject else ""
         return Text(f"{event.group}: {subject}{event.stage}")
     if event.state == "waiting":
-        return Text(f"{event.group}: another build holds the output, waiting", style="yellow")
+        subject = f"{event.subject}: " if event.subject else ""
+        return Text(f"{event.group}: {subject}waiting, {event.detail}", style="yellow")
+    if event.state == "notice":
+        return Text(f"{event.group}: {event.detail}", style="yellow")
     return Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])

@@ -22,6 +22,11 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
     """Print what was built and verified; with -v also what happened to each model."""
     if ui.json or ui.quiet:
         return
+    if not ui.verbose and all(group.state == "up to date" for group in report.groups):
+        count = len(report.groups)
+        words = f"nothing to do, {count} group{'s are' if count != 1 else ' is'} up to date"
+        ui.print(Text(words, style="green"), _where(report, out))
+        return
     rows = [_row(group) for group in report.groups]
     told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -7,10 +7,11 @@ from rich.console import Console
 
 from epctx.cli.progress import live
 from epctx.cli.render import UI
-from epctx.runner import Event
+from epctx.events import Event
 
 EVENTS = [
-    Event(group="m", state="waiting"),
+    Event(group="m", state="waiting", detail="another build holds the output"),
+    Event(group="cache", state="notice", detail="objects/ab/abc is corrupt"),
     Event(group="a@x", state="running", subject="one", stage="load"),
     Event(group="b@x", state="running", subject="two", stage="compile"),
     Event(group="a@x", state="failed", detail="..."),
@@ -32,7 +33,8 @@ def told(*, terminal: bool, quiet: bool = False, term: str = "xterm") -> str:
 
 
 LINES = [
-    "m: another build holds the output, waiting",
+    "m: waiting, another build holds the output",
+    "cache: objects/ab/abc is corrupt",
     "a@x: one: load",
     "b@x: two: compile",
     "a@x: failed",
