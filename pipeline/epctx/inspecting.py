@@ -57,7 +57,7 @@ def inspect(path: Path) -> Inspection:
         raise ModelError(
             "is neither an ONNX model nor a context binary that an installed EP knows",
             where=path.as_posix(),
-            why=error.why or error.what,
+            why=error.why or f"it {error.what}",
             remedy="name the model that refers to it; installed EPs are "
             f"{', '.join(registry.names())}",
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import PurePath
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -11,6 +12,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_fold = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
     return by_fold[matches[0]] if matches else None
+
+
+def nearest_file(name: str, known: Iterable[str]) -> str | None:
+    """As `nearest`, for names of files: a suffix that both have does not make them alike, but the
+    only file that has it may be meant.
+    """
+    path = PurePath(name)
+    by_stem: dict[str, str] = {}
+    others = []
+    for candidate in known:
+        if PurePath(candidate).suffix.casefold() == path.suffix.casefold():
+            by_stem[PurePath(candidate).stem] = candidate
+        else:
+            others.append(candidate)
+    stem = next(iter(by_stem)) if len(by_stem) == 1 else nearest(path.stem, by_stem)
+    return by_stem[stem] if stem is not None else nearest(name, others)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

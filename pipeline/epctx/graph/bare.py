@@ -10,8 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph import texts, wire
-from epctx.graph.mapped import DataFile
+from epctx.graph import opening, texts, wire
 
 LARGEST: Final = 2**31 - 1
 """Bytes that a protobuf message can have."""
@@ -19,8 +18,6 @@ LARGEST: Final = 2**31 - 1
 _THRESHOLD: Final = 1 << 12
 _INSIDE: Final = f"inside {secrets.token_hex(16)}"
 """`location` of a tensor whose data was left out here; no file can know it."""
-
-_REMEDY: Final = "name an .onnx file that ONNX Runtime loads"
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -33,7 +30,7 @@ def read(path: Path) -> onnx.ModelProto:
         ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model, or
             one with names that are not UTF-8.
     """
-    file = DataFile.open(path)
+    file = opening.open_model(path)
     if file.size > LARGEST:
         raise ModelError(
             f"has {file.size} bytes, beyond the 2 GB that protobuf can hold",
@@ -44,16 +41,9 @@ def read(path: Path) -> onnx.ModelProto:
         stripped, _ = wire.strip(file.view(), threshold=_THRESHOLD, location=_INSIDE)
         model: onnx.ModelProto = onnx.ModelProto.FromString(stripped)
     except (wire.Malformed, DecodeError) as error:
-        raise ModelError(
-            "is not an ONNX model", where=str(path), why=str(error), remedy=_REMEDY
-        ) from error
+        raise opening.not_onnx(file, str(error), str(path)) from error
     if not model.HasField("graph") or not model.opset_import:
-        raise ModelError(
-            "is not an ONNX model",
-            where=str(path),
-            why="it has no graph or no opset imports",
-            remedy=_REMEDY,
-        )
+        raise opening.not_onnx(file, "it has no graph or no opset imports", str(path))
     texts.require_utf8(model, where=str(path))
     return model
 

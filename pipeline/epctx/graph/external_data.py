@@ -23,7 +23,7 @@ from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_dig
 from epctx.graph.placed import PlacedTensor, PlannedFile
 from epctx.graph.placement import WrittenFile, place, write
 from epctx.graph.regular import open_regular
-from epctx.suggest import nearest
+from epctx.suggest import nearest_file
 
 __all__ = [
     "DataFile",
@@ -141,7 +141,7 @@ class DataFolder:
             names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         except OSError:
             names = []
-        near = nearest(posixpath.basename(relative), names)
+        near = nearest_file(posixpath.basename(relative), names)
         if near:
             return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
         return "copy the data file there, or set `external_data_dir` to the folder that has it"

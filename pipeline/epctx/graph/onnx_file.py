@@ -7,7 +7,6 @@ So onnx's checker, inliner and shape inference, which copy protos, cost the same
 
 from __future__ import annotations
 
-import codecs
 import math
 import secrets
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph import protos, wire
+from epctx.graph import opening, protos, wire
 from epctx.graph.external_data import DataFolder, Reference, byte_size, mapped
 from epctx.graph.mapped import DataFile, MappedTensor
 
@@ -59,9 +58,9 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
         data, spans = wire.strip(file.view(), threshold=INLINE, location=token)
         proto = onnx.ModelProto.FromString(data)
     except (wire.Malformed, DecodeError) as error:
-        raise _not_onnx(bytes(file.view(0, min(file.size, 512))), str(error), where) from error
+        raise opening.not_onnx(file, str(error), where) from error
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
-        raise _not_onnx(bytes(file.view(0, min(file.size, 512))), "it has no graph", where)
+        raise opening.not_onnx(file, "it has no graph", where)
     proto.ClearField("training_info")  # inference has no use for it, onnx_ir no place
 
     def resolve(tensor: onnx.TensorProto) -> Reference:
@@ -141,48 +140,3 @@ def _require_size(tensor: onnx.TensorProto, length: int, *, where: str) -> None:
             where=where,
             remedy="the file is broken: export the model again",
         )
-
-
-_LOOKS_LIKE: Final[tuple[tuple[int, bytes, str, str], ...]] = (
-    (0, b"version https://git-lfs", "a Git LFS pointer", "run `git lfs pull`"),
-    (0, b"PK\x03\x04", "a zip archive", "unpack it, and name the .onnx file in it"),
-    (0, b"\x1f\x8b", "a gzip archive", "unpack it"),
-    (4, b"ORTM", "a model in ONNX Runtime's own format", "name the .onnx file it was made from"),
-    (4, b"TFL3", "a TensorFlow Lite model", "convert it to ONNX"),
-    (0, b"\x89HDF", "an HDF5 file", "convert it to ONNX"),
-    (0, b"\x80\x02", "a Python pickle", "export the model to ONNX"),
-    (0, b"<?xml", "XML", "name the .onnx file it was made from"),
-    (0, b"<!DOCTYPE", "a web page", "download the file itself"),
-    (0, b"<html", "a web page", "download the file itself"),
-    (0, b"{", "JSON", "name an .onnx file"),
-)
-
-
-def _not_onnx(head: bytes, reason: str, where: str) -> ModelError:
-    """Say what the file looks like, if it is something that is often taken for a model."""
-    if not head:
-        return ModelError(
-            "is empty", where=where, remedy="the export or the download failed: repeat it"
-        )
-    for offset, magic, kind, remedy in _LOOKS_LIKE:
-        if head[offset:].startswith(magic):
-            return ModelError(f"is {kind}, not an ONNX model", where=where, remedy=remedy)
-    if _is_text(head):
-        return ModelError(
-            "is text, not an ONNX model", where=where, remedy="name an .onnx file (protobuf)"
-        )
-    return ModelError(
-        "is not an ONNX model, or is damaged",
-        where=where,
-        why=reason,
-        remedy="copy or export it again, and compare its size",
-    )
-
-
-def _is_text(head: bytes) -> bool:
-    """UTF-8, perhaps cut in a character, without control characters."""
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return all(character.isprintable() or character in "\t\n\r\f" for character in text)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from epctx.errors import ModelError
+from epctx.suggest import nearest_file
 
 _T = TypeVar("_T")
+_SEARCHED: Final = 10_000
+"""Files of a folder that a misspelt name is compared with."""
 
 
 def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
@@ -43,6 +47,18 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
         os.close(descriptor)
         raise
     return real, descriptor
+
+
+def absent(path: Path) -> ModelError:
+    """What to say of a model file that is not there: which one it may have been meant to be."""
+    folder = path.parent
+    if not folder.is_dir():
+        remedy = f"there is no folder {folder}: check the path"
+    else:
+        names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
+        near = nearest_file(path.name, names)
+        remedy = f"did you mean {near!r}?" if near else "check the path"
+    return ModelError("does not exist", where=str(path), remedy=remedy)
 
 
 def _is_still(real: Path, status: os.stat_result) -> bool:

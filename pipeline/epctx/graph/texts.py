@@ -31,6 +31,7 @@ def require_utf8(model: onnx.ModelProto, *, where: str) -> None:
 def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:
     """Texts that belong together, each group with what it is in words."""
     yield "domain of the model", (model.domain,)
+    yield "producer of the model", (model.producer_name, model.producer_version)
     yield "metadata of the model", _metadata(model)
     yield "domain of an opset import", [each.domain for each in model.opset_import]
     for function in model.functions:
@@ -61,9 +62,16 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:
         symbols = [text for each in dimensions for text in (each.dim_param, each.denotation)]
         yield "symbolic dimension", symbols
     for tensor in protos.tensors(model):
-        yield "name of a tensor", (tensor.name, tensor.doc_string, *_metadata(tensor))
+        yield from _tensor(tensor)
     for sparse in protos.sparse_tensors(model):
-        yield "name of a sparse tensor", (sparse.values.name,)
+        yield from _tensor(sparse.values)
+        yield from _tensor(sparse.indices)
+
+
+def _tensor(tensor: onnx.TensorProto) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "name of a tensor", (tensor.name, tensor.doc_string, *_metadata(tensor))
+    entries = [text for entry in tensor.external_data for text in (entry.key, entry.value)]
+    yield "entry of external data", entries
 
 
 def _metadata(

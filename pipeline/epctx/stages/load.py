@@ -12,6 +12,7 @@ from epctx.errors import ModelError
 from epctx.graph import (
     functions,
     inference,
+    opening,
     protos,
     shapes,
     soundness,
@@ -24,7 +25,6 @@ from epctx.graph import onnx_file as onnx_files
 from epctx.graph.external_data import DataFile, DataFolder, Reference
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.manifest import ModelSource
-from epctx.suggest import nearest
 
 
 def run(source: ModelSource) -> LoadedModel:
@@ -41,7 +41,7 @@ def run(source: ModelSource) -> LoadedModel:
             not fit it; the message names the file and the tensor, node or input.
     """
     where = str(source.path)
-    file = _open(source.path)
+    file = opening.open_model(source.path)
     folder = DataFolder(_data_folder(source), model=source.path)
     loaded = onnx_files.read(file, folder, where=where)
     proto = _prepare(loaded.proto, source, where=where)
@@ -90,24 +90,6 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     proto = inference.infer(proto)
     _refuse_maps(proto, where=where)
     return proto
-
-
-def _open(path: Path) -> DataFile:
-    if path.is_dir():
-        names = sorted(p.name for p in path.glob("*.onnx"))
-        raise ModelError(
-            "is a folder",
-            where=str(path),
-            remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
-        )
-    if not path.exists():
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, sorted(names))
-        remedy = f"did you mean {near!r}?" if near else "check the path in the manifest"
-        if not names and not path.parent.is_dir():
-            remedy = f"there is no folder {path.parent}: check the path in the manifest"
-        raise ModelError("does not exist", where=str(path), remedy=remedy)
-    return DataFile.open(path)
 
 
 def _data_folder(source: ModelSource) -> Path:

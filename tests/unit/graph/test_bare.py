@@ -42,7 +42,8 @@ def test_what_really_is_in_another_file_is_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "it has no graph or no opset imports"),
+        (b"", "is empty"),
+        (b"not a model at all", "is text, not an ONNX model"),
         (b"\xff\xff\xff", "is not an ONNX model"),
         (b"\x08\x07\x3a\x00", "it has no graph or no opset imports"),
     ],

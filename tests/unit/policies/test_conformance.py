@@ -42,7 +42,7 @@ def test_a_right_folder_passes_every_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "it has no graph or no opset imports"),
+        (b"", "is empty"),
         (b"garbage\xff\xff", "is not an ONNX model"),
         (b"\x08\x0a", "it has no graph or no opset imports"),
     ],
