@@ -18,7 +18,9 @@ def make(target: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["image", "conv1.w"], ["conv1"], "conv1", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["conv1"], ["relu1"], "relu1"),
-        helper.make_node("MaxPool", ["relu1"], ["pool1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node(
+            "MaxPool", ["relu1"], ["pool1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]
+        ),
         helper.make_node("Conv", ["pool1", "conv2.w"], ["conv2"], "conv2", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["conv2"], ["relu2"], "relu2"),
         helper.make_node("GlobalAveragePool", ["relu2"], ["pool2"], "pool2"),

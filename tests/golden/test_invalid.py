@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.golden.messages import INVALID, messages
 
 MANIFESTS = sorted(INVALID.glob("*.yaml"))

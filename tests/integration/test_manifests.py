@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from scripts import quickstart_models
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"

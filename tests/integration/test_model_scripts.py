@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+
 from scripts import random_weights, transformer
 
 Floats = npt.NDArray[np.float32]

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Request, build
 
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.providers import registry
+from tests.integration import real_models as models
+from tests.integration.real_ep import Answer, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_ep_openvino") is None,

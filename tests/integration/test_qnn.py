@@ -12,12 +12,12 @@ from pathlib import Path
 
 import onnx
 import pytest
-from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Request, build
 
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph import epcontext
 from epctx.providers import registry
+from tests.integration import real_models as models
+from tests.integration.real_ep import Answer, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"

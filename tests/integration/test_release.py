@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import onnx
+
 from tests.building import mlp
 
 MANIFEST = """\

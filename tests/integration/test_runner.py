@@ -12,6 +12,7 @@ import onnx
 import psutil
 import pytest
 import yaml
+
 from tests.building import mlp
 
 FAULTY = Path(__file__).parent / "faulty"

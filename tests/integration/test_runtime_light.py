@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripts.random_weights import convert, light_models
-from tests.building import Array, build, cpu, normal
 
 from epctx.runtime import InferenceSession
+from scripts.random_weights import convert, light_models
+from tests.building import Array, build, cpu, normal
 
 
 def check(found: Array, wanted: Array) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.building import build, mlp
 
 MB = 1 << 20

@@ -6,10 +6,10 @@ import onnx
 import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import strategies
 
 from epctx.graph import canonical
 from epctx.graph.ordering import order
+from tests import strategies
 
 
 def _inside(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -8,10 +8,10 @@ import onnxruntime as ort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tests.strategies import dags, masks
 
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.cutting import KernelStep, SegmentBuilder, cut
+from tests.strategies import dags, masks
 
 
 def model_of(predecessors: list[list[int]]) -> onnx.ModelProto:

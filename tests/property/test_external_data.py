@@ -10,12 +10,12 @@ import onnx
 import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import strategies
 
 from epctx.graph import canonical, wire
 from epctx.graph.external_data import content_digest, write
 from epctx.manifest import ModelSource
 from epctx.stages import load
+from tests import strategies
 
 
 def _model(tensors: list[ir.Tensor]) -> ir.Model:

@@ -11,12 +11,12 @@ import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from tests import strategies
 
 from epctx.errors import ModelError
 from epctx.graph import canonical, wire
 from epctx.manifest import ModelSource
 from epctx.stages import load
+from tests import strategies
 
 
 @functools.cache

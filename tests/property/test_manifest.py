@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests import strategies
 
 from epctx import codec, document, manifest, parsing
 from epctx.errors import InvalidManifest
+from tests import strategies
 
 settings.register_profile("manifest", max_examples=100, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])  # fmt: skip

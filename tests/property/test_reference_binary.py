@@ -11,14 +11,14 @@ import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from tests.building import build, mlp, normal
-from tests.strategies import damages
 
 from epctx.digest import of_bytes
 from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE, TENSOR
+from tests.building import build, mlp, normal
+from tests.strategies import damages
 
 X = normal((1, 64))
 SETTINGS = settings(

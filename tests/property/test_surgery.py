@@ -7,15 +7,15 @@ import onnx
 import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import strategies
-from tests.fake_providers import Taker, partitioned
-from tests.onnx_text import run, session
 
 from epctx.graph import surgery
 from epctx.graph.dataflow import Dataflow, subgraphs
 from epctx.graph.model import PartitionedModel
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Replacement
+from tests import strategies
+from tests.fake_providers import Taker, partitioned
+from tests.onnx_text import run, session
 
 Values = dict[str, np.ndarray]
 

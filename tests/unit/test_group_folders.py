@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.policies import folders
 
 from epctx import group_folders
 from epctx.digest import of_file
@@ -14,6 +13,7 @@ from epctx.errors import UsageError
 from epctx.lock.types import Lock, LockedFile, LockedSession
 from epctx.manifest import Manifest, Target
 from epctx.verification import VerifyRequest
+from tests.unit.policies import folders
 
 
 def manifest(*targets: str, groups: tuple[str, ...] = ("g",), name: str = "demo") -> Manifest:

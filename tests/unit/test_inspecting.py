@@ -7,14 +7,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.unit.policies import folders
-from tests.unit.policies.folders import context_node, model
 
 from epctx import codec, inspecting
 from epctx.errors import InvalidGraph, ModelError, UsageError
 from epctx.inspection import Edge, Inspection, ModelFile
 from epctx.providers import registry
 from epctx.providers.hooks import BinaryGraph, BinaryInfo
+from tests.unit.policies import folders
+from tests.unit.policies.folders import context_node, model
 
 
 class Reader:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import jsonschema
+
 from scripts import report_schema
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.policies import folders
 
 from epctx import verifying
 from epctx.errors import CompileError, ManifestError
@@ -13,6 +12,7 @@ from epctx.findings import Finding, FolderReport
 from epctx.group_folders import Missing
 from epctx.manifest import ProviderSpec
 from epctx.verification import VerifyRequest
+from tests.unit.policies import folders
 
 Answer = Callable[[VerifyRequest], FolderReport]
 

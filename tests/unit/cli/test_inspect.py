@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from tests.unit.policies import folders
 from typer.testing import CliRunner, Result
 
 from epctx.cli import app
+from tests.unit.policies import folders
 
 
 def inspect(path: Path, *options: str) -> Result:

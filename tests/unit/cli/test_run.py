@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
 from typer.testing import CliRunner, Result
 
 import epctx
 from epctx.cli import app
 from epctx.errors import UsageError
+from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 X = normal((1, 64))
 

@@ -10,7 +10,6 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 import pytest
-from tests.building import assert_close, cpu, mlp, normal
 
 import epctx
 from epctx import generation
@@ -26,6 +25,7 @@ from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.manifest import PartitionSettings
 from epctx.providers.reference.workspace import ReferenceWorkspace
 from epctx.runtime import InferenceSession, release_shared_contexts
+from tests.building import assert_close, cpu, mlp, normal
 
 REFERENCE = "ReferenceExecutionProvider"
 SHARE = {"ep.share_ep_contexts": "1"}

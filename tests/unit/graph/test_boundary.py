@@ -5,11 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as native
-from tests.onnx_text import model, session
 
 from epctx.graph import boundary
 from epctx.graph.bonds import Bond
 from epctx.graph.dataflow import Dataflow
+from tests.onnx_text import model, session
 
 EVERY_DTYPE = [dtype for dtype in ir.DataType if dtype != ir.DataType.UNDEFINED]
 

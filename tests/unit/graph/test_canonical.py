@@ -8,12 +8,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests import onnx_text
 
 from epctx.errors import CompileError, EpctxError
 from epctx.graph import canonical, wire
 from epctx.graph.epcontext import Payload
 from epctx.graph.mapped import DataFile, MappedTensor
+from tests import onnx_text
 
 MLP = (
     "g (float[2, 4] x) => (float[2, 4] z) "

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 import pytest
-from tests import onnx_text
 
 from epctx.errors import EpctxError
 from epctx.graph.ordering import order
+from tests import onnx_text
 
 
 def _names(model: ir.Model) -> list[str | None]:

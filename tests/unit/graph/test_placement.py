@@ -11,13 +11,13 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests import onnx_text
 
 from epctx.errors import CompileError, ManifestError, StorageError
 from epctx.graph import canonical
 from epctx.graph.external_data import MappedTensor, PlacedTensor, place, write
 from epctx.manifest import ModelSource
 from epctx.stages import load
+from tests import onnx_text
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((40, 40)).astype(np.float32)

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from tests.onnx_text import model, names, run
 
 from epctx.errors import CompileError
 from epctx.graph import surgery
@@ -14,6 +13,7 @@ from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition
 from epctx.providers.base import Replacement
+from tests.onnx_text import model, names, run
 
 X = np.array([1.0, -2.0], np.float32)
 

@@ -3,9 +3,9 @@ import string
 import pytest
 import yaml
 from hypothesis import given, settings
-from tests.strategies import documents
 
 from epctx.lock import yaml_text
+from tests.strategies import documents
 
 LOADERS = [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)]
 

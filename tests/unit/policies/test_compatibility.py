@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import onnx
 import pytest
-from tests.unit.policies import folders
-from tests.unit.policies.folders import model
 
 from epctx.errors import CompileError, ProviderUnavailable
 from epctx.findings import Finding
@@ -15,6 +13,8 @@ from epctx.policies.compatibility import Compatibility
 from epctx.policies.folder import open_folder
 from epctx.policies.providers import Providers
 from epctx.providers.hooks import Verdict
+from tests.unit.policies import folders
+from tests.unit.policies.folders import model
 
 INFO = "v2:6:2.51.0:5.51.0:0:60:0:0"
 

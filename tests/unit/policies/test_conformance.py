@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.unit.policies import folders
-from tests.unit.policies.folders import context_node, found, model, report
 
 from epctx.policies.conformance import CHECKS
+from tests.unit.policies import folders
+from tests.unit.policies.folders import context_node, found, model, report
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege, FIFOs POSIX")
 

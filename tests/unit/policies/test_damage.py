@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
-from tests.unit.policies import folders
 
 from epctx import inspecting
 from epctx.errors import ModelError
+from tests.unit.policies import folders
 
 
 def whole(folder: Path) -> bytes:

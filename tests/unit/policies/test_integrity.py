@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.policies import folders
-from tests.unit.policies.folders import found, outcomes
 
 from epctx.digest import Digest, of_file
 from epctx.verification import ExpectedFile
+from tests.unit.policies import folders
+from tests.unit.policies.folders import found, outcomes
 
 
 def test_every_file_is_checked_against_the_sums(tmp_path: Path) -> None:

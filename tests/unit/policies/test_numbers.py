@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.unit.policies import folders
-from tests.unit.policies.folders import context_node
 
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
 from epctx.findings import Finding, FolderReport
@@ -20,6 +18,8 @@ from epctx.graph.input_sets import InputSets
 from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
 from epctx.policies import sessions
 from epctx.policies.sources import SourceModel
+from tests.unit.policies import folders
+from tests.unit.policies.folders import context_node
 
 Outputs = dict[str, Any]
 Change = Callable[[Outputs], Outputs]

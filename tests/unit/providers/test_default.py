@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from tests.onnx_text import model
 
 from epctx.errors import ModelError
 from epctx.providers import default
 from epctx.providers.default import CpuKernels
+from tests.onnx_text import model
 
 
 def refusal(body: str, opsets: str = '"" : 21', *, infer: bool = True) -> str | None:

@@ -12,13 +12,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 from epctx.errors import InvalidGraph, ModelError, ProviderUnavailable, UsageError
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import reader
 from epctx.runtime import InferenceSession, release_shared_contexts
 from epctx.runtime.workspace import SHARED
+from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 REFERENCE = "ReferenceExecutionProvider"
 SHARE = {"ep.share_ep_contexts": "1"}

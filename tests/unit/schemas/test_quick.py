@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import strategies
 
 from epctx import schemas
 from epctx.schemas import providers, quick
+from tests import strategies
 
 KINDS = ["string", "integer", "number", "boolean", "null", "array", "object"]
 SCALARS = st.sampled_from([None, True, False, 0, 1, 1.0, 1.5, -3, "", "a", "b1", "ab\n", "\u0665"])

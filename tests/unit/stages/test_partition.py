@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 import pytest
-from tests.fake_providers import Taker, op_types, partitioned
-from tests.onnx_text import model, names
 
 from epctx.digest import of_bytes
 from epctx.errors import CompileError, ModelError, ProviderUnavailable
@@ -14,6 +12,8 @@ from epctx.graph.model import Decline, OptimizedModel
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability
 from epctx.stages import partition
+from tests.fake_providers import Taker, op_types, partitioned
+from tests.onnx_text import model, names
 
 CHAIN = """
 g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {

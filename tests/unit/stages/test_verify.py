@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.policies import folders
 
 from epctx import codec
 from epctx.errors import ModelError
@@ -11,6 +10,7 @@ from epctx.findings import POLICIES, FolderReport
 from epctx.manifest import ProviderSpec
 from epctx.stages import verify
 from epctx.verification import VerifyRequest
+from tests.unit.policies import folders
 
 
 def test_the_policies_are_applied_in_their_order(tmp_path: Path) -> None:

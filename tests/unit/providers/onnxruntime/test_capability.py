@@ -5,7 +5,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests import onnx_text
 
 from epctx.errors import ModelError
 from epctx.providers.onnxruntime.capability import (
@@ -13,6 +12,7 @@ from epctx.providers.onnxruntime.capability import (
     capability,
     require_static_shapes,
 )
+from tests import onnx_text
 
 
 def never(node: ir.Node) -> bool:

@@ -4,12 +4,12 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from tests import onnx_text
 
 from epctx.graph import surgery
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition, PartitionedModel
 from epctx.providers.onnxruntime.generating import GeneratingModel
+from tests import onnx_text
 
 DIAMOND = """g (float[4] x, float[4] z) => (float[4] y, float[4] w, float[4] k)
 <float[4] k = {1, 2, 3, 4}> {

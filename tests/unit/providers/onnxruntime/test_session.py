@@ -3,11 +3,11 @@ from __future__ import annotations
 import onnx
 import onnxruntime as ort
 import pytest
-from tests.building import mlp
 
 from epctx.errors import CompileError, ManifestError
 from epctx.providers.onnxruntime import session
 from epctx.providers.onnxruntime.native_log import Mark
+from tests.building import mlp
 
 
 def test_nothing_is_optimized_unless_it_is_said():

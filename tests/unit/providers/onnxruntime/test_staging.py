@@ -6,14 +6,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
-from tests import onnx_text
-from tests.building import mlp
 
 from epctx.graph import canonical, surgery
 from epctx.graph.dataflow import Dataflow
 from epctx.manifest import ModelSource
 from epctx.providers.onnxruntime.staging import Staging, sink_captured_initializers
 from epctx.stages import load
+from tests import onnx_text
+from tests.building import mlp
 
 
 def whole(model: ir.Model) -> ir.Model:

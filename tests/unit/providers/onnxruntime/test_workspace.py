@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
-from tests import onnx_text
 
 from epctx.errors import CompileError, ManifestError
 from epctx.graph.dataflow import Dataflow
@@ -21,6 +20,7 @@ from epctx.providers.onnxruntime.native_log import Mark
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.session import Generated
 from epctx.providers.onnxruntime.workspace import OrtWorkspace
+from tests import onnx_text
 
 TWO = "g (float[4] x) => (float[4] y) { [a] h = Abs (x) [b] m = Neg (h) [c] y = Exp (m) }"
 

@@ -11,7 +11,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
-from tests.building import assert_close, build, cpu, mlp, normal, reference
 
 from epctx.digest import of_bytes
 from epctx.errors import InvalidGraph
@@ -22,6 +21,7 @@ from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.layout import Meta
 from epctx.providers.reference.notes import Notes
 from epctx.providers.reference.writer import ContextWriter, Graph, Weight
+from tests.building import assert_close, build, cpu, mlp, normal, reference
 
 Nodes = tuple[EPContextNode, ...]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 from jsonschema import Draft202012Validator
-from tests.building import mlp, reference
 
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.providers.reference import versions
 from epctx.providers.reference.options import ReferenceOptions
 from epctx.providers.reference.versions import Toolchain
+from tests.building import mlp, reference
 
 SCHEMA = Path(__file__).parents[4] / "schemas/providers/ReferenceExecutionProvider.options.json"
 

@@ -9,7 +9,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.building import build, mlp, model_of, partitioned, reference
 
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode, read_all
@@ -18,6 +17,7 @@ from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider, reader, workspace
 from epctx.providers.reference.lowering import lower
 from epctx.providers.reference.notes import Notes
+from tests.building import build, mlp, model_of, partitioned, reference
 
 OPTIONS = {
     "source": "npu0",
