@@ -69,6 +69,7 @@ class Optimizing:
                 model.folder = self._fetched(known)
             if model.folder is None:
                 again = self._run(progress, known.source, settings, model)
+                progress.did("optimize", known.source.name, again.key, ran=True)
                 _refuse_other(known, again)
             assert model.folder is not None
             return model.folder

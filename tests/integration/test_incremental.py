@@ -1,0 +1,469 @@
+"""Nothing changed, nothing done; anything changed, noticed; what is lost or corrupt, made again."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from epctx.cache import Cache, identity, locate
+from epctx.errors import CompileError, EpctxError
+from tests.projects import Project, make, ran, states
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was built once, with its cache in `cache`."""
+    folder = tmp_path_factory.mktemp("built")
+    project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+        report = project.build()
+    assert states(report) == {"one": "built", "two": "built"}
+    assert ran(report) == [
+        ("compile", "a"),
+        ("compile", "all"),
+        ("optimize", "a"),
+        ("optimize", "b"),
+        ("optimize", "c"),
+        ("verify", "one"),
+        ("verify", "two"),
+    ]
+    return folder
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A copy of it, which remembers nothing of paths, and has all results."""
+    shutil.copytree(built / "project", tmp_path / "project")
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
+    made = make(tmp_path / "unused", {"one": ["a"], "two": ["b", "c"]})
+    return Project(folder=tmp_path / "project", document=made.document)
+
+
+def stats(folder: Path) -> dict[str, tuple[int, int]]:
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def flip(path: Path, position: int = -5) -> None:
+    """Flip a bit in a file, which keeps its size and its time."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all files were written some seconds ago."""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 10)
+
+
+# --- nothing changed ---
+
+
+def test_nothing_changed_nothing_done(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_worker(*args: object, **options: object) -> None:
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr("epctx.pool.Worker", no_worker)
+    before = stats(project.folder / "dist"), project.lock.read_bytes()
+    for _ in range(2):
+        report = project.build()
+        assert states(report) == {"one": "up to date", "two": "up to date"}
+        assert ran(report) == []
+    assert (stats(project.folder / "dist"), project.lock.read_bytes()) == before
+    assert project.events == []
+
+
+def test_what_is_up_to_date_is_reported_in_full(project: Project) -> None:
+    one, two = project.build().groups
+    assert [file.name for file in two.files] == ["b_reference.bin", "b_ctx.onnx", "c_ctx.onnx"]
+    assert [model.name for model in two.models] == ["b", "c"]
+    assert two.models[0].partitions[0].provider == "ref"
+    assert one.verify is not None and one.verify.folder == "one@default"
+    assert {finding.policy for finding in one.verify.findings} == {
+        "integrity", "conformance", "compatibility", "numbers",
+    }  # fmt: skip
+    assert one.verify.numbers and one.verify.models == ("a_ctx.onnx",)
+    assert one.folder == "m/default/one"
+
+
+def test_an_alias_is_no_change_and_is_told_as_it_is_now(project: Project) -> None:
+    eps = project.section("execution_providers")
+    eps["other"] = eps.pop("ref")
+    project.section("defaults")["execution_providers"] = ["other"]
+    report = project.build()
+    assert ran(report) == []
+    assert report.groups[0].models[0].partitions[0].provider == "other"
+
+
+def test_no_weight_is_read_once_it_is_remembered(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch)
+    project.build()
+    read: list[object] = []
+    monkeypatch.setattr("epctx.digest.of_stream", read.append)
+    assert states(project.build()) == {"one": "up to date", "two": "up to date"}
+    assert read == []
+
+
+# --- something changed ---
+
+
+def byte_of_a_weight(project: Project) -> None:
+    flip(project.folder / "b.data")
+
+
+def tolerance(project: Project) -> None:
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+
+
+def inputs(project: Project) -> None:
+    project.section("defaults", "verify", "inputs")["seed"] = 3
+
+
+def option(project: Project) -> None:
+    options = project.section("execution_providers", "ref", "options")
+    options["hardware_architecture"] = "other"
+
+
+def order(project: Project) -> None:
+    project.section("model_groups", "two")["sharing_groups"] = {"all": ["c", "b"]}
+
+
+def prefix(project: Project) -> None:
+    project.section("model_groups", "one")["node_name_prefix"] = "p_"
+
+
+def timeout(project: Project) -> None:
+    project.section("defaults")["timeout"] = "5m"
+
+
+ONE, TWO = ("verify", "one"), ("verify", "two")
+CHANGES: dict[Callable[[Project], None], list[tuple[str, str]]] = {
+    byte_of_a_weight: [("compile", "all"), ("optimize", "b"), TWO],
+    tolerance: [ONE, TWO],
+    inputs: [ONE, TWO],
+    option: [("compile", "a"), ("compile", "all"), ONE, TWO],
+    order: [("compile", "all"), TWO],
+    prefix: [("compile", "a"), ONE],
+    timeout: [],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_a_change_reaches_is_done_and_nothing_else(
+    project: Project, change: Callable[[Project], None]
+) -> None:
+    change(project)
+    assert ran(project.build()) == CHANGES[change]
+    again = project.build()
+    assert ran(again) == []
+    assert states(again) == {"one": "up to date", "two": "up to date"}
+
+
+def doc_string(model: onnx.ModelProto) -> None:
+    model.doc_string = "edited"
+    model.graph.doc_string = "edited"
+    for node in model.graph.node:
+        node.doc_string = "edited"
+
+
+def metadata(model: onnx.ModelProto) -> None:
+    entry = model.graph.node[0].metadata_props.add()
+    entry.key, entry.value = "exporter", "edited"
+
+
+def unused_initializer(model: onnx.ModelProto) -> None:
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "unused"))
+
+
+def initializer_order(model: onnx.ModelProto) -> None:
+    reordered = list(reversed(model.graph.initializer))
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(reordered)
+
+
+def producer(model: onnx.ModelProto) -> None:
+    model.producer_name, model.producer_version = "edited", "2"
+
+
+def opset_import(model: onnx.ModelProto) -> None:
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [doc_string, metadata, unused_initializer, initializer_order, producer, opset_import],
+    ids=lambda change: change.__name__,
+)
+def test_an_edit_that_optimizes_away_compiles_nothing(
+    project: Project, change: Callable[[onnx.ModelProto], None]
+) -> None:
+    before = project.files()
+    project.edit("a", change)
+    # Verified it is: another source gave the same model.
+    assert ran(project.build()) == [("optimize", "a"), ONE]
+    assert project.files() == before
+
+
+def test_reversed_fields_of_the_protobuf_compile_nothing(project: Project) -> None:
+    path = project.folder / "a.onnx"
+    model = onnx.load(path, load_external_data=False)
+    fields = [
+        onnx.ModelProto(**{field.name: value}) if not field.is_repeated else None
+        for field, value in model.ListFields()
+    ]
+    parts = [part.SerializeToString() for part in fields if part is not None]
+    opsets = onnx.ModelProto(opset_import=model.opset_import).SerializeToString()
+    reordered = opsets + b"".join(reversed(parts))
+    assert onnx.ModelProto.FromString(reordered) == model
+    assert reordered != path.read_bytes()
+    path.write_bytes(reordered)
+    assert ran(project.build()) == [("optimize", "a"), ONE]
+
+
+# --- what is published ---
+
+
+def edited(path: Path) -> None:
+    flip(path / "b_reference.bin", 5000)
+
+
+def missing(path: Path) -> None:
+    (path / "c_ctx.onnx").unlink()
+
+
+def left_over(path: Path) -> None:
+    (path / "more.bin").write_bytes(b"more")
+
+
+def without_sums(path: Path) -> None:
+    (path / "SHA256SUMS").unlink()
+
+
+def gone(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [edited, missing, left_over, without_sums, gone], ids=lambda damage: damage.__name__
+)
+def test_a_damaged_output_is_restored_without_a_compile(
+    project: Project, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epctx.pool.Worker", None)
+    before = project.files()
+    project.build()
+    damage(project.published / "two")
+    report = project.build()
+    assert states(report) == {"one": "up to date", "two": "built"}
+    assert ran(report) == []
+    assert project.files() == before
+
+
+def test_outputs_are_copies_of_their_own(project: Project) -> None:
+    shutil.rmtree(project.published)
+    project.build()
+    flip(project.published / "one" / "a_ctx.onnx")
+    assert all(path.stat().st_nlink == 1 for path in project.published.rglob("*.*"))
+    cache = Cache(locate(), print)
+    assert all(cache.objects.check(content) for content, _ in cache.objects.all())
+
+
+# --- a corrupt cache ---
+
+
+def restored(project: Project) -> list[str]:
+    """Build after the outputs and the memory of their digests are gone; what was told."""
+    before = project.files()
+    shutil.rmtree(project.published)
+    assert states(project.build()) == {"one": "built", "two": "built"}
+    assert project.files() == before
+    told = project.notices()
+    project.build()
+    assert project.notices() == []
+    return told
+
+
+@pytest.mark.parametrize("kind", ["objects", "actions", "references"])
+def test_a_flipped_byte_in_any_file_of_the_cache_is_found_repaired_and_told(
+    project: Project, kind: str
+) -> None:
+    files = sorted((locate().root / kind).rglob("*/*"))
+    for path in files:
+        flip(path)
+    told = restored(project)
+    assert told
+    assert all(f"{kind}/" in text and "it will be made again" in text for text in told)
+
+
+def test_a_flipped_byte_in_a_remembered_digest(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch)
+    project.build()
+    for path in (locate().root / "digests").rglob("*/*"):
+        flip(path, 10)
+    report = project.build()
+    assert states(report) == {"one": "up to date", "two": "up to date"}
+    assert project.notices()
+    assert all("digests/" in text for text in project.notices())
+
+
+def test_a_lost_object_of_an_optimized_model_is_made_again(project: Project) -> None:
+    """The compile is to be run, the optimized model was, and is lost."""
+    cache = Cache(locate(), print)
+    for content, _ in cache.objects.all():
+        cache.objects.path(content).unlink()
+    prefix(project)
+    assert ran(project.build()) == [("compile", "a"), ("optimize", "a"), ONE]
+
+
+def test_garbage_instead_of_a_cache(project: Project) -> None:
+    shutil.rmtree(locate().root)
+    locate().root.mkdir()
+    (locate().root / "users.db").write_bytes(b"garbage")
+    assert states(project.build()) == {"one": "built", "two": "built"}
+
+
+# --- with less of a cache ---
+
+
+def test_without_a_cache_everything_runs_and_nothing_is_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "none"))
+    before = project.files()
+    lock = project.lock.read_bytes()
+    assert len(ran(project.build(cache=False))) == 7
+    assert not (tmp_path / "none").exists()
+    assert project.files() == before
+    assert project.lock.read_bytes() == lock
+
+
+def test_a_read_only_cache_is_used_and_not_changed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_CACHE_READONLY", "1")
+    before = stats(locate().folder)
+    assert states(project.build()) == {"one": "up to date", "two": "up to date"}
+    prefix(project)
+    assert ran(project.build()) == [("compile", "a"), ONE]
+    assert ran(project.build()) == [("compile", "a"), ONE]
+    assert stats(locate().folder) == before
+
+
+def test_another_checkout_finds_what_the_first_has_made(project: Project, tmp_path: Path) -> None:
+    other = Project(folder=tmp_path / "a deeper" / "place", document=project.document)
+    shutil.copytree(project.folder, other.folder)
+    shutil.rmtree(other.folder / "dist")
+    assert ran(other.build()) == []
+    assert other.files() == project.files()
+    assert other.lock.read_bytes() == project.lock.read_bytes()
+
+
+# --- failures ---
+
+
+def test_after_a_failure_what_was_done_is_not_done_again(project: Project) -> None:
+    project.section("model_groups", "one")["partition"] = {"require_coverage": 1.0}
+    options = project.section("execution_providers", "ref", "options")
+    options["exclude_ops"] = ["Tanh"]
+    with pytest.raises(CompileError):
+        project.build(jobs=1, keep_going=True)
+    del project.section("model_groups", "one")["partition"]
+    assert ran(project.build()) == [("compile", "a"), ONE]
+
+
+def test_a_failed_verification_is_not_remembered(project: Project) -> None:
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+    project.build()
+    project.section("defaults", "verify")["inputs"] = {"files": ["inputs/*.npz"]}
+    (project.folder / "inputs").mkdir()
+    np.savez(project.folder / "inputs" / "bad.npz", other=np.zeros((1, 32), np.float32))
+    for _ in range(2):
+        with pytest.raises(EpctxError):
+            project.build()
+    np.savez(project.folder / "inputs" / "bad.npz", x=np.zeros((1, 32), np.float32))
+    assert ran(project.build()) == [ONE, TWO]
+
+
+def test_a_source_that_changes_while_it_is_built_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came of it must not stay in the cache under the key of what it was."""
+    from epctx.compiling import Compiling
+
+    fetched = Compiling._fetched
+    prefix(project)
+
+    def then_edited(self: Compiling, *args: object) -> object:
+        found = fetched(self, *args)  # type: ignore[arg-type]
+        flip(project.folder / "a.data")
+        return found
+
+    monkeypatch.setattr(Compiling, "_fetched", then_edited)
+    with pytest.raises(EpctxError, match="changed"):
+        project.build(only=["one"])
+
+
+# --- the lock ---
+
+
+def test_the_lock_is_written_by_a_whole_successful_build_only(project: Project) -> None:
+    before = project.lock.read_bytes()
+    prefix(project)
+    project.build(only=["one"])
+    assert project.lock.read_bytes() == before
+    project.section("model_groups", "two")["partition"] = {"max_partitions": 1, "min_nodes": 99}
+    with pytest.raises(EpctxError):
+        project.build(keep_going=True)
+    assert project.lock.read_bytes() == before
+    del project.section("model_groups", "two")["partition"]
+    project.build()
+    assert project.lock.read_bytes() != before
+
+
+def test_a_lost_lock_is_written_again_without_a_build(project: Project) -> None:
+    before = project.lock.read_bytes()
+    project.lock.unlink()
+    assert ran(project.build()) == []
+    assert project.lock.read_bytes() == before
+
+
+def test_the_lock_names_no_place_and_no_host(project: Project) -> None:
+    text = project.lock.read_text(encoding="utf-8")
+    for word in (str(project.folder), socket.gethostname(), "/tmp", getpass.getuser() + "/"):
+        assert word not in text
+    assert "source: a.onnx" in text
+
+
+def test_a_digest_is_remembered_of_what_was_built(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as it has settled: the next build reads nothing of it."""
+    shutil.rmtree(project.published)
+    project.build()
+    path = project.published / "two" / "b_reference.bin"
+    later(monkeypatch)
+    project.build()
+    cache = Cache(locate(), print)
+    assert cache.digests.known(path, identity.of_path(path)) is not None
