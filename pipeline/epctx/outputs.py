@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,9 +88,22 @@ def sync_folder(folder: Path) -> None:
 
 def unwritable(path: Path, error: OSError) -> StorageError:
     """The error for a write that the system refused."""
+    remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
     return StorageError(
-        "cannot be written",
-        where=str(path),
-        why=error.strerror or str(error),
-        remedy="free some space or choose another folder with --out",
+        "cannot be written", where=str(path), why=error.strerror or str(error), remedy=remedy
     )
+
+
+_FULL = "free some space, or choose another folder with --out"
+_FORBIDDEN = "choose a folder that you may write to with --out"
+_IN_THE_WAY = "move what is there away, or choose another folder with --out"
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+}

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import subprocess
 from pathlib import Path
@@ -32,3 +33,18 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="File exists"):
         outputs.write(tmp_path / "a.bin", [b"new"])
     assert (tmp_path / "a.bin").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EROFS, "you may write to"),
+        (errno.EACCES, "you may write to"),
+        (errno.EEXIST, "move what is there away"),
+        (errno.EIO, "choose another folder"),
+    ],
+)
+def test_a_refused_write_says_what_helps(number: int, words: str) -> None:
+    error = outputs.unwritable(Path("dist"), OSError(number, "no"))
+    assert error.exit_code == 9 and words in error.remedy and "--out" in error.remedy

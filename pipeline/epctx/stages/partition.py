@@ -160,7 +160,8 @@ def _ask(
     where = f"model {optimized.name}, {provider.label}"
     try:
         capability = provider.get_capability(optimized.model)
-    except EpctxError:
+    except EpctxError as error:
+        error.where = error.where or f"model {optimized.name}"
         raise
     except Exception as error:
         raise CompileError(

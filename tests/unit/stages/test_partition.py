@@ -224,8 +224,13 @@ def test_an_ep_that_fails_is_named() -> None:
     with pytest.raises(CompileError, match=r"model m, broken: TakerExecution.*KeyError: 'oops'"):
         partitioned(model(CHAIN), Broken(KeyError("oops")))
     gone = ProviderUnavailable("is not installed", remedy="install it")
-    with pytest.raises(ProviderUnavailable):
+    with pytest.raises(ProviderUnavailable, match="is not installed") as caught:
         partitioned(model(CHAIN), Broken(gone))
+    assert caught.value.where == "model m"
+    placed = ProviderUnavailable("is not there", where="/lib/ep.so", remedy="install it")
+    with pytest.raises(ProviderUnavailable) as caught:
+        partitioned(model(CHAIN), Broken(placed))
+    assert caught.value.where == "/lib/ep.so"
 
 
 def test_an_ep_that_takes_what_is_not_there_is_named() -> None:

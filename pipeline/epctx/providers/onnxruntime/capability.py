@@ -129,7 +129,7 @@ def require_static_shapes(model: ir.Model, *, provider: str) -> None:
         if free:
             names = tuple(str(dim.value) for dim in free if dim.value)
             words = ", ".join(names) if len(names) == len(free) else "without a name"
-            what = f"input {value.name!r} has {len(free)} unknown dimension(s): {words}"
+            what = f"input {value.name!r} has dimensions of unknown size: {words}"
             raise _dynamic(value, what, provider, names if len(names) == len(free) else ())
 
 
