@@ -35,7 +35,7 @@ def read(path: Path) -> Document:
     """Read a manifest's file.
 
     Raises:
-        ManifestError: it cannot be read.
+        ManifestError: it cannot be read, or is a model.
         InvalidManifest: it is too large, not UTF-8, or not one YAML document.
     """
     try:
@@ -55,6 +55,12 @@ def read(path: Path) -> Document:
             why="it is a folder" if path.is_dir() else reason,
             remedy="name a YAML file that you may read",
         ) from None
+    if path.suffix.lower() == ".onnx":
+        raise ManifestError(
+            "is a model, not a manifest",
+            where=path.as_posix(),
+            remedy=f"write a manifest for it: `epctx init {path.as_posix()}`",
+        )
     return parse(data, file=path.as_posix(), path=path.absolute())
 
 

@@ -290,7 +290,9 @@ def _syntax(error: yaml.MarkedYAMLError, rest: str) -> tuple[str, str]:
             'check the indentation; put a value that holds ": " in quotes',
         )
     if not rest and error.context_mark is not None:
-        opened = f"line {error.context_mark.line + 1}"
-        return f"the file ends before what was opened in {opened} is closed", "close it"
+        at, end = error.context_mark, error.problem_mark
+        if end is not None and at.index == end.index:  # no more is known than where it ends
+            return "the file ends before a bracket is closed", "close it"
+        return f"the file ends before what was opened in line {at.line + 1} is closed", "close it"
     context = f"{error.context}, " if error.context else ""
     return f"is no YAML: {context}{problem}", "check indentation, brackets and quotes before it"

@@ -38,6 +38,13 @@ def test_what_is_no_file_is_a_manifest_error(tmp_path: Path, name: str) -> None:
         document.read(tmp_path / name)
 
 
+def test_a_model_in_place_of_a_manifest_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x08\xff")
+    with pytest.raises(ManifestError, match="is a model, not a manifest") as caught:
+        document.read(tmp_path / "m.onnx")
+    assert f"epctx init {(tmp_path / 'm.onnx').as_posix()}" in caught.value.remedy
+
+
 def test_text_that_is_not_utf8_is_told_where(tmp_path: Path) -> None:
     with pytest.raises(InvalidManifest) as caught:
         document.parse(b"a: 1\nb: caf\xe9\n", file="m.yaml", path=tmp_path)

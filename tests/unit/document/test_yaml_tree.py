@@ -115,6 +115,7 @@ def test_what_is_refused_is_broken() -> None:
         ("a: b: c\n", "a colon stands where no key can be"),
         ("a: [b\n", "the file ends before what was opened in line 1 is closed"),
         ("a: '\n", "the file ends before what was opened in line 1 is closed"),
+        ("a: 1\nb: [\n", "the file ends before a bracket is closed"),
         ("a: \x00\n", "has the control character U+0000"),
         ('a: "\\q"\n', "is no YAML: while parsing a quoted scalar, found unknown escape character"),
     ],
