@@ -52,9 +52,15 @@ class Actions:
 
     def worker(self, group: ModelGroup, label: str) -> AbstractContextManager[Worker]:
         """A worker for a job of a group: a fresh one where an EP of it needs that."""
-        if any(self.lookup.toolchain.ep(spec).isolated for spec in group.execution_providers):
-            return self._pool.isolated(label)
-        return self._pool.shared()
+        return self._pool.isolated(label) if self._isolated(group) else self._pool.shared()
+
+    def expect_worker(self, group: ModelGroup, label: str) -> None:
+        """A job of the group will follow whose label begins with `label`."""
+        if self._isolated(group):
+            self._pool.expect(label)
+
+    def _isolated(self, group: ModelGroup) -> bool:
+        return any(self.lookup.toolchain.ep(spec).isolated for spec in group.execution_providers)
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:

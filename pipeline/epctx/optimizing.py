@@ -105,6 +105,8 @@ class Optimizing:
         folder = self._actions.new_folder("o")
         begun = time.time()
         job = OptimizeJob(source=source, settings=settings, folder=folder)
+        # A model that was not optimized before has not been compiled either.
+        self._actions.expect_worker(progress.planned.group, progress.planned.label)
         with self._actions.shared_worker() as worker:
             result = progress.run(worker, source.name, job, OptimizeResult)
         progress.remember(result.peak_memory)

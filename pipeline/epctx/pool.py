@@ -24,9 +24,10 @@ class Pool:
     def __init__(self, *, work: Path, logs: Path) -> None:
         self._work = work
         self._logs = logs
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._idle: list[Worker] = []
+        self._fresh: dict[str, Worker] = {}
         self._alive: set[Worker] = set()
         self._ended: EpctxError | None = None
 
@@ -45,10 +46,19 @@ class Pool:
         with self._lock:
             self._idle.append(worker)
 
+    def expect(self, label: str) -> None:
+        """Start a fresh worker now for a job that will need one soon: its imports take a second."""
+        with self._lock:
+            if label not in self._fresh:
+                self._fresh[label] = self._start(label)
+
     @contextmanager
     def isolated(self, label: str) -> Iterator[Worker]:
         """A fresh worker for one job, whose exit code counts."""
-        worker = self._start(label)
+        with self._lock:
+            expected = next((known for known in self._fresh if label.startswith(known)), None)
+            worker = self._fresh.pop(expected) if expected is not None else None
+        worker = worker or self._start(label)
         try:
             yield worker
             worker.close()
@@ -63,8 +73,8 @@ class Pool:
         """End every worker, in good order or, with a reason, at once; then no new one starts."""
         with self._lock:
             self._ended = self._ended or reason
-            alive, idle = list(self._alive), self._idle
-            self._idle = []
+            alive, idle = list(self._alive), [*self._idle, *self._fresh.values()]
+            self._idle, self._fresh = [], {}
         for worker in alive if reason is not None else ():
             worker.kill(reason)
         for worker in idle:
