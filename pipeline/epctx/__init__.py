@@ -13,12 +13,13 @@ from epctx._version import __version__
 if TYPE_CHECKING:
     from epctx.generation import compile_model
     from epctx.running import run
-    from epctx.verbs import build, init, inspect, plan, schema, validate, verify
+    from epctx.verbs import build, doctor, init, inspect, plan, schema, validate, verify
 
 __all__ = [
     "__version__",
     "build",
     "compile_model",
+    "doctor",
     "init",
     "inspect",
     "plan",

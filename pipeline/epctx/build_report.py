@@ -11,9 +11,11 @@ from epctx.errors import EpctxError
 from epctx.findings import FolderReport
 from epctx.graph.model import Decline, PassRecord
 from epctx.outputs import OutputFile
+from epctx.providers.onnxruntime import packages
 
 SCHEMA_VERSION = 1
-PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir", "onnxruntime")
+PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
+"""Beside whichever distribution of ONNX Runtime is installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,5 +150,6 @@ def host() -> Host:
         system=platform.system(),
         machine=platform.machine(),
         python=platform.python_version(),
-        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        packages={name: importlib.metadata.version(name) for name in PACKAGES}
+        | packages.onnxruntimes(),
     )

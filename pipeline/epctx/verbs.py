@@ -11,6 +11,7 @@ from epctx import planning
 
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
+    from epctx.diagnosis import Diagnosis
     from epctx.errors import Violation
     from epctx.events import Listener
     from epctx.findings import VerifyReport
@@ -178,6 +179,17 @@ def init(
     return starter.write(
         paths, Path(manifest), provider=provider, options=options, share=share, force=force
     )
+
+
+def doctor() -> Diagnosis:
+    """What is installed, and what this host can build and run; its `problems` are to be repaired.
+
+    EPs' libraries are loaded in processes of their own: one that crashes is a problem. Nothing is
+    changed. Takes a few seconds.
+    """
+    from epctx import diagnosing
+
+    return diagnosing.diagnose()
 
 
 def schema(name: str = "manifest") -> str:

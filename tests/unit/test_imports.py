@@ -26,7 +26,8 @@ LAYERS = (
     {"assessment", "locking", "actions"},
     {"optimizing", "compiling", "settlement", "building"},
     {"publishing", "holding"},
-    {"runner", "group_folders", "verifying", "inspecting"},
+    {"diagnosis", "probing"},
+    {"runner", "group_folders", "verifying", "preview", "inspecting", "diagnosing"},
     {"verbs", "generation", "running"},
     {"cli"},
 )

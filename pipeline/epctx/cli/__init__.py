@@ -13,7 +13,10 @@ from epctx.suggest import did_you_mean
 if TYPE_CHECKING:
     from typer._click.core import Command, Context  # typer has no public names for them
 
-COMMANDS = ("init", "validate", "plan", "build", "verify", "inspect", "run", "schema", "cache")
+COMMANDS = (
+    *("init", "validate", "plan", "build", "verify", "inspect", "run", "doctor", "schema"),
+    "cache",
+)
 """One module each: its `app`, or its function of the same name."""
 
 

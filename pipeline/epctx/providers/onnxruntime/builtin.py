@@ -125,6 +125,11 @@ class PluginProvider(OrtProvider):
         return Fingerprint(toolchain=self._version, files=packages.labelled(self.name, own))
 
 
+def known() -> tuple[str, ...]:
+    """The EPs that some distribution of onnxruntime has built in, installed or not."""
+    return tuple(_PACKAGES)
+
+
 def factory(name: str) -> ProviderFactory:
     """What makes an EP that epctx has no module for, by ONNX Runtime's name of it."""
 

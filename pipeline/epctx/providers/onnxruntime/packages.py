@@ -68,7 +68,7 @@ def onnxruntime() -> Package:
     Raises:
         ProviderUnavailable: it is not installed, or two distributions own it.
     """
-    owners = [name for name in _ONNXRUNTIMES if _version(name) is not None]
+    owners = tuple(onnxruntimes())
     if len(owners) > 1:
         raise ProviderUnavailable(
             f"{' and '.join(owners)} both own the package onnxruntime; the last one installed wins",
@@ -76,6 +76,12 @@ def onnxruntime() -> Package:
         )
     distribution = owners[0] if owners else _ONNXRUNTIMES[0]
     return find(distribution, "onnxruntime", install=f"pip install {distribution}")
+
+
+def onnxruntimes() -> dict[str, str]:
+    """The installed distributions of ONNX Runtime, which own one import, with their versions."""
+    versions = {name: _version(name) for name in _ONNXRUNTIMES}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def version_of(module: str) -> str:

@@ -1,0 +1,97 @@
+"""`epctx doctor`: what is installed here, and what this host can build and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import typer
+from rich.console import RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from epctx.cli.render import UI, shown
+from epctx.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
+from epctx.errors import EpctxError
+
+NOT_TRIED = "not tried on this host"
+STYLES = {"ready": "green", "no device": "yellow", "not installed": "dim", "broken": "bold red"}
+
+
+def doctor(ui: UI) -> None:
+    """Tell which execution providers are here, what they can do, and what is to be repaired.
+
+    With -v also the EPs that other distributions of ONNX Runtime would bring.
+    """
+    from epctx import verbs
+
+    found = verbs.doctor()
+    ui.emit(found)
+    ui.print(*_page(found, every=bool(ui.verbose)))
+    for problem in found.problems:
+        error = EpctxError(
+            problem.what, where=problem.where, why=problem.why, remedy=problem.remedy
+        )
+        ui.err.print(shown(error))
+    if found.problems:
+        raise typer.Exit(found.problems[0].exit_code)
+
+
+def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
+    host = found.host
+    yield _facts(
+        {
+            "host": f"{host.system}, {host.machine}, {host.cores} cores, {decimal(host.memory)}",
+            "Python": host.python,
+            "packages": ", ".join(f"{name} {version}" for name, version in host.packages.items()),
+            "cache": _cache(found.cache),
+        }
+    )
+    absent = [each for each in found.providers if not each.package]
+    for each in found.providers:
+        if every or each not in absent:
+            yield _provider(each)
+    if absent and not every:
+        names = ", ".join(each.name for each in absent)
+        yield Text(f"\nnot in this onnxruntime, {NOT_TRIED}: {names} (-v: how to get them)")
+
+
+def _cache(cache: CacheDiagnosis | None) -> str:
+    if cache is None:
+        return "unknown"
+    words = "read-only" if cache.readonly else "writable" if cache.writable else "not writable"
+    return f"{cache.folder} ({words})"
+
+
+def _provider(each: ProviderDiagnosis) -> RenderableType:
+    facts = {
+        "from": each.package or "no installed package",
+        "versions": ", ".join(f"{name} {version}" for name, version in each.versions.items()),
+        "devices": "; ".join(each.devices),
+    }
+    if each.state == "ready":
+        facts["builds here"] = _answer(each.builds)
+        facts["runs here"] = _answer(each.runs)
+        facts["tried on"] = each.tried or ""
+    facts["but"] = "; ".join(each.limits)
+    if each.failure is not None and each.state != "broken":
+        facts["why"] = ": ".join(t for t in (each.failure.what, each.failure.why) if t)
+        facts["remedy"] = each.failure.remedy
+    title = Text.assemble("\n", (each.name, "bold"), "  ", (each.state, STYLES[each.state]))
+    table = Table.grid()
+    table.add_row(title)
+    table.add_row(_facts({name: words for name, words in facts.items() if words}))
+    return table
+
+
+def _answer(able: bool | None) -> str:
+    return NOT_TRIED if able is None else "yes" if able else "no"
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in facts.items():
+        table.add_row(f"  {name}", Text(words))
+    return table
