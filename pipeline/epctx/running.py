@@ -70,6 +70,7 @@ def run(
     dimensions: Mapping[str, int] | None = None,
     repeat: int = 1,
     save: str | os.PathLike[str] | None = None,
+    warnings: bool = False,
 ) -> RunReport:
     """Run a model, an EPContext model or any other, through `epctx.runtime`.
 
@@ -84,6 +85,7 @@ def run(
         repeat: runs of each input set; the time reported is the median.
         save: a `.npz` file that gets the outputs; with several input sets, one each:
             `<stem>-<number>.npz`.
+        warnings: onnxruntime and the EPs write their warnings to stderr, not only errors.
 
     Raises:
         UsageError: inputs that do not fit the model, or fail in it.
@@ -91,9 +93,13 @@ def run(
         InvalidGraph: its contexts cannot be loaded.
         StorageError: the outputs cannot be saved.
     """
+    import onnxruntime as ort
+
     from epctx.runtime.session import InferenceSession
 
     path = Path(model)
+    options = ort.SessionOptions()
+    options.log_severity_level = 2 if warnings else 3
     if save is not None and Path(save).suffix != ".npz":
         raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")
     cases = list(
@@ -106,7 +112,7 @@ def run(
         )
     )
     begun = time.perf_counter()
-    with InferenceSession(path, providers=providers) as session:
+    with InferenceSession(path, options, providers=providers) as session:
         loaded = time.perf_counter() - begun
         reports = []
         for number, (label, feeds) in enumerate(cases):
@@ -165,7 +171,7 @@ def _cases(
             return
         for spec in specs:
             if spec.problem is not None:
-                raise UsageError(spec.problem, remedy="give --dimension NAME=SIZE, or --input FILE")
+                raise UsageError(spec.problem, remedy=_unfixed(spec))
         for name in ranges:
             if name not in {spec.name for spec in specs}:
                 raise UsageError(
@@ -179,6 +185,14 @@ def _cases(
         raise UsageError(
             error.what, where=error.where, why=error.why, remedy=error.remedy
         ) from error
+
+
+def _unfixed(spec: InputSpec) -> str:
+    names = dict.fromkeys(dim for dim in spec.shape if isinstance(dim, str))
+    if not names or None in spec.shape:
+        return "give its values: --input FILE"
+    sizes = " ".join(f"--dimension {name}=1" for name in names)
+    return f"give its sizes, like {sizes}, or its values: --input FILE"
 
 
 def _measure(

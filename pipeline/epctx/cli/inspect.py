@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI
+from epctx.cli.render import UI, table
 from epctx.cli.summary import size_words
 from epctx.errors import VerificationError
 from epctx.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
@@ -124,6 +123,7 @@ def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
         for graph in info.graphs
     ]
     if rows:
+        yield Text("")
         yield _table(("graph", "weights", "inputs", "outputs", "properties"), rows)
 
 
@@ -143,13 +143,10 @@ def _facts(facts: Mapping[str, str]) -> Table:
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table without the columns that are empty in every row."""
     told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number in told:
-        right = headings[number] in ("size", "weights")
-        table.add_column(headings[number], justify="right" if right else "left", overflow="fold")
+    shown = table(*(headings[number] for number in told), right=("size", "weights"))
     for row in rows:
-        table.add_row(*(row[number] for number in told))
-    return table
+        shown.add_row(*(row[number] for number in told))
+    return shown
 
 
 def _operators(operators: Mapping[str, int]) -> str:

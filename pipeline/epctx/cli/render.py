@@ -8,13 +8,15 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
+from rich import box
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
@@ -66,6 +68,20 @@ class UI:
         self.err = _console(stderr=True, color=color)
         self._emitted = False
 
+    def reserve_stdout(self) -> None:
+        """From here on stdout is for results alone: what an EP's libraries print there, now or when
+        the process ends, goes to stderr.
+        """
+        try:
+            if sys.stdout.fileno() != 1:
+                return
+        except (OSError, ValueError, AttributeError):  # a test's or a notebook's stdout
+            return
+        sys.stdout.flush()
+        own = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors="replace")
+
     def print(self, *renderables: RenderableType) -> None:
         """Print a result for people; nothing in JSON form or when quiet."""
         if not self.json and not self.quiet:
@@ -110,6 +126,15 @@ def shown(error: EpctxError) -> Text:
 
 def _error(told: Text) -> Text:
     return Text.assemble(("error: ", "bold red"), told)
+
+
+def table(*headings: str, right: Collection[str] = ()) -> Table:
+    """A table without lines but the one below its head; nothing in it is cut."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        made.add_column(heading, justify=justify, overflow="fold")
+    return made
 
 
 def violation(told: Violation) -> Text:

@@ -7,23 +7,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI
+from epctx.cli.render import UI, table
 from epctx.errors import UsageError
 from epctx.running import CaseReport, OutputReport, RunReport
 
 
 def run(
     ui: UI,
-    model: Annotated[Path, typer.Argument(help="An EPContext model, or any ONNX model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="An EPContext model, or any ONNX model.")
+    ],
     *,
     input: Annotated[
         list[Path] | None,
         typer.Option(
-            "--input", "-i", help="A .npz, .npy or .pb file of inputs; else they are generated."
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="A .npz, .npy or .pb file of inputs; else they are generated.",
         ),
     ] = None,
     provider: Annotated[
@@ -39,9 +43,9 @@ def run(
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="An option of the one --provider."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of generated inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of generated inputs.")] = 0,
     count: Annotated[
-        int, typer.Option("--count", min=1, help="How many input sets to generate.")
+        int, typer.Option("--count", min=1, metavar="N", help="How many input sets to generate.")
     ] = 1,
     range_: Annotated[
         list[str] | None,
@@ -56,15 +60,23 @@ def run(
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option("--repeat", min=1, help="Runs of each input set; the median is told.")
+        int,
+        typer.Option(
+            "--repeat", min=1, metavar="N", help="Runs of each input set; the median is told."
+        ),
     ] = 1,
     save: Annotated[
-        Path | None, typer.Option("--save", help="A .npz file that gets the outputs.")
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="A .npz file that gets the outputs."),
     ] = None,
 ) -> None:
-    """Run a model on its execution providers, on inputs from files or generated ones."""
+    """Run a model on its execution providers, on inputs from files or generated ones.
+
+    With -v the EPs' own warnings are shown, too.
+    """
     from epctx import running
 
+    ui.reserve_stdout()
     report = running.run(
         model,
         inputs=input or (),
@@ -75,6 +87,7 @@ def run(
         dimensions={n: _size(n, text) for n, text in _pairs(dimension or [], "--dimension")},
         repeat=repeat,
         save=save,
+        warnings=bool(ui.verbose),
     )
     ui.emit(report)
     _print(ui, report)
@@ -142,21 +155,18 @@ def _case(case: CaseReport) -> Text:
 
 
 def _outputs(outputs: Iterable[OutputReport]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("output")
-    table.add_column("type")
-    for name in ("least", "mean", "greatest"):
-        table.add_column(name, justify="right")
+    numbers = ("least", "mean", "greatest")
+    shown = table("output", "type", *numbers, right=numbers)
     for out in outputs:
         name = out.name if not out.not_finite else f"{out.name} ({out.not_finite} not finite)"
         shape = ", ".join(map(str, out.shape))
-        numbers = (out.least, out.mean, out.greatest)
-        table.add_row(
+        found = (out.least, out.mean, out.greatest)
+        shown.add_row(
             Text(name),
             Text(f"{out.kind}[{shape}]"),
-            *(Text("" if number is None else f"{number:.6g}") for number in numbers),
+            *(Text("" if number is None else f"{number:.6g}") for number in found),
         )
-    return table
+    return shown
 
 
 def _time(seconds: float) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from epctx.build_report import BuildReport, Failure, GroupReport, ModelReport
 from epctx.cli.progress import STATE_STYLES
-from epctx.cli.render import UI
+from epctx.cli.render import UI, table
 from epctx.errors import EpctxError
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
@@ -29,13 +27,10 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         return
     rows = [_row(group) for group in report.groups]
     told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in told:
-        right = heading in RIGHT
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    shown = table(*told, right=RIGHT)
     for row in rows:
-        table.add_row(*(row.get(heading, "") for heading in told))
-    ui.print(table)
+        shown.add_row(*(row.get(heading, "") for heading in told))
+    ui.print(shown)
     if ui.verbose:
         ui.print(*(text for group in report.groups for text in _details(group)))
     ui.print(*_unchecked(report.groups), _where(report, out))

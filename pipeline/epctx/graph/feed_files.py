@@ -141,6 +141,8 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
 
 
 def _broken(path: Path, why: object) -> ModelError:
+    if isinstance(why, FileNotFoundError):
+        return ModelError("does not exist", where=str(path), remedy="check the path")
     reason = getattr(why, "strerror", None) or str(why)
     return ModelError(
         "cannot be read as model inputs",

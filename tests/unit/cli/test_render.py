@@ -138,3 +138,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=60) == 0
+
+
+NOISY = """
+import os
+from epctx.cli.render import UI, Format
+ui = UI(format=Format.json)
+ui.reserve_stdout()
+os.write(1, b"a library's greeting\\n")
+ui.emit({"alone": True})
+os.write(1, b"its good-bye\\n")
+"""
+
+
+def test_what_libraries_print_does_not_get_into_the_result() -> None:
+    ran = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, text=True, timeout=60)
+    assert json.loads(ran.stdout) == {"alone": True}
+    assert ran.stderr == "a library's greeting\nits good-bye\n"

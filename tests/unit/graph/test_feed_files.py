@@ -127,6 +127,13 @@ def test_broken_files_name_themselves(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{path}: ")
 
 
+def test_an_absent_file_is_not_called_broken(tmp_path: Path) -> None:
+    for name in ("gone.npz", "gone.npy", "gone.pb"):
+        with pytest.raises(ModelError, match="does not exist") as caught:
+            read([tmp_path / name])
+        assert caught.value.remedy == "check the path"
+
+
 def test_a_tensor_that_refers_to_another_file_is_refused(tmp_path: Path) -> None:
     tensor = onnx.TensorProto(name="x", dims=[1, 2], data_type=1)
     tensor.data_location = onnx.TensorProto.EXTERNAL
