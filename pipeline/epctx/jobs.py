@@ -47,6 +47,19 @@ class CompileJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartitionJob:
+    """Partition optimized models, as a CompileJob would, and compile nothing.
+
+    Attributes:
+        group: the model group that they belong to.
+        optimized: model name to the folder that an OptimizeJob wrote.
+    """
+
+    group: ModelGroup
+    optimized: Mapping[str, Path]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageStarted:
     """A worker has begun a stage, of a model where the stage goes model by model."""
 
@@ -80,4 +93,12 @@ class CompileResult:
     peak_memory: int
 
 
-Job = OptimizeJob | CompileJob | VerifyRequest
+@dataclass(frozen=True, kw_only=True)
+class PartitionResult:
+    """Who takes which part of each model; `unmatched` as in CompileResult."""
+
+    models: tuple[ModelReport, ...]
+    unmatched: tuple[tuple[Unmatched, ...], ...]
+
+
+Job = OptimizeJob | PartitionJob | CompileJob | VerifyRequest

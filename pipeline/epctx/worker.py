@@ -27,6 +27,8 @@ from epctx.jobs import (
     CompileResult,
     OptimizeJob,
     OptimizeResult,
+    PartitionJob,
+    PartitionResult,
     StageStarted,
 )
 from epctx.manifest import ModelGroup
@@ -45,6 +47,8 @@ def execute(message: Message, started: Started) -> object:
     match message.kind:
         case "OptimizeJob":
             return _optimize(codec.decode(encoded, OptimizeJob), started)
+        case "PartitionJob":
+            return _partition(codec.decode(encoded, PartitionJob), started)
         case "CompileJob":
             return _compile(codec.decode(encoded, CompileJob), started)
         case "VerifyRequest":
@@ -65,6 +69,20 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
         passes=optimized.passes,
         peak_memory=peak_memory(),
     )
+
+
+def _partition(job: PartitionJob, started: Started) -> PartitionResult:
+    group = job.group
+    providers = [registry.create(spec) for spec in group.execution_providers]
+    reports, unmatched = [], []
+    for name, folder in job.optimized.items():
+        started(StageStarted(stage="partition", model=name))
+        # The limits are for builds: who asks for a preview wants to see why they are missed.
+        settings = replace(group.partition, require_coverage=None)
+        optimized = replace(store.read(folder), name=name)
+        reports.append(_report(group, optimized, partition.run(optimized, providers, settings)))
+        unmatched.append(partition.unmatched(optimized, settings))
+    return PartitionResult(models=tuple(reports), unmatched=tuple(unmatched))
 
 
 def _compile(job: CompileJob, started: Started) -> CompileResult:
