@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from epctx import codec, protocol
 from epctx.errors import CompileError, EpctxError, TimedOut
 from epctx.jobs import Job, StageStarted
 from epctx.protocol import Message
+from epctx.providers.onnxruntime import crash
 
 R = TypeVar("R")
 LOG_LINES = 15
@@ -194,8 +194,6 @@ def environment() -> dict[str, str]:
 
 
 def exit_words(code: int) -> str:
-    """An exit code in words: the signal's name, or a Windows status."""
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
+    """An exit code in words: the signal and what it means, or the number."""
+    number = f"exit code {code:#x}" if code > 0xFFFF else f"exit code {code}"
+    return crash.describe(code) or number
