@@ -70,9 +70,9 @@ def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
     for model in preview.models:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")
         for part in model.partitions:
-            count = f"{part.nodes} node{'s' if part.nodes != 1 else ''}"
+            nodes = f"{part.nodes} node{'s' if part.nodes != 1 else ''}"
             branch.add(
-                f"{part.provider}: {count}, {' '.join(part.inputs)} -> {' '.join(part.outputs)}"
+                f"{part.provider}: {nodes}, {' '.join(part.inputs)} -> {' '.join(part.outputs)}"
             )
         left = branch.add(f"default EP: {len(model.declined)} nodes") if model.declined else None
         reasons: Counter[str] = Counter()
