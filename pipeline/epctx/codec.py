@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+_decoders: dict[object, msgspec.json.Decoder[Any]] = {}
+_looking = threading.Lock()
 
 
 def encode(value: object, *, indent: int = 0) -> bytes:
@@ -23,7 +26,12 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         msgspec.ValidationError: a value is missing or of another type; names its path.
         msgspec.DecodeError: it is not JSON.
     """
-    return msgspec.json.decode(data, type=kind, dec_hook=_decode)
+    decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
+    if decoder is None:
+        # msgspec 0.22 crashes the process when two threads look at a dataclass for the first time.
+        with _looking:
+            decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_decode)
+    return decoder.decode(data)
 
 
 def _encode(value: object) -> object:

@@ -161,7 +161,7 @@ class Worker:
             code = self._process.wait()
             raise self._killed or self._crashed(code)
         try:
-            return msgspec.json.decode(line, type=Message)
+            return codec.decode(line, Message)
         except msgspec.MsgspecError as error:
             self.kill()
             raise CompileError(

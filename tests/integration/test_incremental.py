@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from epctx.cache import Cache, identity, locate
 from epctx.errors import CompileError, EpctxError
-from tests.projects import Project, make, ran, states
+from tests.projects import Project, make, ran, states, steady
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+        steady(patch)
         report = project.build()
     assert states(report) == {"one": "built", "two": "built"}
     assert ran(report) == [
@@ -47,6 +48,7 @@ def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pro
     shutil.copytree(built / "project", tmp_path / "project")
     shutil.copytree(built / "cache", tmp_path / "cache")
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
+    steady(monkeypatch)
     made = make(tmp_path / "unused", {"one": ["a"], "two": ["b", "c"]})
     return Project(folder=tmp_path / "project", document=made.document)
 

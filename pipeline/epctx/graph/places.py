@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from epctx import codec
+
 RECORD = "record.json"
 PLACES = "places.json"
 
@@ -46,7 +48,7 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
     Raises:
         OSError: a source is gone, or the folder cannot be written.
     """
-    record = msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
+    record = codec.decode((folder / RECORD).read_bytes(), _Record)
     places = [
         None
         if file.name is not None or (path := sources.get(file.digest)) is None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from epctx import codec
 from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode
 from epctx.providers.base import SharedContexts
@@ -163,7 +164,7 @@ def _key(source: str | None, name: str | None, graph: str) -> str:
 
 def _notes(node: EPContextNode) -> Notes:
     try:
-        return msgspec.json.decode(node.notes or "", type=Notes)
+        return codec.decode(node.notes or "", Notes)
     except msgspec.DecodeError as error:
         raise InvalidGraph(
             "its notes do not say which graph it was built with",

@@ -14,6 +14,7 @@ from typing import TypeVar
 import blake3
 import msgspec
 
+from epctx import codec
 from epctx.digest import Digest, of_bytes
 from epctx.errors import InvalidGraph, ModelError
 from epctx.graph.external_data import DataFile, DataFolder
@@ -173,7 +174,7 @@ def _follows(view: memoryview, end: int, offset: int, alignment: int) -> None:
 
 def _decode(view: memoryview, section: Section, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(_bytes(view, section), type=kind)
+        return codec.decode(_bytes(view, section), kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _Unsound(f"section {section.kind.decode()}: {error}") from error
 

@@ -1,0 +1,203 @@
+"""`epctx build --locked`: whatever would differ fails with exit code 8 and says what."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from epctx import locking
+from epctx.errors import LockError
+from epctx.keys import toolchain as toolchains
+from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import Toolchain
+from epctx.manifest import ProviderSpec
+from tests.integration.test_incremental import flip, stats
+from tests.projects import Project, make, states, steady
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was built once, with its cache in `cache`."""
+    folder = tmp_path_factory.mktemp("locked")
+    project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+        steady(patch)
+        project.build()
+    return folder
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A copy of it."""
+    shutil.copytree(built / "project", tmp_path / "project")
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
+    steady(monkeypatch)
+    made = make(tmp_path / "unused", {"one": ["a"], "two": ["b", "c"]})
+    return Project(folder=tmp_path / "project", document=made.document)
+
+
+def refusal(project: Project, **options: object) -> str:
+    """Why a locked build fails; it leaves everything as it was."""
+    project.write()
+    before = stats(project.folder)
+    with pytest.raises(LockError) as caught:
+        project.build(locked=True, **options)
+    assert caught.value.exit_code == 8
+    assert caught.value.where == "m.lock.yaml"
+    after = stats(project.folder)
+    after.pop("dist"), before.pop("dist")
+    before["m.yaml"] = after["m.yaml"]
+    assert after == before
+    return str(caught.value)
+
+
+def test_what_is_as_it_was_passes_and_writes_no_lock(project: Project) -> None:
+    lock = stats(project.folder)["m.lock.yaml"]
+    assert states(project.build(locked=True)) == {"one": "up to date", "two": "up to date"}
+    assert stats(project.folder)["m.lock.yaml"] == lock
+
+
+def test_a_fresh_checkout_is_built_and_held_to_the_lock(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = project.files()
+    shutil.rmtree(project.folder / "dist")
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "empty"))
+    lock = project.lock.read_bytes()
+    assert states(project.build(locked=True)) == {"one": "built", "two": "built"}
+    assert project.files() == before
+    assert project.lock.read_bytes() == lock
+
+
+def test_without_a_lock_it_fails(project: Project) -> None:
+    project.lock.unlink()
+    with pytest.raises(LockError, match="there is no lock"):
+        project.build(locked=True)
+
+
+def test_another_onnxruntime(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = toolchains.version
+    monkeypatch.setattr(
+        toolchains, "version", lambda name: "9.9" if name == "onnxruntime" else installed(name)
+    )
+    told = refusal(project)
+    assert f'toolchain: onnxruntime: "{installed("onnxruntime")}" is now "9.9"' in told
+    assert "run `epctx build` without --locked" in told
+
+
+def test_another_ep_option(project: Project) -> None:
+    options = project.section("execution_providers", "ref", "options")
+    options["hardware_architecture"] = "v75"
+    told = refusal(project)
+    assert 'default/one: execution_providers[0].options.hardware_architecture: "v75" is new' in told
+    assert "default/two: execution_providers[0].options.hardware_architecture" in told
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_another_input_byte(project: Project, cache: bool) -> None:
+    flip(project.folder / "b.data")
+    size = (project.folder / "b.data").stat().st_size
+    assert f"b.data: has other content of the same size, {size} bytes" in refusal(
+        project, cache=cache
+    )
+
+
+def test_another_model(project: Project) -> None:
+    project.edit("a", lambda model: setattr(model, "doc_string", "edited"))
+    assert "a.onnx: has other content" in refusal(project)
+
+
+def test_a_missing_source(project: Project) -> None:
+    (project.folder / "c.data").unlink()
+    told = refusal(project)
+    assert "c.data: does not exist" in told
+    assert "is not a source any more" not in told
+
+
+def test_an_edited_output(project: Project) -> None:
+    flip(project.published / "two" / "b_reference.bin", 5000)
+    told = refusal(project)
+    assert "default/two/b_reference.bin: was changed after it was built" in told
+    assert "restore the files, or build without --locked" in told
+
+
+def test_a_missing_output(project: Project) -> None:
+    (project.published / "two" / "c_ctx.onnx").unlink()
+    assert "default/two/c_ctx.onnx: is missing" in refusal(project)
+
+
+def test_an_output_too_many(project: Project) -> None:
+    (project.published / "two" / "more.bin").touch()
+    assert "default/two/more.bin: does not belong there" in refusal(project)
+
+
+def without_a_group(project: Project) -> None:
+    del project.section("model_groups")["one"]
+
+
+def another_order(project: Project) -> None:
+    project.section("model_groups", "two")["sharing_groups"] = {"all": ["c", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without_a_group, "default/one: is not built any more"),
+        (another_order, "default/two: session groups."),
+    ],
+)
+def test_another_manifest(project: Project, change: Callable[[Project], None], told: str) -> None:
+    change(project)
+    assert told in refusal(project)
+
+
+def test_with_only_the_rest_is_not_compared(project: Project) -> None:
+    flip(project.folder / "b.data")
+    assert states(project.build(locked=True, only=["one"])) == {"one": "up to date"}
+    assert "b.data" in refusal(project, only=["two"])
+
+
+def test_another_host_is_no_broken_build(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an EP whose bytes depend on the host, told apart from a difference."""
+    known = Toolchain.provider
+
+    def on(isa: str) -> Callable[[Toolchain, ProviderSpec], ProviderRecord]:
+        return lambda self, spec: replace(known(self, spec), host={"isa": isa})
+
+    monkeypatch.setattr(Toolchain, "provider", on("avx2"))
+    project.build()
+    assert "isa: avx2" in project.lock.read_text(encoding="utf-8")
+    monkeypatch.setattr(Toolchain, "provider", on("avx512"))
+    told = refusal(project)
+    assert "was made on another host" in told
+    assert 'isa: "avx2" is now "avx512"' in told
+    assert "the build differs" not in told
+
+
+def test_a_build_that_gives_other_bytes_publishes_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All causes are the same, and what comes out is not: no reason, but no match."""
+    text = project.lock.read_text(encoding="utf-8")
+    shutil.rmtree(project.published)
+    line = next(line for line in text.splitlines() if "sha256" in line)
+    project.lock.write_text(text.replace(line, line[:-3] + '00"'), encoding="utf-8")
+    told = refusal(project)
+    assert "has other content of the same size" in told
+    assert not project.published.exists()
+
+
+def test_many_differences_are_counted(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        (project.published / "two" / f"{number}.bin").touch()
+    assert "and 10 more" in refusal(project)
+
+
+def test_paths_on_another_drive_stay_relative(tmp_path: Path) -> None:
+    assert locking.relative(tmp_path / "a" / "m.onnx", tmp_path / "b") == "../a/m.onnx"
