@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from epctx.digest import Buffer
+
 T = TypeVar("T")
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}
 _looking = threading.Lock()
@@ -19,7 +21,7 @@ def encode(value: object, *, indent: int = 0) -> bytes:
     return msgspec.json.format(encoded, indent=indent) if indent else encoded
 
 
-def decode(data: bytes | str, kind: type[T]) -> T:
+def decode(data: Buffer | str, kind: type[T]) -> T:
     """Parse JSON into `kind`.
 
     Raises:

@@ -119,29 +119,35 @@ def check_after(project: Project, clean: dict[str, bytes], lock: bytes) -> float
     return took
 
 
-def kill_again_and_again(tmp_path: Path, times: int) -> None:
+def kill_again_and_again(tmp_path: Path, times: int) -> list[float]:
+    """Kill builds at random moments and build again; how long that took, against from scratch."""
     project = make(tmp_path / "p", GROUPS)
     from_scratch = build(project)
     clean, lock = project.files(), project.lock.read_bytes()
     moments = random.Random(7)
-    while times:
+    ratios = []
+    while len(ratios) < times:
         shutil.rmtree(locate().folder)
         shutil.rmtree(project.folder / "dist")
         project.lock.unlink()
-        if killed(project, moments.uniform(0.1, from_scratch * 0.95)):
-            times -= 1
+        was_running = killed(project, moments.uniform(0.1, from_scratch * 0.95))
         took = check_after(project, clean, lock)
-        # A quarter of a second, as computers are never idle.
-        assert took < from_scratch * 1.25 + 1.0
+        if was_running:
+            ratios.append(took / from_scratch)
+    return ratios
 
 
 def test_a_killed_build_leaves_nothing_behind_and_is_never_in_the_way(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 3)
+    assert len(kill_again_and_again(tmp_path, 2)) == 2
 
 
 @pytest.mark.soak
 def test_fifty_killed_builds(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 50)
+    ratios = sorted(kill_again_and_again(tmp_path, 50))
+    print(f"\nafter a kill, against from scratch: median {ratios[25]:.2f}, worst {ratios[-1]:.2f}")
+    # Never slower; what else this computer does is not the build's.
+    assert ratios[25] < 1.0
+    assert ratios[-1] < 1.5
 
 
 def test_what_was_done_before_a_kill_is_not_done_again(tmp_path: Path) -> None:
