@@ -127,10 +127,13 @@ class Build:
             found = settle(self._actions, self._compiling, self._place, progress, made)
         except EpctxError as error:
             self._fail(error)
+            if not isinstance(error, Ended):
+                progress.tell("failed", detail=str(error))
             built.set_result(Built(planned=progress.planned, progress=progress, failure=error))
         except BaseException as error:
             built.set_exception(error)
         else:
+            progress.tell("verified")
             built.set_result(
                 Built(planned=progress.planned, progress=progress, made=made, verify=found)
             )

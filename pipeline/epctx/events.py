@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["running", "built", "up to date", "failed", "skipped", "waiting", "notice"]
+State = Literal[
+    "running", "done", "verified", "built", "up to date", "failed", "skipped", "waiting", "notice"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +17,9 @@ class Event:
 
     Attributes:
         group: `group@target`, or who speaks: the manifest's name, `cache`.
-        state: `waiting` for another process, and `notice` of `detail`, end nothing.
+        state: `running` until `done`: a stage of `subject`. `verified`, `failed`: the group, when
+            it happens; `built`, `skipped`: after all groups, when they are published. `waiting`
+            for another process, and `notice` of `detail`, end nothing.
         subject: the model or sharing group; None: the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
         detail: for people: what failed, what was built, what is waited for.

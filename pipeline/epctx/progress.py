@@ -55,6 +55,7 @@ class Progress:
     def run(self, worker: Worker, subject: str, job: Job, result: type[R]) -> R:
         """Have a worker carry out a job for `subject`. Raises what `Worker.run` raises."""
         stage: str | None = None
+        shown: str | None = None
         begun = 0.0
 
         def note(now: float) -> None:
@@ -64,16 +65,24 @@ class Progress:
                         StageTime(stage=stage, subject=subject, start=begun, end=now)
                     )
 
+        def show(next_: str | None) -> None:
+            nonlocal shown
+            if shown is not None and shown != next_:
+                self.tell("done", subject=shown)
+            shown = next_
+
         def started(entered: StageStarted) -> None:
             nonlocal stage, begun
             note(now := self._telling.now())
             stage, begun = entered.stage, now
-            self.tell("running", subject=entered.model or subject, stage=stage)
+            show(entered.model or subject)
+            self.tell("running", subject=shown, stage=stage)
 
         try:
             return worker.run(job, result, started=started, timeout=self.planned.group.timeout)
         finally:
             note(self._telling.now())
+            show(None)
 
     def remember(self, peak_memory: int) -> None:
         """Note how large a worker was."""

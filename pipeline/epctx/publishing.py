@@ -51,7 +51,6 @@ def unpublished(built: Built) -> GroupReport:
     if built.failure is None or isinstance(built.failure, Ended):
         built.progress.tell("skipped")
         return report
-    built.progress.tell("failed", detail=str(built.failure))
     return replace(report, state="failed", failure=build_report.failure(built.failure))
 
 

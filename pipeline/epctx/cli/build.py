@@ -67,10 +67,13 @@ def build(
         )
     ui.emit(report)
     summary.summary(ui, report, out)
-    for told in summary.failures(report):
-        ui.error(told)
-    if failure is not None:
+    told = list(summary.failures(report))
+    for each in told:
+        ui.error(each)
+    if failure is not None and told:
         raise typer.Exit(failure.exit_code)
+    if failure is not None:  # of no group
+        raise failure
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

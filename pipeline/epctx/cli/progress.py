@@ -13,10 +13,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI
+from epctx.cli import render
+from epctx.cli.render import REMEDY, UI
 from epctx.events import Event, Listener
 
 STATE_STYLES = {
+    "verified": "green",
     "built": "green",
     "up to date": "green",
     "failed": "bold red",
@@ -36,40 +38,41 @@ def live(ui: UI) -> Iterator[Listener]:
         with Live(board, console=ui.err, refresh_per_second=8, transient=True):
             yield board.hear
     else:
-        yield lambda event: ui.note(_line(event))
+        yield lambda event: None if event.state == "done" else ui.note(_line(event))
 
 
 class _Board:
     """What runs now, one line a subject, with the seconds that its stage has taken; then how many
-    groups have ended. A failure is told when it happens, and stays.
+    groups have come how far. What fails is told when it happens, and stays.
     """
 
     def __init__(self, ui: UI) -> None:
         self._ui = ui
-        self._running: dict[str, tuple[Spinner, str, float]] = {}
-        self._ended: Counter[str] = Counter()
+        self._running: dict[tuple[str, str | None], tuple[Spinner, str, float]] = {}
+        self._states: dict[str, str] = {}
 
     def hear(self, event: Event) -> None:
+        key = (event.group, event.subject)
         if event.state == "running":
-            key = f"{event.group} {event.subject or ''}"
-            line = f"{key}: {event.stage}"
+            line = f"{event.group} {event.subject}: {event.stage}"
             self._running[key] = (Spinner("dots"), line, time.monotonic())
-            return
-        if event.state in ("failed", "waiting", "notice"):
+        elif event.state == "done":
+            self._running.pop(key, None)
+        elif event.state in ("waiting", "notice"):
             self._ui.note(_line(event))
-        if event.state in ("waiting", "notice"):
-            return
-        for running in [k for k in self._running if k.startswith(f"{event.group} ")]:
-            del self._running[running]
-        self._ended[event.state] += 1
+        else:
+            self._states[event.group] = event.state
+            if event.state == "failed":
+                self._ui.note(_line(event))
 
     def __rich__(self) -> RenderableType:
         now = time.monotonic()
         table = Table.grid(padding=(0, 1))
         for spinner, line, since in list(self._running.values()):
             table.add_row(spinner, line, Text(f"{now - since:.0f} s", style="dim"))
-        counts = ", ".join(f"{count} {state}" for state, count in self._ended.items())
-        return Group(table, Text(counts, style="dim"))
+        counts = Counter(self._states.values())
+        words = ", ".join(f"{count} {state}" for state, count in counts.items())
+        return Group(table, Text(words, style="dim"))
 
 
 def _line(event: Event) -> Text:
@@ -81,4 +84,7 @@ def _line(event: Event) -> Text:
         return Text(f"{event.group}: {subject}waiting, {event.detail}", style="yellow")
     if event.state == "notice":
         return Text(f"{event.group}: {event.detail}", style="yellow")
-    return Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
+    text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
+    if event.state == "failed" and event.detail:
+        text.append(f": {render.shortened(event.detail.partition(REMEDY)[0])}", style="default")
+    return text

@@ -21,6 +21,9 @@ from rich.text import Text
 
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
+REMEDY = "\n  -> "
+"""Between an error and what to do against it."""
+
 
 class Format(StrEnum):
     """How a command's result is printed on stdout."""
@@ -117,11 +120,15 @@ def shown(error: EpctxError) -> Text:
     """An error for people: where and what, then what to do; all violations of a manifest."""
     if isinstance(error, InvalidManifest):
         return Text("\n").join(_error(violation(told)) for told in error.violations)
-    head, _, remedy = str(error).rpartition("\n  -> ")
+    head, _, remedy = str(error).rpartition(REMEDY)
+    told = _error(Text(shortened(head), style="default"))
+    return told.append(f"{REMEDY}{remedy}", style="cyan")
+
+
+def shortened(text: str) -> str:
+    """A message with the paths in it relative to the current folder, as the user knows them."""
     here = Path.cwd().as_posix().rstrip("/")
-    return _error(Text(head.replace(f"{here}/", "") if here else head, style="default")).append(
-        f"\n  -> {remedy}", style="cyan"
-    )
+    return text.replace(f"{here}/", "") if here else text
 
 
 def _error(told: Text) -> Text:

@@ -43,8 +43,10 @@ def failures(report: BuildReport) -> Iterator[EpctxError]:
         if group.failure is not None:
             groups.setdefault(group.failure, []).append(_label(group))
     for told, labels in groups.items():
-        place = [", ".join(labels), *([told.where] if told.where else [])]
-        yield EpctxError(told.what, where=": ".join(place), why=told.why, remedy=told.remedy)
+        where = ", ".join(labels)
+        if told.where is not None:  # which may name the group itself
+            where = told.where if told.where.startswith(where) else f"{where}: {told.where}"
+        yield EpctxError(told.what, where=where, why=told.why, remedy=told.remedy)
 
 
 def size_words(size: int) -> str:

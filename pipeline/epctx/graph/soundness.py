@@ -120,7 +120,7 @@ def _refusal(domain: str, version: int) -> str | None:
     try:
         ort.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no narrower base
-        text = str(error)
+        text = " ".join(str(error).split())
         _, _, limit = text.partition("Current official support")
         return f"its support{limit.rstrip(' .')}" if limit else text
     return None

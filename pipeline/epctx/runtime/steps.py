@@ -90,7 +90,8 @@ class KernelRunner:
                     f"output {name!r} is not what the model says",
                     where=f"node {self.node!r}",
                     why=why,
-                    remedy="build the model again",
+                    remedy="correct what the source model declares of this output, "
+                    "and build it again",
                 )
         return made
 

@@ -11,10 +11,13 @@ from epctx.events import Event
 
 EVENTS = [
     Event(group="m", state="waiting", detail="another build holds the output"),
-    Event(group="cache", state="notice", detail="objects/ab/abc is corrupt"),
     Event(group="a@x", state="running", subject="one", stage="load"),
+    Event(group="a@x", state="running", subject="one", stage="optimize"),
+    Event(group="a@x", state="done", subject="one"),
     Event(group="b@x", state="running", subject="two", stage="compile"),
-    Event(group="a@x", state="failed", detail="..."),
+    Event(group="a@x", state="failed", detail="m.onnx: is broken: why\n  -> mend it"),
+    Event(group="b@x", state="done", subject="two"),
+    Event(group="b@x", state="verified"),
     Event(group="b@x", state="built"),
 ]
 
@@ -34,10 +37,11 @@ def told(*, terminal: bool, quiet: bool = False, term: str = "xterm") -> str:
 
 LINES = [
     "m: waiting, another build holds the output",
-    "cache: objects/ab/abc is corrupt",
     "a@x: one: load",
+    "a@x: one: optimize",
     "b@x: two: compile",
-    "a@x: failed",
+    "a@x: failed: m.onnx: is broken: why",
+    "b@x: verified",
     "b@x: built",
 ]
 
@@ -52,9 +56,11 @@ def test_so_does_a_terminal_that_cannot_move_its_cursor() -> None:
 
 def test_a_terminal_shows_what_runs_and_keeps_what_failed() -> None:
     shown = told(terminal=True)
-    for words in ("a@x one: load", "b@x two: compile", "1 failed, 1 built"):
+    for words in ("a@x one: load", "b@x two: compile", "1 failed, 1 verified", "1 failed, 1 built"):
         assert words in shown
-    assert "a@x: failed\n" in shown and "b@x: built\n" not in shown
+    assert "a@x: failed: m.onnx: is broken: why\n" in shown and "b@x: built\n" not in shown
+    last = shown.rpartition("b@x two: compile")[2]
+    assert "one" not in last, "a stage that has ended is still shown"
 
 
 def test_quiet_shows_nothing() -> None:
