@@ -345,7 +345,7 @@ class _Expressions:
         return name
 
     def pick(self, *dtypes: str) -> str:
-        fitting = [n for n, (d, s) in self.types.items() if d in dtypes and math.prod(s) <= 64]
+        fitting = [n for n, (d, s) in self.types.items() if d in dtypes and 0 < math.prod(s) <= 64]
         return self.draw(st.sampled_from(fitting))
 
     def grow(self) -> None:
@@ -436,9 +436,8 @@ class _Expressions:
             result = self.draw(st.sampled_from([(size,), (1, size), (-1,), (size, 1), shape]))
             known = tuple(size if n == -1 else n for n in result)
             self.node(way, [x, self.ints(*result)], dtype, known)
-        elif way == "Flatten":
-            result = math.prod(shape[:1]), math.prod(shape[1:])
-            self.node(way, [x], dtype, result if shape else (1, 1))
+        elif way == "Flatten" and shape:
+            self.node(way, [x], dtype, (shape[0], math.prod(shape[1:])))
         elif way == "Unsqueeze":
             self.node(way, [x, self.ints(0)], dtype, (1, *shape))
         elif shape[:1] == (1,):
@@ -447,9 +446,9 @@ class _Expressions:
     def measured(self) -> None:
         x = self.pick("float32", "int64", "bool")
         dtype, shape = self.types[x]
-        dims = self.node("Shape", [x], "int64", (len(shape),))
         if not shape:
             return
+        dims = self.node("Shape", [x], "int64", (len(shape),))
         first = self.node("Gather", [dims, self.ints(0)], "int64", (1,))
         rest = self.node("Div", [first, first], "int64", (1,))
         target = self.node("Concat", [rest, self.ints(-1)], "int64", (2,), axis=0)

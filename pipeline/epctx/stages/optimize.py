@@ -35,6 +35,8 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
     model, place = loaded.model, Scratch(scratch)
     runner = _Runner(model, place)
     steps = settings.passes if settings.level == "explicit" else registry.LEVELS[settings.level]
+    if steps:
+        runner.step(registry.FIRST)
     for step in steps:
         if isinstance(step, str):
             runner.step(step)

@@ -18,17 +18,20 @@ class ResolveBranchesPass(CountingPass):
     """Put the taken branch in the place of each If with a constant condition."""
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
-        """Count of Ifs resolved. Names of the branch are made unique in the whole model."""
+        """Count of Ifs resolved.
+
+        Values keep their names, which `unique-names` made unique; nodes get new ones where the
+        graph around has theirs.
+        """
         editor = edit.Editor(model)
         count = 0
-        pending = list(edit.graphs(model))
-        while pending:
-            for node in pending.pop():
-                branch = _taken(node)
-                if branch is not None:
-                    pending.append(_inline(node, branch, editor))
-                    count += 1
-                    break  # the graph's nodes changed: walk it anew
+        for node in [node for graph in edit.graphs(model) for node in graph]:
+            if node.graph is None:
+                continue  # it was in a branch that is not taken
+            branch = _taken(node)
+            if branch is not None:
+                _inline(node, branch, editor)
+                count += 1
         return {"If": count}
 
 
@@ -42,25 +45,22 @@ def _taken(node: ir.Node) -> ir.Graph | None:
     return node.attributes[name].as_graph()
 
 
-def _inline(node: ir.Node, branch: ir.Graph, editor: edit.Editor) -> ir.Graph:
-    """Move the branch's nodes before `node`, which goes; return the graph that it was in."""
+def _inline(node: ir.Node, branch: ir.Graph, editor: edit.Editor) -> None:
+    """Move the branch's nodes before `node`, which goes."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     outputs = list(branch.outputs)
     branch.outputs.clear()
     for value in tuple(branch.initializers.values()):
         branch.initializers.pop(str(value.name))
-        value.name = editor.free_name(str(value.name))
         graph.register_initializer(value)
     moved = list(branch)
     branch.remove(moved)
+    present = {each.name for each in graph}
     for each in moved:
-        each.name = editor.free_name(each.name or each.op_type)
-        for value in each.outputs:
-            if value.name:
-                value.name = editor.free_name(value.name)
+        if each.name in present:
+            each.name = editor.free_name(each.name or each.op_type)
     graph.insert_before(node, moved)
     for old, new in zip(node.outputs, outputs, strict=True):
         editor.substitute(old, new)
     edit.remove(node)
-    return graph

@@ -1,8 +1,8 @@
 """What is there twice: nodes that compute the same, initializers with the same content.
 
-onnx_ir's passes of this kind were measured and left (onnx-ir 1.1.0): its common subexpressions
-take Bernoulli and training Dropout for functions of their inputs and an attribute of -0.0 for one
-of 0.0; its deduplication reads whole weights into memory.
+onnx_ir's passes of this kind were tried and left (onnx-ir 1.1.0): its common subexpressions take
+Bernoulli and training Dropout for functions of their inputs, and an attribute of -0.0 for one of
+0.0; its deduplication hashes every weight anew, and copies those that are equal into memory.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def _merge(node: ir.Node, first: ir.Node) -> bool:
     if any(value.is_graph_output() for value in node.outputs):
         return False
     for old, new in zip(node.outputs, first.outputs, strict=True):
+        edit.keep_type(old, new)
         old.replace_all_uses_with(new)
     edit.remove(node)
     return True

@@ -164,7 +164,7 @@ class Editor:
         is no output itself, else an Identity stands between. Where an Identity makes `old`
         already, it is the one needed, and nothing changes.
         """
-        _keep_type(old, new)
+        keep_type(old, new)
         if not old.is_graph_output():
             old.replace_all_uses_with(new)
             return True
@@ -200,7 +200,7 @@ def graph_of(value: ir.Value) -> ir.Graph:
     return node.graph
 
 
-def _keep_type(old: ir.Value, new: ir.Value) -> None:
+def keep_type(old: ir.Value, new: ir.Value) -> None:
     """What was known of `old` is known of `new`, which is the same value."""
     if new.type is None:
         new.type = old.type

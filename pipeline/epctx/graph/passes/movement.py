@@ -198,8 +198,10 @@ def gather(op: Operation) -> Sequence[Array]:
     last = along + indices.ndim
 
     def block(index: Index) -> Array:
-        before, after = index[:along], index[last:]
-        return np.take(data[(*before, slice(None), *after)], indices[index[along:last]], along)
+        # not numpy.take, which lays out all of `data` first where it is a transposition
+        where: tuple[slice | Array, ...] = (indices[index[along:last]],)
+        picked: Array = data[index[:along] + where + index[last:]]
+        return picked
 
     return [op.assemble(dims, data, block)]
 
@@ -257,8 +259,18 @@ def scatter_elements(op: Operation) -> Sequence[Array]:
 
 
 def where(op: Operation) -> Sequence[Array]:
-    """Where, block by block where it is large."""
-    return [op.elementwise(np.where, op.input(0), op.input(1), op.input(2))]
+    """Where, block by block where it is large.
+
+    onnxruntime's CPU kernel makes 0.0 of -0.0 (1.31.1), so that such a node stays.
+    """
+
+    def choose(condition: Array, one: Array, other: Array) -> Array:
+        chosen = np.where(condition, one, other)
+        if chosen.dtype.kind not in "iub" and (np.signbit(chosen) & (chosen == 0)).any():
+            raise Declined("a negative zero")
+        return chosen
+
+    return [op.elementwise(choose, op.input(0), op.input(1), op.input(2))]
 
 
 def pad(op: Operation) -> Sequence[Array]:

@@ -54,24 +54,34 @@ class Loop:
 
 
 _AFTER = (
-    "merge-subexpressions",
     "merge-initializers",
+    "merge-subexpressions",
     "remove-dead-code",
     "remove-unused-opsets",
 )
+FIRST = "unique-names"
+"""Run before any other pass, for all of them may move values between graphs."""
+
 LEVELS: Mapping[str, tuple[str | Loop, ...]] = {
     "none": (),
     "basic": (
-        "unique-names",
         "lift-constants",
-        Loop(passes=("fold-constants", "simplify", "resolve-branches"), follow="infer-shapes"),
+        Loop(
+            passes=("fold-constants", "simplify", "resolve-branches", "remove-dead-code"),
+            follow="infer-shapes",
+        ),
         *_AFTER,
     ),
     "extended": (
-        "unique-names",
         "lift-constants",
         Loop(
-            passes=("fold-constants", "fold-float-arithmetic", "simplify", "resolve-branches"),
+            passes=(
+                "fold-constants",
+                "fold-float-arithmetic",
+                "simplify",
+                "resolve-branches",
+                "remove-dead-code",
+            ),
             follow="infer-shapes",
         ),
         *_AFTER,

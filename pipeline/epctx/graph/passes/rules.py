@@ -43,6 +43,15 @@ def _same_type(match: Match) -> ir.Value | None:
     return x if x.dtype is not None and x.dtype == match.output.dtype else None
 
 
+def _cast_like(match: Match) -> ir.Value | None:
+    """CastLike depends on a type only, not on the value that has it."""
+    if match.output.dtype is None:
+        return None
+    saturate = [each for each in match.root.attributes.values() if each.name == "saturate"]
+    to = ir.AttrInt64("to", match.output.dtype.value)
+    return match.op("Cast", [match["x"]], [to, *saturate])
+
+
 def _cast_back(match: Match) -> ir.Value | None:
     """Cast of a cast between integers, where the inner one keeps every value."""
     x, middle = match["x"], match.nodes["inner"].outputs[0].dtype
@@ -149,9 +158,14 @@ def _neutral_first(match: Match) -> ir.Value | None:
 
 
 def _where(match: Match) -> ir.Value | None:
-    """Where by a condition that is one and the same everywhere."""
+    """Where by a condition that is one and the same everywhere.
+
+    Not of floats: onnxruntime's CPU kernel makes 0.0 of -0.0 (1.31.1).
+    """
     condition = edit.array(match.root.inputs[0])
     if condition is None or not condition.size or condition.size > 4096:
+        return None
+    if match["x"].dtype is None or match["x"].dtype.is_floating_point():
         return None
     if bool(condition.all()):
         chosen = match["x"]
@@ -200,6 +214,7 @@ RULES: tuple[Rule, ...] = (
     Rule(name="identity", pattern=Op("Identity", X), replace=_input),
     Rule(name="dropout", pattern=Op("Dropout", X), replace=_dropout),
     Rule(name="cast-to-same", pattern=Op(("Cast", "CastLike"), X), replace=_same_type),
+    Rule(name="cast-like", pattern=Op("CastLike", X), replace=_cast_like),
     Rule(name="cast-cast", pattern=Op("Cast", Op("Cast", X, name="inner")), replace=_cast_back),
     Rule(name="transpose-nothing", pattern=Op("Transpose", X), replace=_transpose_nothing),
     Rule(
