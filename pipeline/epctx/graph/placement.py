@@ -25,6 +25,8 @@ from epctx.graph.placed import PlacedTensor, PlannedFile
 
 THRESHOLD: Final = 1024
 """Bytes from which on onnx itself moves a tensor out."""
+_INFERENCE_READS: Final = 1024
+"""Bytes of the largest tensor that holds a shape or the like: 128 dimensions."""
 _LONGEST: Final = 100
 """Characters of a tensor's name that a file name keeps."""
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
@@ -47,6 +49,7 @@ def place(
     *,
     size_threshold: int = THRESHOLD,
     attributes: bool = False,
+    keep: Callable[[ir.TensorProtocol], bool] = lambda tensor: False,
 ) -> tuple[PlannedFile, ...]:
     """Move large tensors of a model out into planned files: the model then refers to them.
 
@@ -57,6 +60,7 @@ def place(
         location: the file for all of them; None: a file for each, named after it.
         size_threshold: tensors of at least so many bytes; 0: all.
         attributes: tensors in attributes too, not initializers alone.
+        keep: tensors that stay, whatever their size.
 
     Raises:
         ManifestError: the location is no relative path inside the folder.
@@ -71,7 +75,7 @@ def place(
     places: dict[object, tuple[PlannedFile, int]] = {}
     moved: set[int] = set()
     for owner, tensor in _tensors(order(model.graph), attributes=attributes):
-        if tensor.dtype == ir.DataType.STRING or tensor.nbytes < size_threshold:
+        if tensor.dtype == ir.DataType.STRING or tensor.nbytes < size_threshold or keep(tensor):
             continue
         moved.add(id(tensor))
         if _content(tensor) not in places:
@@ -121,6 +125,15 @@ def write(
             file.checksum = sha1.hexdigest()
     written.append(_write(path, path.name, canonical.chunks(model)))
     return tuple(written)
+
+
+def inference_may_read(tensor: ir.TensorProtocol) -> bool:
+    """Whether shape inference may need the tensor's values: a shape, axes, pads, scales, a count.
+
+    It cannot read them from external data, and ONNX Runtime then refuses the model ("Cannot parse
+    data from external tensors", measured on 1.31.1), so they have to stay in it.
+    """
+    return len(tensor.shape) <= 1 and tensor.nbytes <= _INFERENCE_READS
 
 
 def _tensors(ordered: OrderedGraph, *, attributes: bool) -> Iterator[tuple[str, ir.TensorProtocol]]:

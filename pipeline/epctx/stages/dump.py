@@ -21,7 +21,8 @@ def run(
 
     The new files depend on nothing of the source (design section 6). What refers to a file is
     written after it. External initializers are written here, never by an EP: ONNX Runtime lets two
-    models overwrite each other's (real-eps.md section 15).
+    models overwrite each other's (real-eps.md section 15). What shape inference reads stays in the
+    model, whatever the threshold.
 
     Raises:
         StorageError: the disk refuses, or a file of that name is there.
@@ -35,6 +36,7 @@ def run(
                 model,
                 external_initializers.file.replace("{model}", name),
                 size_threshold=external_initializers.size_threshold,
+                keep=placement.inference_may_read,
             )
             files.extend(outputs.write(folder / file.location, file.chunks()) for file in placed)
         path = folder / f"{name}_ctx.onnx"
