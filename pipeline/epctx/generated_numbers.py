@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from epctx.graph import recordings
 from epctx.graph.feeds import Array, Feeds
 from epctx.graph.model import Partition, PartitionedModel
 from epctx.jobs import CompileJob
@@ -22,6 +23,10 @@ from epctx.runtime import values
 from epctx.stages.compile import CompiledGroup
 
 Values = Mapping[str, ort.OrtValue]
+_JOINT = (
+    "the generating sessions do not fit together: what one EP left inside its partitions, another "
+    "compiled, and the session of the first computes it on the CPU"
+)
 
 
 def prepare(
@@ -38,6 +43,8 @@ def prepare(
 
 def record(models: Mapping[str, GeneratingModel], compiled: CompiledGroup, job: CompileJob) -> bool:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
+
+    Of a model of which EPs compiled what another left, the reason is kept instead.
 
     Returns:
         Whether they can be run on this host.
@@ -65,6 +72,9 @@ def record(models: Mapping[str, GeneratingModel], compiled: CompiledGroup, job: 
         return {key: values.to_python(value) for key, value in computed.items()}
 
     assert job.recorded is not None
-    sources = [source for source in job.group.models if source.name in job.models]
+    for name in compiled.joint:
+        recordings.refuse(job.recorded, name, _JOINT)
+    recordable = set(job.models) - compiled.joint
+    sources = [source for source in job.group.models if source.name in recordable]
     recording.record(sources, job.folder, job.recorded, job.group.verify, run)
     return True

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.digest import Digest
+from epctx.manifest import PartitionSettings
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -103,11 +104,13 @@ class PartitionedModel:
     """A model and who takes which part of it; the default EP takes what is in no partition.
 
     Attributes:
-        partitions: ordered topologically.
+        partitions: ordered topologically; those that were made of what an EP left come after.
         declined: one entry for each node left to the default EP.
         nodes: count of nodes of the main graph.
         boundary_quantize: of those, Quantize/DequantizeLinear nodes at the graph's border left to
             the default EP; `coverage` does not count them.
+        settings: by which it was partitioned; what an EP leaves goes by them to the EPs after.
+        leftover: partitioned is what EPs have left of theirs: the EPs after may take nothing of it.
     """
 
     name: str
@@ -116,6 +119,8 @@ class PartitionedModel:
     declined: tuple[Decline, ...]
     nodes: int
     boundary_quantize: int = 0
+    settings: PartitionSettings = field(default_factory=PartitionSettings)
+    leftover: bool = False
 
     @property
     def coverage(self) -> float:

@@ -112,6 +112,7 @@ def assign(
     *,
     min_nodes: int = 1,
     max_partitions: int | None = None,
+    before: int = 0,
 ) -> tuple[Quotient, list[dict[int, str]]]:
     """Give every EP, in priority order, its partitions.
 
@@ -123,6 +124,7 @@ def assign(
             after.
         max_partitions: the most partitions, of all EPs together; the largest stay, at equal size
             those of the EP and the place that come first; others are left to the EPs after.
+        before: how many of them the graph has already, as nodes that no EP supports.
 
     Returns:
         The graph with all partitions fused, and for each EP why each node that it supports, and
@@ -137,10 +139,10 @@ def assign(
             graph, dropped = take(graph, provider, own, border, min_nodes=min_nodes)
             reasons.append(surplus[provider] | dropped)
         found = list(graph.partitions())
-        if max_partitions is None or len(found) <= max_partitions:
+        if max_partitions is None or len(found) <= max(0, max_partitions - before):
             return graph, reasons
         by_size = sorted(range(len(found)), key=lambda i: (-len(found[i][1]), found[i][0], i))
-        for index in by_size[max_partitions:]:
+        for index in by_size[max(0, max_partitions - before) :]:
             provider, nodes = found[index]
             reason = f"partition of {len(nodes)} beyond the {max_partitions} of max_partitions"
             for node in nodes:

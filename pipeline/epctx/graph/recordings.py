@@ -20,6 +20,8 @@ from epctx.errors import StorageError
 from epctx.graph import feeds as feeds_
 from epctx.graph.feeds import Array, Feeds
 
+_REFUSAL = "not_recorded.txt"
+
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
     """Keep the outputs, by name, of the manifest's `model` for these inputs.
@@ -34,12 +36,36 @@ def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) 
             tensor = numpy_helper.from_array(np.asarray(array), name)
             (place / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
     except OSError as error:
-        raise StorageError(
-            "cannot be written",
-            where=str(place),
-            why=error.strerror,
-            remedy="free some space, or set `verify.numbers: off`",
-        ) from error
+        raise _full(place, error) from error
+
+
+def refuse(folder: Path, model: str, reason: str) -> None:
+    """Keep why the generating sessions of the manifest's `model` cannot tell what it computes.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = folder / model / _REFUSAL
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(reason, encoding="utf-8")
+    except OSError as error:
+        raise _full(place, error) from error
+
+
+def refusal(folder: Path, model: str) -> str | None:
+    """What `refuse` has kept; None: nothing.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = folder / model / _REFUSAL
+    if not place.is_file():
+        return None
+    try:
+        return place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _broken(place, error) from error
 
 
 def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
@@ -57,13 +83,26 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
             tensor = onnx.TensorProto.FromString(path.read_bytes())
             found[tensor.name] = numpy_helper.to_array(tensor)
         except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
-            raise StorageError(
-                "a recorded output is broken",
-                where=str(path),
-                why=str(error),
-                remedy="build again without the cache",
-            ) from error
+            raise _broken(path, error) from error
     return found
+
+
+def _full(place: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "cannot be written",
+        where=str(place),
+        why=error.strerror,
+        remedy="free some space, or set `verify.numbers: off`",
+    )
+
+
+def _broken(place: Path, error: Exception) -> StorageError:
+    return StorageError(
+        "a recorded output is broken",
+        where=str(place),
+        why=str(error),
+        remedy="build again without the cache",
+    )
 
 
 def _place(folder: Path, model: str, feeds: Feeds) -> Path:

@@ -159,6 +159,10 @@ class _Run:
                     "set `verify.numbers: full` to load and run the files",
                 )
             return
+        refusal = recordings.refusal(self._recorded, task.source.source.name)
+        if refusal is not None:
+            yield unchecked(task.model, refusal, "verify it on the device")
+            return
         judge = self._judge(task, "generating")
         for case, expected in task.ready:
             found = recordings.read(self._recorded, task.source.source.name, case.feeds)

@@ -111,6 +111,8 @@ class Workspace(Protocol):
     ) -> Sequence[Replacement]:
         """Compile one model's partitions for this EP: one session. Called in the group's order.
 
+        A partition of which the EP takes nothing gets no replacement.
+
         Raises:
             CompileError: nothing is to be published.
         """
@@ -169,7 +171,7 @@ class ReportsPlacement(Protocol):
         ...
 
     def left_out(self, model: str) -> Mapping[ir.Node, str]:
-        """The nodes of the model's partitions that stayed on the CPU, and why. After `finish`."""
+        """The nodes of a compiled model's partitions that stayed on the CPU, and why."""
         ...
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from epctx.errors import CompileError
-from epctx.graph import surgery
-from epctx.graph.model import PartitionedModel
+from epctx.graph import epcontext, surgery
+from epctx.graph.model import Partition, PartitionedModel
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
@@ -30,12 +30,14 @@ class CompiledGroup:
         models: by the manifest's key, in the session group's order: the model with its partitions
             replaced.
         partitioned: who took which nodes in the end, in the same order.
+        joint: models of which EPs compiled what another had left inside its partitions.
         binaries: the context binaries, one for each EP that has something to share or to store.
         workspaces: one for each EP, in priority order.
     """
 
     models: dict[str, ir.Model]
     partitioned: tuple[PartitionedModel, ...]
+    joint: frozenset[str] = frozenset()
     binaries: tuple[ContextBinary, ...]
     workspaces: tuple[Workspace, ...]
 
@@ -48,12 +50,14 @@ def run(
 ) -> Iterator[CompiledGroup]:
     """Compile a session group's models, in its order, one session each, into one workspace an EP.
 
-    The last session writes the binary. The workspaces are cleared on leaving, whatever happens.
-    The models are changed in place. Source: spec/ep-context-design.md, "EPContext Model Generation
+    What an EP leaves of its partitions is partitioned again among the EPs after it. The last
+    session writes the binary. The workspaces are cleared on leaving, whatever happens. The models
+    are changed in place. Source: spec/ep-context-design.md, "EPContext Model Generation
     with Weight Sharing Workflow".
 
     Raises:
         CompileError: an EP failed, or a model has no node on any EP.
+        ModelError: no EP takes a node that one had left, nor does the default EP.
     """
     for model in models:
         if providers and not model.partitions:
@@ -64,39 +68,80 @@ def run(
             workspace = provider.open_workspace(session_group)
             stack.callback(workspace.close)
             workspaces.append(workspace)
-        replaced = [_compile_model(model, workspaces) for model in models]
+        works = [_Work(model=model, providers=providers) for model in models]
+        for work in works:
+            work.compile(workspaces)
         binaries = tuple(binary for workspace in workspaces for binary in workspace.finish())
-        labels = [provider.label for provider in providers]
-        settled = tuple(
-            partition.settle(model, _left_out(model, workspaces), labels) for model in models
-        )
-        for model, replacements in zip(models, replaced, strict=True):
-            surgery.splice(model.model, replacements)
+        settled = tuple(work.settled(workspaces) for work in works)
+        for work in works:
+            surgery.splice(work.model.model, work.replacements)
         yield CompiledGroup(
-            models={model.name: model.model for model in models},
+            models={work.model.name: work.model.model for work in works},
             partitioned=settled,
+            joint=frozenset(work.model.name for work in works if work.joint),
             binaries=binaries,
             workspaces=tuple(workspaces),
         )
 
 
-def _compile_model(model: PartitionedModel, workspaces: Sequence[Workspace]) -> list[Replacement]:
-    replacements: list[Replacement] = []
-    for index, workspace in enumerate(workspaces):
-        partitions = [p for p in model.partitions if p.provider == index]
-        if partitions:
-            replacements.extend(workspace.compile(model, partitions))
-    return replacements
+@dataclass(kw_only=True, eq=False)
+class _Work:
+    """A model on its way through the EPs.
+
+    Attributes:
+        model: as it is partitioned now.
+        first: the EPs before this place are spliced in, and who took what of them is settled.
+        reasons: by a node's name, why those EPs left it.
+        replacements: of the EPs from there on, not yet spliced.
+        joint: what one EP left inside its partitions is compiled by another.
+    """
+
+    model: PartitionedModel
+    providers: Sequence[ExecutionProvider]
+    first: int = 0
+    reasons: dict[str, partition.Reasons] = field(default_factory=dict)
+    replacements: list[Replacement] = field(default_factory=list)
+    joint: bool = False
+
+    def compile(self, workspaces: Sequence[Workspace]) -> None:
+        """Let each EP compile its partitions; what it leaves goes to the EPs after it."""
+        for index, workspace in enumerate(workspaces):
+            partitions = [p for p in self.model.partitions if p.provider == index]
+            if not partitions:
+                continue
+            made = workspace.compile(self.model, partitions)
+            self.replacements.extend(made)
+            self.joint = self.joint or bool(made and self.first)
+            reports = isinstance(workspace, ReportsPlacement)
+            if index + 1 < len(workspaces) and reports and _leaves(partitions, made):
+                self._hand_on(index + 1, workspaces)
+
+    def settled(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
+        """Who took which nodes. To be asked before `replacements` are spliced."""
+        left = {
+            index: workspace.left_out(self.model.name)
+            for index, workspace in enumerate(workspaces)
+            if index >= self.first and isinstance(workspace, ReportsPlacement)
+        }
+        labels = [provider.label for provider in self.providers]
+        return partition.settle(self.model, left, labels, self.reasons)
+
+    def _hand_on(self, first: int, workspaces: Sequence[Workspace]) -> None:
+        settled = self.settled(workspaces[:first])
+        surgery.splice(settled.model, self.replacements)
+        labels = {provider.label for provider in self.providers[:first]}
+        for declined in settled.declined:
+            self.reasons[declined.node] = tuple(r for r in declined.reasons if r[0] in labels)
+        # What was planned for the EPs after is planned anew: nobody compiles that partition.
+        self.joint = self.joint or any(p.provider >= first for p in settled.partitions)
+        self.model = partition.again(settled, self.providers, first, self.reasons)
+        self.first, self.replacements = first, []
 
 
-def _left_out(
-    model: PartitionedModel, workspaces: Sequence[Workspace]
-) -> dict[int, Mapping[ir.Node, str]]:
-    return {
-        index: workspace.left_out(model.name)
-        for index, workspace in enumerate(workspaces)
-        if isinstance(workspace, ReportsPlacement)
-    }
+def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> bool:
+    """Whether an EP left anything of its partitions to others."""
+    nodes = (node for replacement in made for node in replacement.fragment.graph)
+    return len(made) < len(partitions) or not all(map(epcontext.is_epcontext, nodes))
 
 
 def _nothing_compiled(model: PartitionedModel) -> CompileError:

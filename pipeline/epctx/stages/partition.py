@@ -11,15 +11,17 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from epctx.errors import CompileError, EpctxError
-from epctx.graph import boundary
+from epctx.graph import boundary, epcontext
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.exclusion import Exclusion, Unmatched
 from epctx.graph.model import Decline, OptimizedModel, PartitionedModel
-from epctx.graph.partitioning import Border, Quotient, assign
+from epctx.graph.partitioning import Border, assign
 from epctx.manifest import PartitionSettings
 from epctx.providers import default
 from epctx.providers.base import ExecutionProvider
 
+Reasons = tuple[tuple[str, str], ...]
+"""EPs' labels, each with why it left a node."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -40,21 +42,57 @@ def run(
         CompileError: `require_coverage` is missed, or an EP failed to say what it can take.
     """
     with _no_collection():
-        result = _partition(optimized, providers, settings)
+        result = _partition(optimized.name, optimized.model, providers, settings)
     _require_coverage(result, settings)
     return result
 
 
+def again(
+    settled: PartitionedModel,
+    providers: Sequence[ExecutionProvider],
+    first: int,
+    reasons: Mapping[str, Reasons],
+) -> PartitionedModel:
+    """Partition what the EPs before `providers[first]` left, among the EPs from there on.
+
+    What EPs compiled already is nobody's candidate; no cycle comes about through it.
+
+    Args:
+        settled: the model as the EPs before compiled it, already spliced. Their partitions stay.
+        reasons: by a node's name, why the EPs before left it.
+
+    Raises:
+        ModelError: the default EP has no kernel for a node that is left to it.
+        CompileError: an EP failed to say what it can take.
+    """
+    kept = tuple(p for p in settled.partitions if p.provider < first)
+    with _no_collection():
+        result = _partition(
+            settled.name, settled.model, providers, settled.settings, first=first, reasons=reasons
+        )
+    return replace(
+        result,
+        partitions=(*kept, *result.partitions),
+        nodes=settled.nodes,
+        leftover=True,
+    )
+
+
 def settle(
-    model: PartitionedModel, left_out: Mapping[int, Mapping[ir.Node, str]], labels: Sequence[str]
+    model: PartitionedModel,
+    left_out: Mapping[int, Mapping[ir.Node, str]],
+    labels: Sequence[str],
+    reasons: Mapping[str, Reasons] | None = None,
 ) -> PartitionedModel:
     """The model as it was compiled, where EPs themselves left nodes of their partitions to the CPU.
 
     Args:
-        left_out: for an EP's place in the priority order, such nodes and why; `model` is not yet
-            spliced.
+        left_out: for an EP's place in the priority order, such nodes and why; what took their
+            partitions' place is not yet spliced.
         labels: of the EPs, in priority order.
+        reasons: by a node's name, why EPs before left it, where there were such.
     """
+    before = reasons or {}
     why = {
         node: (owner, reason) for owner, nodes in left_out.items() for node, reason in nodes.items()
     }
@@ -64,8 +102,9 @@ def settle(
     return replace(
         model,
         partitions=tuple(
-            replace(p, nodes=tuple(node for node in p.nodes if node not in why))
+            replace(p, nodes=kept)
             for p in model.partitions
+            if (kept := tuple(node for node in p.nodes if node not in why))
         ),
         declined=(
             *model.declined,
@@ -74,7 +113,7 @@ def settle(
                     node=name_of(node),
                     op_type=node.op_type,
                     domain=node.domain,
-                    reasons=((labels[owner], reason),),
+                    reasons=(*before.get(name_of(node), ()), (labels[owner], reason)),
                 )
                 for node, (owner, reason) in why.items()
             ),
@@ -120,15 +159,22 @@ def _no_collection() -> Iterator[None]:
 
 
 def _partition(
-    optimized: OptimizedModel,
+    name: str,
+    model: ir.Model,
     providers: Sequence[ExecutionProvider],
     settings: PartitionSettings,
+    *,
+    first: int = 0,
+    reasons: Mapping[str, Reasons] | None = None,
 ) -> PartitionedModel:
-    flow = Dataflow(optimized.model)
-    declined = [_ask(provider, flow, optimized) for provider in providers]
+    flow = Dataflow(model)
+    # An EPContext node that no EP of this build has made is a source's, and an error.
+    done = {node for node in flow.nodes if first and epcontext.is_epcontext(node)}
+    asked = providers[first:]
+    declined = [_ask(provider, flow, name, model) for provider in asked]
     exclusion = Exclusion(settings)
     for node in flow.nodes:
-        reason = exclusion.reason(node)
+        reason = "it is compiled already" if node in done else exclusion.reason(node)
         if reason is not None:
             for own in declined:
                 own[node] = reason
@@ -139,10 +185,35 @@ def _partition(
         border,
         min_nodes=settings.min_nodes,
         max_partitions=settings.max_partitions,
+        before=len(done),
     )
-    for own, reasons in zip(declined, dropped, strict=True):
-        own.update((flow.nodes[index], reason) for index, reason in reasons.items())
-    return _result(optimized, flow, quotient, providers, declined)
+    for own, unused in zip(declined, dropped, strict=True):
+        own.update((flow.nodes[index], reason) for index, reason in unused.items())
+    partitions = tuple(flow.cut(first + owner, nodes) for owner, nodes in quotient.partitions())
+    taken = done.union(*(partition.nodes for partition in partitions))
+    left = [node for node in flow.nodes if node not in taken]
+    default.CpuKernels(model).require(left, where=f"model {name}")
+    before, labels = reasons or {}, [provider.label for provider in asked]
+    return PartitionedModel(
+        name=name,
+        model=model,
+        partitions=partitions,
+        declined=tuple(
+            Decline(
+                node=name_of(node),
+                op_type=node.op_type,
+                domain=node.domain,
+                reasons=(
+                    *before.get(name_of(node), ()),
+                    *((label, own[node]) for label, own in zip(labels, declined, strict=True)),
+                ),
+            )
+            for node in left
+        ),
+        nodes=len(flow.nodes) - len(done),
+        boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in left),
+        settings=settings,
+    )
 
 
 def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[Unmatched, ...]:
@@ -154,14 +225,14 @@ def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[U
 
 
 def _ask(
-    provider: ExecutionProvider, flow: Dataflow, optimized: OptimizedModel
+    provider: ExecutionProvider, flow: Dataflow, name: str, model: ir.Model
 ) -> dict[ir.Node, str]:
     """The nodes that an EP does not take, and why."""
-    where = f"model {optimized.name}, {provider.label}"
+    where = f"model {name}, {provider.label}"
     try:
-        capability = provider.get_capability(optimized.model)
+        capability = provider.get_capability(model)
     except EpctxError as error:
-        error.where = error.where or f"model {optimized.name}"
+        error.where = error.where or f"model {name}"
         raise
     except Exception as error:
         raise CompileError(
@@ -185,38 +256,6 @@ def _ask(
         for node in flow.nodes
         if node not in taken
     }
-
-
-def _result(
-    optimized: OptimizedModel,
-    flow: Dataflow,
-    quotient: Quotient,
-    providers: Sequence[ExecutionProvider],
-    declined: Sequence[dict[ir.Node, str]],
-) -> PartitionedModel:
-    partitions = tuple(flow.cut(owner, members) for owner, members in quotient.partitions())
-    taken = {node for partition in partitions for node in partition.nodes}
-    left = [node for node in flow.nodes if node not in taken]
-    default.CpuKernels(optimized.model).require(left, where=f"model {optimized.name}")
-    labels = [provider.label for provider in providers]
-    return PartitionedModel(
-        name=optimized.name,
-        model=optimized.model,
-        partitions=partitions,
-        declined=tuple(
-            Decline(
-                node=name_of(node),
-                op_type=node.op_type,
-                domain=node.domain,
-                reasons=tuple(
-                    (label, own[node]) for label, own in zip(labels, declined, strict=True)
-                ),
-            )
-            for node in left
-        ),
-        nodes=len(flow.nodes),
-        boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in left),
-    )
 
 
 def name_of(node: ir.Node) -> str:

@@ -76,6 +76,14 @@ def test_max_partitions_keeps_the_largest() -> None:
     assert reasons == [{0: "partition of 1 beyond the 1 of max_partitions"}]
 
 
+def test_max_partitions_counts_those_that_the_graph_has_already() -> None:
+    graph, reasons = assign(CHAIN, [on(5, 0, 2, 3)], border(5), max_partitions=3, before=2)
+    assert taken(graph) == [(0, [2, 3])]
+    assert reasons == [{0: "partition of 1 beyond the 3 of max_partitions"}]
+    graph, _ = assign(CHAIN, [on(5, 0, 2, 3)], border(5), max_partitions=3, before=4)
+    assert taken(graph) == []
+
+
 def test_max_partitions_counts_all_eps_and_prefers_the_first_at_equal_size() -> None:
     supported = [on(5, 0, 4), on(5, 2, 4)]
     graph, reasons = assign(CHAIN, supported, border(5), max_partitions=2)

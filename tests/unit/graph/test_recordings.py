@@ -34,6 +34,16 @@ def test_other_inputs_or_another_model_have_nothing(tmp_path: Path) -> None:
     assert recordings.read(tmp_path / "gone", "m", FEEDS) is None
 
 
+def test_why_nothing_is_recorded_is_kept(tmp_path: Path) -> None:
+    recordings.refuse(tmp_path, "m", "the sessions do not fit together")
+    assert recordings.refusal(tmp_path, "m") == "the sessions do not fit together"
+    assert recordings.refusal(tmp_path, "n") is None
+    assert recordings.read(tmp_path, "m", FEEDS) is None
+    next(tmp_path.rglob("*.txt")).write_bytes(b"\xff")
+    with pytest.raises(StorageError, match="a recorded output is broken"):
+        recordings.refusal(tmp_path, "m")
+
+
 def test_a_broken_recording_is_an_error(tmp_path: Path) -> None:
     recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})
     (file,) = tmp_path.rglob("output_0.pb")
@@ -44,5 +54,7 @@ def test_a_broken_recording_is_an_error(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(b"a file where a folder goes")
+    with pytest.raises(StorageError, match="cannot be written"):
+        recordings.refuse(tmp_path, "m", "why")
     with pytest.raises(StorageError, match="cannot be written"):
         recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})

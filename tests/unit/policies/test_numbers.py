@@ -266,6 +266,15 @@ def record(case: Case, inputs: VerifyInputs, change: Change) -> None:
         recordings.write(case.tmp / "recorded", "m", each.feeds, {"z": result})
 
 
+def test_generating_sessions_that_cannot_tell_are_not_checkable(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    case.request = {"recorded": case.tmp / "recorded"}
+    recordings.refuse(case.tmp / "recorded", "m", "two EPs took turns inside a partition")
+    finding = case.one()
+    assert finding.outcome == "not checkable"
+    assert finding.message == "two EPs took turns inside a partition"
+
+
 def test_recorded_outputs_of_generating_sessions_are_compared(case: Case) -> None:
     inputs = VerifyInputs(seed=3, count=2)
     case.verify = {"numbers": "generating", "inputs": inputs}
@@ -363,7 +372,7 @@ def test_a_file_that_fits_no_model_is_an_error(case: Case) -> None:
     with pytest.raises(ManifestError, match='names "xx", which is no input'):
         case.report()
     file.unlink()
-    with pytest.raises(ModelError, match=r"case\.npz: cannot be read"):
+    with pytest.raises(ModelError, match=r"case\.npz: does not exist"):
         case.report()
 
 

@@ -87,7 +87,7 @@ class OrtWorkspace:
         A partition of which the EP takes nothing gets no replacement: it stays on the CPU.
 
         Raises:
-            CompileError: the EP failed, or took nothing at all.
+            CompileError: the EP failed, or took nothing at all, unless of another's leftovers.
         """
         shares = self._shares(partitions)
         stems = self._stems(model.name, len(partitions))
@@ -101,7 +101,7 @@ class OrtWorkspace:
                 joins = shares and (stop is None or index <= stop)
                 self._generate(model.name, partition, stem, shares=joins, stop=stop == index)
         parts = self._parts[-len(partitions) :]
-        if all(part.fragment is None for part in parts):
+        if not model.leftover and all(part.fragment is None for part in parts):
             raise self._nothing_compiled(parts)
         if self._spec.node_name_prefix:
             self._place_prefix(parts)
@@ -117,6 +117,9 @@ class OrtWorkspace:
         Raises:
             CompileError: a binary is missing, is referred to by nobody, or is not for these models.
         """
+        fragments = [part.fragment for part in self._parts if part.fragment is not None]
+        if not fragments:
+            return ()
         if self._sharing and not self._stopped:
             raise CompileError(
                 f"no session wrote the shared context: {self._provider.name} took nothing of "
@@ -124,7 +127,6 @@ class OrtWorkspace:
                 remedy="take that model out of the sharing group, or put another one last",
             )
         self._host.close()
-        fragments = [part.fragment for part in self._parts if part.fragment is not None]
         if self._spec.embed_mode == 1:
             self._binaries.check_embedded(fragments)
             return ()
@@ -182,7 +184,7 @@ class OrtWorkspace:
     def left_out(self, model: str) -> Mapping[ir.Node, str]:
         """The nodes of a model's partitions that stayed on the CPU, and why, as far as it is told.
 
-        Asks the EP once more, with a verbose log, so it is called when all is compiled.
+        Asks the EP once more, with a verbose log; nothing is compiled.
         """
         found: dict[ir.Node, str] = {}
         for part in self._parts:
