@@ -111,8 +111,9 @@ class Preparation:
                 reason = f"not on this host: no EP here is known by the source '{source}'"
                 return unchecked(task.model, reason, self._folder.providers.why_not(source))
             if isinstance(provider, hooks.KnowsHost):
-                nodes = [node for node in task.model.nodes if node.source == source]
-                why, remedy = _cannot_load(provider, nodes, self._folder.path, sharing)
+                why, remedy = _cannot_load(
+                    provider, source, task.model.nodes, self._folder.path, sharing
+                )
                 if why is not None:
                     return unchecked(task.model, f"not on this host: {why}", remedy)
         return None
@@ -165,10 +166,17 @@ class Preparation:
 
 
 def _cannot_load(
-    provider: hooks.KnowsHost, nodes: Sequence[EPContextNode], folder: Path, sharing: bool
+    provider: hooks.KnowsHost,
+    source: str,
+    nodes: Sequence[EPContextNode],
+    folder: Path,
+    sharing: bool,
 ) -> tuple[str | None, str]:
+    own = [node for node in nodes if node.source == source]
+    beside = {node.source for node in nodes if node.source is not None} - {source}
     try:
-        return provider.cannot_load(nodes, folder, sharing=sharing), "verify it on the device"
+        reason = provider.cannot_load(own, folder, sharing=sharing, beside=beside)
+        return reason, "verify it on the device"
     except EpctxError as error:
         return words(error), error.remedy
 

@@ -6,7 +6,7 @@ A provider that has none of them still builds and runs; what only it can know is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -138,7 +138,12 @@ class KnowsHost(Protocol):
     """It knows which of its models this host cannot load."""
 
     def cannot_load(
-        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host cannot load a model, one clause; None: it may try.
 
@@ -146,6 +151,7 @@ class KnowsHost(Protocol):
             nodes: the model's EPContext nodes of this EP, without embedded payloads.
             folder: the model's.
             sharing: the model shares a context with others, or its binary holds their graphs.
+            beside: the `source` of each other EPContext node of the model.
         """
         ...
 

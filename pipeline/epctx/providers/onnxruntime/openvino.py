@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -211,7 +211,12 @@ class OpenVINOExecutionProvider(OrtProvider):
         return (Verdict(outcome="pass", message=f"it is for {words}"),)
 
     def cannot_load(
-        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+        beside: Collection[str] = (),
     ) -> str | None:
         """A model for another device than this host has."""
         if self._platform is not None:

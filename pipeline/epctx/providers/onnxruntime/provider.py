@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -132,7 +132,12 @@ class OrtProvider(ABC):
         return (Verdict(outcome="pass", message=f"it is for {info}"),)
 
     def cannot_load(
-        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host cannot load a model; None: it may try."""
         return None

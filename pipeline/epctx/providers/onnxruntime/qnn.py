@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -34,6 +34,7 @@ _QUANTIZERS: Final = frozenset(
 _BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OFFLOAD: Final = "offload_graph_io_quantization"
 _OVERRIDES: Final = "io_name_overrides"
+_OPENVINO: Final = "OpenVINOExecutionProvider"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
 _REASON: Final = re.compile(
@@ -214,11 +215,25 @@ class QNNExecutionProvider(OrtProvider):
         return (qnn_compatibility.verdict(info, self._options, key=key),)
 
     def cannot_load(
-        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+        beside: Collection[str] = (),
     ) -> str | None:
-        """A context that sessions share ends the x86 simulator with SIGSEGV (section 6)."""
+        """What the x86 simulator cannot run: a shared context, and OpenVINO's in one model.
+
+        The first ends it with SIGSEGV (section 6); with the second a model loads, and each run of
+        it fails: "No HTP or DX12 allocation found" (section 11).
+        """
         if not self._simulated():
             return None
+        if _OPENVINO in beside:
+            return (
+                "OpenVINO computes other parts of it, and QNN's x86 simulator fails to run beside "
+                "OpenVINO; a host with an NPU may"
+            )
         if sharing or self._is_shared(nodes, folder):
             return (
                 "its context holds graphs of several sessions, which QNN's x86 simulator cannot "

@@ -137,7 +137,12 @@ class ReferenceExecutionProvider:
         )
 
     def cannot_load(
-        self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host, as the options describe it, cannot load a model: SDK or architecture."""
         for node in nodes:

@@ -1,0 +1,243 @@
+"""Two real EPs in one model, and nodes kept off a real EP, from the manifest to the files.
+
+QNN is given every node and leaves some on the CPU, inside its partition: OpenVINO, after it in the
+priority order, gets those. Source: real-eps.md sections 4, 10 and 11.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.graph import epcontext
+from scripts import random_weights
+
+QNN, OPENVINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
+pytestmark = pytest.mark.skipif(
+    any(
+        importlib.util.find_spec(p) is None for p in ("onnxruntime_qnn", "onnxruntime_ep_openvino")
+    ),
+    reason="onnxruntime-qnn and onnxruntime-ep-openvino are not both installed",
+)
+HEAD = """schema_version: 1
+name: m
+models: {m: {path: m.onnx}}
+execution_providers:
+  htp: {provider: QNNExecutionProvider, options: {soc_model: "60"}}
+  vino: {provider: OpenVINOExecutionProvider}
+  ref: {provider: ReferenceExecutionProvider}
+model_groups:
+"""
+
+
+def between() -> onnx.ModelProto:
+    """MatMul, Relu, then IsInf and Det that QNN cannot, then Add, MatMul, Relu.
+
+    OpenVINO takes IsInf, and no Det.
+    """
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array((rng.standard_normal((8, 8)) / 8**0.5).astype(np.float32), name)
+        for name in ("w0", "w1")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h0"], name="mm0"),
+        helper.make_node("Relu", ["h0"], ["r0"], name="relu0"),
+        helper.make_node("IsInf", ["r0"], ["i"], name="isinf"),
+        helper.make_node("Cast", ["i"], ["f"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Det", ["r0"], ["d"], name="det"),
+        helper.make_node("Add", ["f", "d"], ["a"], name="add0"),
+        helper.make_node("Add", ["r0", "a"], ["s"], name="add1"),
+        helper.make_node("MatMul", ["s", "w1"], ["h1"], name="mm1"),
+        helper.make_node("Relu", ["h1"], ["y"], name="relu1"),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", TensorProto.FLOAT, [8, 8])],
+        [value("y", TensorProto.FLOAT, [8, 8])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def build(folder: Path, groups: str, *, code: int = 0) -> dict[str, dict[str, Any]]:
+    """`epctx build`; the report's groups, by name."""
+    (folder / "m.yaml").write_text(HEAD + groups, encoding="utf-8")
+    command = [sys.executable, "-m", "epctx", "build", "m.yaml", "--no-cache", "--format", "json"]
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == code, ran.stderr
+    return {group["group"]: group for group in json.loads(ran.stdout)["groups"]}
+
+
+def contexts(model: Path) -> list[tuple[str | None, str | None]]:
+    """Source and binary of each EPContext node."""
+    return [(n.source, n.context_path) for n in epcontext.read_all(onnx.load(model))]
+
+
+def outputs_found(group: dict[str, Any]) -> list[tuple[str, str]]:
+    found = group["verify"]["findings"]
+    return [(f["outcome"], f["message"]) for f in found if f["check"] in ("outputs", "runs")]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("both")
+    onnx.save(between(), folder / "m.onnx")
+    groups = """
+  main: {models: [m], execution_providers: [htp, vino], optimize: {level: none}}
+  inside: {models: [m], execution_providers: [htp, vino], optimize: {level: none}, embed_mode: 1}
+  excluded:
+    models: [m]
+    execution_providers: [htp, vino]
+    optimize: {level: none}
+    partition: {exclude: {op_types: [IsInf]}}
+  no_qnn: {models: [m], execution_providers: [vino, ref], optimize: {level: none}}
+"""
+    return folder / "dist" / "m" / "default", build(folder, groups)
+
+
+def test_both_eps_have_their_part_of_one_model(both) -> None:
+    published, _ = both
+    files = {p.name for p in (published / "main").iterdir()}
+    assert files == {"m_ctx.onnx", "m_qnn.bin", f"m_{OPENVINO}.bin", "SHA256SUMS"}
+    found = contexts(published / "main" / "m_ctx.onnx")
+    assert {source for source, _ in found} == {QNN, OPENVINO}
+    assert {path for _, path in found} >= {"m_qnn.bin", f"m_{OPENVINO}.bin"}
+    kept = onnx.load(published / "main" / "m_ctx.onnx").graph.node
+    assert [n.name for n in kept if n.op_type != "EPContext"] == ["det"]
+
+
+def test_the_report_says_who_took_what_in_the_end(both) -> None:
+    _, groups = both
+    (model,) = groups["main"]["models"]
+    taken = {p["provider"]: p["nodes"] for p in model["partitions"]}
+    assert taken["htp"] + taken["vino"] == 8
+    assert taken["vino"] >= 1
+    assert model["coverage"] == 8 / 9
+    (left,) = model["declined"]
+    assert left["node"] == "det"
+    qnn, openvino = left["reasons"]
+    assert (qnn[0], openvino[0]) == ("qnn", OPENVINO)
+    assert "not supported by QNN EP" in qnn[1]
+
+
+def test_numbers_that_this_host_cannot_run_are_not_checkable(both) -> None:
+    _, groups = both
+    for name in ("main", "inside"):
+        found = outputs_found(groups[name])
+        assert {outcome for outcome, _ in found} == {"not checkable"}, found
+        words = " ".join(message for _, message in found)
+        assert "the generating sessions do not fit together" in words
+        assert "QNN's x86 simulator fails to run beside OpenVINO" in words
+
+
+def test_the_reason_holds_on_this_host(both) -> None:
+    """It loads, and each run fails; if that changes, numbers can be checked here."""
+    published, _ = both
+    code = """
+import sys
+import numpy as np, onnxruntime as ort
+from epctx.providers import registry
+options = ort.SessionOptions()
+registry.bind("QNNExecutionProvider", {"soc_model": "60"}).add_to(options)
+registry.bind("OpenVINOExecutionProvider", {}).add_to(options)
+session = ort.InferenceSession(sys.argv[1], options, enable_fallback=0)
+try:
+    session.run(None, {"x": np.ones((8, 8), np.float32)})
+except Exception as error:
+    print(error)
+else:
+    print("it runs")
+"""
+    model = str(published / "main" / "m_ctx.onnx")
+    ran = subprocess.run(
+        [sys.executable, "-c", code, model],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "No HTP or DX12 allocation found" in ran.stdout
+
+
+def test_embedded_contexts_need_no_binary(both) -> None:
+    published, _ = both
+    assert {p.name for p in (published / "inside").iterdir()} == {"m_ctx.onnx", "SHA256SUMS"}
+    sources = {source for source, _ in contexts(published / "inside" / "m_ctx.onnx")}
+    assert sources == {QNN, OPENVINO}
+
+
+def test_what_is_excluded_goes_to_neither(both) -> None:
+    _, groups = both
+    (model,) = groups["excluded"]["models"]
+    left = {entry["node"]: entry["reasons"] for entry in model["declined"]}
+    why = "excluded by manifest: op type IsInf"
+    assert left["isinf"] == [["qnn", why], [OPENVINO, why]]
+    assert "no kernel" in left["det"][1][1] or "did not take it" in left["det"][1][1]
+    published, _ = both
+    files = {p.name for p in (published / "excluded").iterdir()}
+    assert files == {"m_ctx.onnx", "m_qnn.bin", "SHA256SUMS"}, "OpenVINO has nothing of it"
+
+
+def test_where_the_second_takes_nothing_the_generating_sessions_tell(both) -> None:
+    _, groups = both
+    found = outputs_found(groups["excluded"])
+    assert "pass" in {outcome for outcome, _ in found}, found
+    sessions = {n["sessions"] for n in groups["excluded"]["verify"]["numbers"]}
+    assert "generating" in sessions
+
+
+def test_openvino_first_and_another_ep_after_it_hold_their_numbers(both) -> None:
+    """The same way without QNN, on an order that this host can load and run."""
+    _, groups = both
+    (model,) = groups["no_qnn"]["models"]
+    assert model["coverage"] == 1.0
+    assert {p["provider"] for p in model["partitions"]} == {"vino", "ref"}
+    found = outputs_found(groups["no_qnn"])
+    assert "pass" in {outcome for outcome, _ in found}, found
+    assert "fail" not in {outcome for outcome, _ in found}
+
+
+@pytest.fixture(scope="module")
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("squeezenet")
+    random_weights.convert(random_weights.light_models()["squeezenet"], folder / "m.onnx")
+    group = "models: [m], partition: {exclude: {op_types: [Concat]}}"
+    groups = f"""
+  qnn: {{execution_providers: [htp], {group}}}
+  openvino: {{execution_providers: [vino], {group}}}
+"""
+    return folder, build(folder, groups)
+
+
+@pytest.mark.parametrize("name", ["qnn", "openvino"])
+def test_excluded_nodes_of_a_real_model_run_on_the_cpu(squeezenet, name: str) -> None:
+    folder, groups = squeezenet
+    (model,) = groups[name]["models"]
+    source = onnx.load(folder / "m.onnx", load_external_data=False)
+    concats = sorted(n.output[0] for n in source.graph.node if n.op_type == "Concat")
+    assert len(concats) == 8
+    excluded = [d for d in model["declined"] if "excluded by manifest" in d["reasons"][0][1]]
+    assert [d["op_type"] for d in excluded] == ["Concat"] * 8
+    made = onnx.load(folder / "dist" / "m" / "default" / name / "m_ctx.onnx")
+    kept = sorted(n.output[0] for n in made.graph.node if n.op_type == "Concat")
+    assert kept == concats, "they are nodes of the model, for the CPU EP"
+    found = outputs_found(groups[name])
+    assert "pass" in {outcome for outcome, _ in found}, found
+    assert "fail" not in {outcome for outcome, _ in found}
+    assert all(n["passed"] for n in groups[name]["verify"]["numbers"])
+    assert min(n["comparison"]["cosine"] for n in groups[name]["verify"]["numbers"]) > 0.99
