@@ -22,6 +22,7 @@ unit: $(READY)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -s
+	EPCTX_HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2 tests/property
 
 bench: $(READY)
 	$(BIN)/pytest -m bench -s
