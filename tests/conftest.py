@@ -6,8 +6,6 @@ import os
 import uuid
 from collections.abc import Iterator
 
-import os
-
 import pytest
 from hypothesis import settings
 
