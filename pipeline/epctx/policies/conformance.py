@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from epctx.findings import Finding, PolicyName
-from epctx.policies import layout, models, nodes
+from epctx.policies import binaries, layout, models, nodes
 from epctx.policies.folder import GroupFolder, Unreadable
 from epctx.policies.subject import Check, Fault, Subject
 
@@ -38,6 +38,7 @@ CHECKS: Final = (
     ModelCheck("attributes", "its EPContext attributes keep to the op schema", nodes.attributes),
     ModelCheck("source", "every EPContext node has an EP", nodes.sources),
     ModelCheck("ep_cache_context", "every context is there, as embed_mode says", nodes.contexts),
+    ModelCheck("context_binary", "what is in its context binaries can be read", binaries.readable),
     ModelCheck("main_context", "every EPContext node finds its context", nodes.main_contexts),
     ModelCheck("names", "names are unique", nodes.names),
     ModelCheck("prefix", "names begin with the prefix", nodes.prefix, nodes.has_prefix),

@@ -1,0 +1,472 @@
+"""What QNN and OpenVINO let pass without a word, through `epctx build` and `epctx verify`.
+
+Each line of the tables was measured to end in a wrong, empty or dangling output with status "ok",
+or in a dead process (real-eps.md sections 3, 5, 6, 9, 13 and 15). Here each ends in an error that
+says what to do, with its exit code, and no file of the failed group is in `dist/<name>/`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper
+from typer.testing import CliRunner, Result
+
+from epctx.cli import app
+from tests.integration import real_models as models
+
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnxruntime_qnn", "onnxruntime_ep_openvino"))),
+    reason="onnxruntime-qnn or onnxruntime-ep-openvino is not installed",
+)
+QNN, VINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
+SMALL = models.mlp(layers=2, width=32)
+
+
+def empty_graph() -> onnx.ModelProto:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    graph = helper.make_graph([], "g", [value], [value])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+SOURCES = {
+    "small": SMALL,
+    "other": models.mlp(layers=2, width=32, seed=1),
+    "tanh": models.mlp(layers=3, width=32, middle="Tanh"),
+    "dynamic": models.mlp(batch="n", width=16),
+    "unsupported": models.unsupported(),
+    "empty_graph": empty_graph(),
+    "empty_batch": models.mlp(batch=0, layers=2, width=16),
+}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name, model in SOURCES.items():
+        onnx.save(model, folder / f"{name}.onnx")
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fails:
+    """A group that a build must refuse: its settings, and the error."""
+
+    code: int
+    says: str
+    provider: str = QNN
+    options: Mapping[str, object] = field(default_factory=dict)
+    models: tuple[str, ...] = ("small",)
+    group: Mapping[str, object] = field(default_factory=dict)
+
+    def settings(self, name: str) -> dict[str, object]:
+        return {"models": list(self.models), "execution_providers": [name], **self.group}
+
+    def execution_provider(self) -> dict[str, object]:
+        chip = {"soc_model": "60"} if self.provider == QNN else {}
+        return {"provider": self.provider, "options": {**chip, **self.options}}
+
+
+SHARED = {"sharing_groups": {"main": ["small", "tanh"]}}
+REFUSED = {
+    # section 9: the output is the source model again, without an EPContext node
+    "backend_path that is not there": Fails(
+        code=3, says="there is no such file", options={"backend_path": "nowhere/libQnnHtp.so"}
+    ),
+    "backend_path of another library": Fails(
+        code=3, says="which is no HTP backend", options={"backend_path": "models/small.onnx"}
+    ),
+    "backend_type of the CPU": Fails(
+        code=3, says='backend_type: is "cpu", must be htp', options={"backend_type": "cpu"}
+    ),
+    "backend_type that nobody knows": Fails(
+        code=3, says='did you mean "htp"?', options={"backend_type": "hpt"}
+    ),
+    "a chip that is none": Fails(
+        code=3, says='soc_model: is "99999", must be one SoC number', options={"soc_model": "99999"}
+    ),
+    "a chip unknown to QAIRT": Fails(
+        code=3, says="soc_model is 122, a chip that QAIRT", options={"soc_model": "122"}
+    ),
+    "a device that is not there": Fails(
+        code=3, says="device_id: is 7, must be 0", options={"device_id": 7}
+    ),
+    "resources shared on x86": Fails(
+        code=3,
+        says="while compiling on x86, nothing is compiled",
+        options={"htp_share_resource_optimization": "1"},
+    ),
+    # section 9: taken for chip 0, or for nothing
+    "a chip that is no number": Fails(
+        code=3, says='soc_model: is "abc", must be one SoC number', options={"soc_model": "abc"}
+    ),
+    "a chip of a negative number": Fails(
+        code=3, says='soc_model: is "-1", must be one SoC number', options={"soc_model": "-1"}
+    ),
+    "a chip that is empty": Fails(code=3, says="soc_model: is empty", options={"soc_model": ""}),
+    "several chips": Fails(
+        code=3, says='soc_model: is "60,73", must be one SoC number', options={"soc_model": "60,73"}
+    ),
+    "an unknown option of QNN": Fails(
+        code=3,
+        says='options.vtcm: unknown option\n  -> did you mean "vtcm_mb"?',
+        options={"vtcm": "8"},
+    ),
+    "an unknown option of OpenVINO": Fails(
+        code=3,
+        says="num_of_threads: is refused: the plugin ignores it",
+        provider=VINO,
+        options={"num_of_threads": 4},
+    ),
+    "VTCM that is no number": Fails(
+        code=3, says='vtcm_mb: is "abc", must be a whole number', options={"vtcm_mb": "abc"}
+    ),
+    "an optimization mode that is none": Fails(
+        code=3,
+        says="must be one of 0, 1, 2, 3",
+        options={"htp_graph_finalization_optimization_mode": "9"},
+    ),
+    "an architecture that is none": Fails(
+        code=3, says='htp_arch: is "99"', options={"htp_arch": "99"}
+    ),
+    "an architecture beside a chip": Fails(
+        code=3, says="soc_model and htp_arch are both given", options={"htp_arch": "68"}
+    ),
+    "OpenVINO's properties of another device": Fails(
+        code=3,
+        says="OpenVINO ignores the properties of other devices",
+        provider=VINO,
+        options={"load_config": '{"GPU": {"NUM_STREAMS": "1"}}'},
+    ),
+    # sections 6 and 13: sharing
+    "share with embed 1": Fails(
+        code=3,
+        says="embed_mode: must be 0 where models share a context",
+        models=("small", "tanh"),
+        group={**SHARED, "embed_mode": 1},
+    ),
+    "share with embed 1, OpenVINO": Fails(
+        code=3,
+        says="embed_mode: must be 0 where models share a context",
+        provider=VINO,
+        models=("small", "tanh"),
+        group={**SHARED, "embed_mode": 1},
+    ),
+    "sharing set beside the sharing group": Fails(
+        code=3,
+        says='"ep.share_ep_contexts"]: is refused',
+        group={"session_options": {"ep.share_ep_contexts": "1"}},
+    ),
+    "stop set beside the sharing group": Fails(
+        code=3,
+        says='"ep.stop_share_ep_contexts"]: is refused',
+        group={"session_options": {"ep.stop_share_ep_contexts": "1"}},
+    ),
+    "the context set beside the manifest": Fails(
+        code=3,
+        says='"ep.context_file_path"]: is refused',
+        group={"session_options": {"ep.context_file_path": "x.onnx"}},
+    ),
+    "a fallback to the CPU": Fails(
+        code=3,
+        says="use partition.require_coverage: 1.0",
+        group={"session_options": {"session.disable_cpu_ep_fallback": "0"}},
+    ),
+    "a model twice in a sharing group": Fails(
+        code=3,
+        says="small is listed twice",
+        models=("small",),
+        group={"sharing_groups": {"m": ["small", "small"]}},
+    ),
+    # sections 3 and 15: external initializers
+    "one file of initializers for two models": Fails(
+        code=3,
+        says="is one file for the 2 models of group g",
+        models=("small", "tanh"),
+        group={"external_initializers": {"file": "weights.bin"}},
+    ),
+    "initializers over the context binary": Fails(
+        code=3,
+        says="is written to small_qnn.bin, as the context of small",
+        group={"external_initializers": {"file": "small_qnn.bin"}},
+    ),
+    "initializers over the model": Fails(
+        code=3,
+        says="is written to small_ctx.onnx, as model small",
+        group={"external_initializers": {"file": "small_ctx.onnx"}},
+    ),
+    "initializers in another folder": Fails(
+        code=3,
+        says="must be a bare file name",
+        group={"external_initializers": {"file": "../weights.bin"}},
+    ),
+    "initializers at an absolute path": Fails(
+        code=3,
+        says="must be a bare file name",
+        group={"external_initializers": {"file": "/tmp/weights.bin"}},
+    ),
+}
+
+
+def manifest_of(folder: Path, sources: Path, groups: Mapping[str, Fails]) -> Path:
+    shutil.copytree(sources, folder / "models", dirs_exist_ok=True)
+    used = {name for group in groups.values() for name in group.models}
+    document = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {name: {"path": f"models/{name}.onnx"} for name in sorted(used)},
+        "execution_providers": {n: g.execution_provider() for n, g in groups.items()},
+        "model_groups": {n: g.settings(n) for n, g in groups.items()},
+    }
+    path = folder / "m.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def build(manifest: Path, *options: str) -> Result:
+    out = manifest.parent / "dist"
+    return CliRunner().invoke(app, ["build", str(manifest), "--out", str(out), *options])
+
+
+def files_in(folder: Path) -> list[str]:
+    found = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    return sorted(found)
+
+
+@pytest.mark.parametrize("failure", REFUSED)
+def test_a_manifest_is_refused(failure: str, tmp_path: Path, sources: Path) -> None:
+    expected = REFUSED[failure]
+    result = build(manifest_of(tmp_path, sources, {"g": expected}))
+    assert (result.exit_code, expected.says in result.stderr) == (expected.code, True), (
+        result.stderr
+    )
+    assert not (tmp_path / "dist" / "m").exists()
+
+
+FAILED = {
+    "good": Fails(code=0, says=""),
+    "dynamic_shapes": Fails(
+        code=4,
+        says="fix them in the manifest, under the model: `dimensions: {n: 1}`",
+        models=("dynamic",),
+    ),
+    "nothing_supported": Fails(
+        code=6, says="Operators of type `Det` are not supported by QNN EP", models=("unsupported",)
+    ),
+    "empty_graph": Fails(
+        code=6, says="no execution provider takes any node", models=("empty_graph",)
+    ),
+    "empty_graph_vino": Fails(
+        code=6, says="no execution provider takes any node", models=("empty_graph",), provider=VINO
+    ),
+    "empty_batch": Fails(
+        code=6,
+        says="SIGFPE, an integer division by zero: does a tensor have a dimension of 0?",
+        models=("empty_batch",),
+    ),
+    "float_on_integers": Fails(
+        code=6, says="compiles quantized models only", options={"soc_model": "sm8635"}
+    ),
+    "bad_property": Fails(
+        code=6,
+        says="INFERENCE_NUM_THREADS",
+        provider=VINO,
+        options={"load_config": '{"CPU": {"INFERENCE_NUM_THREADS": "x"}}'},
+    ),
+    "no_npu": Fails(
+        code=5,
+        says="OpenVINO has no device NPU on this host",
+        provider=VINO,
+        options={"device_type": "NPU"},
+    ),
+    "prefix": Fails(
+        code=3,
+        says="node_name_prefix 'a_' cannot be carried out",
+        models=("small", "tanh"),
+        group={**SHARED, "node_name_prefix": "a_"},
+    ),
+    "middle_member": Fails(
+        code=6,
+        says="model unsupported: QNNExecutionProvider compiled nothing",
+        models=("small", "unsupported", "tanh"),
+        group={"sharing_groups": {"main": ["small", "unsupported", "tanh"]}},
+    ),
+    "last_member": Fails(
+        code=6,
+        says="model unsupported: QNNExecutionProvider compiled nothing",
+        models=("small", "unsupported"),
+        group={"sharing_groups": {"main": ["small", "unsupported"]}},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def kept_going(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> tuple[Path, Result]:
+    """One build of every group of the table, the good one among them."""
+    folder = tmp_path_factory.mktemp("kept going")
+    return folder, build(manifest_of(folder, sources, FAILED), "--keep-going")
+
+
+@pytest.mark.parametrize("name", [name for name in FAILED if name != "good"])
+def test_a_group_fails_alone(name: str, kept_going: tuple[Path, Result]) -> None:
+    folder, result = kept_going
+    report = json.loads((folder / "dist" / "m.build.json").read_text(encoding="utf-8"))
+    (group,) = [each for each in report["groups"] if each["group"] == name]
+    failure = group["failure"]
+    told = f"{failure['where']}: {failure['what']}: {failure['why']} {failure['remedy']}"
+    assert (group["state"], failure["exit_code"]) == ("failed", FAILED[name].code), told
+    assert FAILED[name].says in told
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert any(f"{name}@default" in line for line in errors), errors
+    assert not (folder / "dist" / "m" / "default" / name).exists()
+
+
+def test_the_good_group_is_built_beside_them(kept_going: tuple[Path, Result]) -> None:
+    """One QNN process died of SIGFPE, others would have of SIGABRT: none of them is ours."""
+    folder, result = kept_going
+    assert result.exit_code == next(g.code for g in FAILED.values() if g.code)
+    assert "Traceback" not in result.stderr
+    assert files_in(folder / "dist" / "m") == [
+        f"default/good/{name}" for name in ("SHA256SUMS", "small_ctx.onnx", "small_qnn.bin")
+    ]
+
+
+def overwrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def attribute(name: str, value: str | int) -> Callable[[Path], None]:
+    """Give the EPContext node an attribute of another value."""
+
+    def apply(folder: Path) -> None:
+        model = onnx.load(folder / "small_ctx.onnx")
+        (node,) = model.graph.node
+        kept = [each for each in node.attribute if each.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        onnx.save(model, folder / "small_ctx.onnx")
+
+    return apply
+
+
+def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Something else in the place of the context binary."""
+
+    def apply(folder: Path) -> None:
+        path = folder / "small_qnn.bin"
+        path.rename(folder.parent / f"{folder.name}.bin")
+        make(path)
+
+    return apply
+
+
+BIN = "small_qnn.bin"
+DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
+    # what happened: (how, what verify says), where no sums tell that a file is another
+    "cut short": (overwrite(BIN, lambda b: b[:-4096]), "no QNN context binary, or a broken one"),
+    "one byte short": (overwrite(BIN, lambda b: b[:-1]), "no QNN context binary, or a broken one"),
+    "lengthened": (overwrite(BIN, lambda b: b + b"x"), "no QNN context binary, or a broken one"),
+    "zeros": (
+        overwrite(BIN, lambda b: bytes(len(b))),
+        "is no context binary of QNNExecutionProvider",
+    ),
+    "text": (
+        overwrite(BIN, lambda b: b"version https://git-lfs\n" * 40),
+        "is no context binary of QNNExecutionProvider",
+    ),
+    "empty": (overwrite(BIN, lambda b: b""), "the file is empty"),
+    "a table overwritten, SIGSEGV": (
+        overwrite(BIN, lambda b: b[:584] + b"\xff" * 16 + b[600:]),
+        "was ended by SIGSEGV",
+    ),
+    "deleted": (instead(lambda path: None), "it does not exist"),
+    "a folder": (instead(lambda path: path.mkdir()), "it is a folder"),
+    "a pipe": (instead(lambda path: os.mkfifo(path)), "it is no regular file"),
+    "a link outward": (
+        instead(lambda path: path.symlink_to(path.parent.parent / f"{path.parent.name}.bin")),
+        "'small_qnn.bin' is a link",
+    ),
+    "a path upward": (attribute("ep_cache_context", "../small_qnn.bin"), "it has `..`"),
+    "a path down and up": (attribute("ep_cache_context", "sub/../small_qnn.bin"), "it has `..`"),
+    "an absolute path": (attribute("ep_cache_context", "/small_qnn.bin"), "it is absolute"),
+    "embedded, it says": (attribute("embed_mode", 1), "embed_mode is 1, but"),
+    "no main context": (attribute("main_context", 0), "no node of the source"),
+    "another node's name": (
+        attribute("partition_name", "other"),
+        "it was changed after it was built",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def good(kept_going: tuple[Path, Result]) -> Path:
+    return kept_going[0] / "dist" / "m" / "default" / "good"
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory, good: Path) -> dict[str, list[str]]:
+    """What `epctx verify` finds wrong in a copy of the good group with each of the damages."""
+    root = tmp_path_factory.mktemp("damaged")
+    for damage, (apply, _) in DAMAGES.items():
+        shutil.copytree(good, root / damage)
+        (root / damage / "SHA256SUMS").unlink()
+        apply(root / damage)
+    result = CliRunner().invoke(app, ["verify", str(root), "--format", "json"])
+    assert result.exit_code == 7, result.stderr
+    return {
+        Path(folder["folder"]).name: [
+            f"{f['check']}: {f['message']}" for f in folder["findings"] if f["outcome"] == "fail"
+        ]
+        for folder in json.loads(result.stdout)["folders"]
+    }
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found(damage: str, verified: dict[str, list[str]]) -> None:
+    found = verified[damage]
+    assert any(DAMAGES[damage][1] in message for message in found), found
+
+
+def test_damage_that_the_ep_computes_with_is_told_by_the_sums(tmp_path: Path, good: Path) -> None:
+    """QNN loads it, and its system library reads it: only the digest knows."""
+    flip = overwrite(BIN, lambda b: b[:-9000] + bytes(255 - n for n in b[-9000:-8936]) + b[-8936:])
+    shutil.copytree(good, tmp_path / "flipped")
+    flip(tmp_path / "flipped")
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "flipped"), "--format", "json"])
+    assert result.exit_code == 7
+    (folder,) = json.loads(result.stdout)["folders"]
+    failed = [(f["check"], f["subject"]) for f in folder["findings"] if f["outcome"] == "fail"]
+    assert failed == [("sums", BIN)]
+
+
+def test_inspect_survives_what_crashes_the_system_library(tmp_path: Path, good: Path) -> None:
+    shutil.copytree(good, tmp_path / "g")
+    DAMAGES["a table overwritten, SIGSEGV"][0](tmp_path / "g")
+    for name in (BIN, "small_ctx.onnx"):
+        result = CliRunner().invoke(app, ["inspect", str(tmp_path / "g" / name)])
+        assert "was ended by SIGSEGV" in result.stdout + result.stderr
+
+
+def test_a_stale_binary_is_gone(tmp_path: Path, sources: Path) -> None:
+    manifest = manifest_of(tmp_path, sources, {"g": Fails(code=0, says="")})
+    stale = tmp_path / "dist" / "m" / "default" / "g" / "small_qnn.bin"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"of another build")
+    (stale.parent / "tanh_qnn.bin").write_bytes(b"of another build")
+    result = build(manifest, "--no-verify")
+    assert result.exit_code == 0, result.stderr
+    assert files_in(stale.parent) == ["SHA256SUMS", "small_ctx.onnx", "small_qnn.bin"]
+    assert b"of another build" not in stale.read_bytes()
