@@ -171,13 +171,13 @@ def _modulo(op: Operation) -> Sequence[Array]:
 
 
 def _shift(op: Operation) -> Sequence[Array]:
-    """BitShift of unsigned integers by less than their width."""
+    """BitShift by less than the width."""
     left, right = _integers(op)
     function = np.left_shift if op.text("direction", "") == "LEFT" else np.right_shift
 
     def checked(left: Array, right: Array) -> Array:
-        if (right >= left.dtype.itemsize * 8).any():
-            raise Declined("a shift by the whole width")
+        if ((right < 0) | (right >= left.dtype.itemsize * 8)).any():
+            raise Declined("a shift backwards or by the whole width")
         result: Array = function(left, right)
         return result
 

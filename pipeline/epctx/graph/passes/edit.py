@@ -28,6 +28,11 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+NEWEST_OPSET = 28
+"""The opset of onnx 1.23, for which kernels and rules were written; in later ones an operator may
+mean something else."""
+
+
 def opset(model: ir.Model) -> int:
     """The version of the default domain that the model imports; 0 if it does not."""
     return model.opset_imports.get("", 0)

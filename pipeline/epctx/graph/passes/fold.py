@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from epctx.graph.arrays import Array
 from epctx.graph.mapped import MappedTensor
-from epctx.graph.passes import arithmetic, edit, movement
+from epctx.graph.passes import arithmetic, edit, movement, selection
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.passes.operation import Declined, Kernel, Operation
 from epctx.graph.passes.shapes import NodeInference
@@ -57,7 +57,7 @@ class _FoldPass(CountingPass):
         needed = not kernel
         if kernel is None:
             since, kernel = self._kernels.get(node.op_type, (0, None))
-        if kernel is None or version < since or not _typed(node):
+        if kernel is None or not since <= version <= edit.NEWEST_OPSET or not _typed(node):
             return None
         if needed and any(v is not None and edit.constant(v) is None for v in node.inputs):
             return None
@@ -69,7 +69,7 @@ class _FoldPass(CountingPass):
         )
         try:
             arrays = kernel(operation)
-        except (Declined, ValueError, IndexError, TypeError):
+        except (Declined, ValueError, IndexError, TypeError, ArithmeticError):
             # What breaks here is not valid ONNX: the node stays, and fails where it is run.
             return None
         return self._tensors(node, arrays)
@@ -96,7 +96,11 @@ class _FoldPass(CountingPass):
 class FoldConstantsPass(_FoldPass):
     """Integers, booleans, movement, fills, casts."""
 
-    _kernels: ClassVar[Kernels] = {**movement.KERNELS, **arithmetic.KERNELS}
+    _kernels: ClassVar[Kernels] = {
+        **movement.KERNELS,
+        **selection.KERNELS,
+        **arithmetic.KERNELS,
+    }
     _shape_kernels = movement.SHAPE_KERNELS
 
 

@@ -22,7 +22,7 @@ IN_MEMORY = 1 << 24
 """Bytes (16 MiB) that a kernel may hold in memory; what is larger it makes block by block."""
 
 MAX_GROWTH = 1 << 30
-"""Bytes that a result may be larger than the constants it comes from: 1 GiB.
+"""Bytes that a result may be larger than the constants it comes from, as they are stored: 1 GiB.
 
 The largest weight of the light models, which a fill makes and which must be folded (real-eps.md
 section 14), has 411 MB. Beyond the limit a cheap node would turn into a model's largest part.
@@ -80,7 +80,7 @@ class Operation:
 
     def grows(self, size: int) -> None:
         """Decline a result of `size` bytes that would blow up the model."""
-        given = sum(arrays.nbytes(each) for each in self.inputs if each is not None)
+        given = sum(arrays.held(each) for each in self.inputs if each is not None)
         if size - given > MAX_GROWTH:
             raise Declined("the result is too large")
 
