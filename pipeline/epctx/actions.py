@@ -15,6 +15,7 @@ from epctx.cache import Action, StoredFile
 from epctx.cache.digests import FreshDigests
 from epctx.cache.store import ActionKind
 from epctx.digest import Digest
+from epctx.history import History
 from epctx.keys.records import KeyRecord
 from epctx.lookup import Lookup
 from epctx.manifest import ModelGroup
@@ -32,12 +33,14 @@ class Actions:
 
     Args:
         lookup: of the build.
+        history: of its manifest; None: without a cache.
         pool: of its workers.
         work: its scratch.
     """
 
-    def __init__(self, lookup: Lookup, pool: Pool, work: Path) -> None:
+    def __init__(self, lookup: Lookup, history: History | None, pool: Pool, work: Path) -> None:
         self.lookup = lookup
+        self._history = history
         self.work = work
         self._pool = pool
         self._numbers = itertools.count()
@@ -61,6 +64,27 @@ class Actions:
 
     def _isolated(self, group: ModelGroup) -> bool:
         return any(self.lookup.toolchain.ep(spec).isolated for spec in group.execution_providers)
+
+    def did(
+        self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
+    ) -> None:
+        """Note that an action was carried out, or was in the cache.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        progress.did(action, subject, key, ran=ran)
+        if key is not None:
+            self.note(progress, action, subject, key)
+
+    def note(self, progress: Progress, action: str, subject: str, key: Digest) -> None:
+        """Remember the last key of an action.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        if self._history is not None:
+            self._history.note(progress.planned.label, action, subject, key)
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:

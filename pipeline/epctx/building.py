@@ -11,6 +11,7 @@ from epctx.actions import Actions
 from epctx.compiling import Compiling, Made
 from epctx.errors import EpctxError, Interrupted
 from epctx.findings import FolderReport
+from epctx.history import History
 from epctx.lookup import Compiled, Lookup
 from epctx.planning import PlannedGroup, SessionGroup
 from epctx.pool import Pool
@@ -53,13 +54,20 @@ class Build:
     """
 
     def __init__(
-        self, lookup: Lookup, place: Place, telling: Telling, *, jobs: int, keep_going: bool
+        self,
+        lookup: Lookup,
+        history: History | None,
+        place: Place,
+        telling: Telling,
+        *,
+        jobs: int,
+        keep_going: bool,
     ) -> None:
         self._place = place
         self._telling = telling
         self._keep_going = keep_going
         self._pool = Pool(work=place.work, logs=place.logs)
-        self._actions = Actions(lookup, self._pool, place.work)
+        self._actions = Actions(lookup, history, self._pool, place.work)
         self._compiling = Compiling(self._actions)
         self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="epctx")
         self._lock = threading.Lock()

@@ -62,7 +62,7 @@ class Compiling:
             with self._actions.alone(progress, session.label, known.key):
                 known = lookup.session(group, session, models)
                 made = self._fetched(progress, known, folder) or self._run(progress, known, folder)
-        progress.did("compile", session.label, known.key, ran=not made.restored)
+        self._actions.did(progress, "compile", session.label, known.key, ran=not made.restored)
         return made
 
     def recorded(self, progress: Progress) -> Path:

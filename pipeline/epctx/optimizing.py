@@ -69,7 +69,7 @@ class Optimizing:
                 model.folder = self._fetched(known)
             if model.folder is None:
                 again = self._run(progress, known.source, settings, model)
-                progress.did("optimize", known.source.name, again.key, ran=True)
+                self._actions.did(progress, "optimize", known.source.name, again.key, ran=True)
                 _refuse_other(known, again)
             assert model.folder is not None
             return model.folder
@@ -95,7 +95,7 @@ class Optimizing:
                 ran = known.action is None
                 if ran:
                     known = self._run(progress, source, settings, model)
-        progress.did("optimize", source.name, known.key, ran=ran)
+        self._actions.did(progress, "optimize", source.name, known.key, ran=ran)
         return known
 
     def _run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from epctx.errors import UsageError
 from epctx.manifest import Manifest, ModelGroup, ModelSource
@@ -49,6 +50,18 @@ class Plan:
     manifest: Manifest
     groups: tuple[PlannedGroup, ...]
     whole: bool
+
+
+def read(path: Path, *, only: Sequence[str] = (), allow_outside: bool = False) -> Plan:
+    """Plan a build of the manifest at `path`, or of the `GROUP[@TARGET]` in `only`.
+
+    Raises:
+        ManifestError: the manifest breaks the schema or a rule.
+        UsageError: `only` names a group or a target that the manifest does not have.
+    """
+    from epctx import parsing
+
+    return make(parsing.load(path, allow_outside=allow_outside), only=only)
 
 
 def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:

@@ -17,6 +17,7 @@ from epctx.cache import Cache, locate
 from epctx.cache.digests import FreshDigests
 from epctx.errors import EpctxError
 from epctx.events import Event, Listener
+from epctx.history import History
 from epctx.lock.types import Lock
 from epctx.lookup import Compiled, Lookup
 from epctx.planning import Plan, PlannedGroup
@@ -148,8 +149,10 @@ class _Run:
     def _build(self, groups: list[PlannedGroup]) -> dict[str, Built]:
         if not groups:
             return {}
+        manifest, cache = self._plan.manifest.path, self._cache
         build = Build(
             self._lookup,
+            None if cache is None else History(records=cache.records, manifest=manifest),
             self._place,
             self._telling,
             jobs=self._options.jobs,

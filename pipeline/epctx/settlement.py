@@ -51,6 +51,8 @@ def settle(
             if ran:
                 known = _verify(actions, compiling, place, progress, made, known)
     progress.did("verify", planned.group.name, known.whole.key, ran=ran)
+    for each, session in zip(made, known.sessions, strict=True):
+        actions.note(progress, "verify", each.compiled.session.label, session.key)
     return known.report(planned)
 
 

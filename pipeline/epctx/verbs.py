@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx import planning
-
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
     from epctx.diagnosis import Diagnosis
@@ -16,21 +14,31 @@ if TYPE_CHECKING:
     from epctx.events import Listener
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
+    from epctx.prospect import Prospect
 
 
 def plan(
-    manifest: str | os.PathLike[str], *, only: Sequence[str] = (), allow_outside: bool = False
-) -> planning.Plan:
-    """What a build of `manifest` would do.
+    manifest: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "dist",
+    only: Sequence[str] = (),
+    verify: bool = True,
+    allow_outside: bool = False,
+) -> Prospect:
+    """What a build of `manifest` with these arguments would do, and why.
 
     Raises:
         ManifestError: the manifest breaks the schema or a rule.
         UsageError: `only` names what the manifest does not have.
+        ModelError: a source is missing.
+        ProviderUnavailable: an EP is not installed.
     """
-    from epctx import parsing
+    from epctx import planning, prospect
+    from epctx.cache import Cache, locate
 
-    parsed = parsing.load(Path(manifest), allow_outside=allow_outside)
-    return planning.make(parsed, only=only)
+    planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
+    cache = Cache(locate(), lambda notice: None)
+    return prospect.look(planned, out=Path(out), cache=cache, numbers=verify)
 
 
 def build(
@@ -63,11 +71,11 @@ def build(
     Raises:
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
-    from epctx import runner
+    from epctx import planning, runner
 
     hear: Listener = listener or (lambda event: None)
     report, failure = runner.run(
-        plan(manifest, only=only, allow_outside=allow_outside),
+        planning.read(Path(manifest), only=only, allow_outside=allow_outside),
         out=Path(out),
         jobs=jobs or os.cpu_count() or 1,
         keep_going=keep_going,

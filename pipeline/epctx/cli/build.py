@@ -48,12 +48,12 @@ def build(
     ] = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
-    from epctx import runner, verbs
+    from epctx import planning, runner
     from epctx.cli import progress, summary
 
     # A job control system ends a build as a user does.
     signal.signal(signal.SIGTERM, _interrupt)
-    planned = verbs.plan(manifest, only=only or (), allow_outside=allow_outside)
+    planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
     with progress.live(ui) as listener:
         report, failure = runner.run(
             planned,

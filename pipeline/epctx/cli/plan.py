@@ -10,54 +10,85 @@ import typer
 from epctx.cli.render import UI
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from rich.tree import Tree
 
-    from epctx.planning import Plan
     from epctx.preview import GroupPreview
+    from epctx.prospect import GroupProspect
 
 
 def plan(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(help="The manifest.")],
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
     *,
+    out: Annotated[Path, typer.Option(help="Where the outputs are.")] = Path("dist"),
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="GROUP[@TARGET]", help="Plan this group only; may be repeated."),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Show each key, and which field of it has changed."),
+    ] = False,
     partition: Annotated[
         bool, typer.Option("--partition", help="Show who takes which node, without compiling.")
+    ] = False,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
     ] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
     ] = False,
 ) -> None:
-    """Show what a build of the manifest would do, without doing it."""
-    from epctx import verbs
+    """Show what a build of the manifest would do and why, without doing it."""
+    from epctx import planning, verbs
 
-    planned = verbs.plan(manifest, only=only or (), allow_outside=allow_outside)
     if partition:
         from epctx import preview
 
+        planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
         previews = preview.partitions(planned)
         ui.emit(previews)
         ui.print(*(_partitions(each, every=ui.verbose > 0) for each in previews))
-    else:
-        ui.emit(planned)
-        ui.print(_groups(planned))
+        return
+    found = verbs.plan(
+        manifest, out=out, only=only or (), verify=not no_verify, allow_outside=allow_outside
+    )
+    ui.emit(found)
+    ui.print(*(_group(each, explain=explain) for each in found.groups))
 
 
-def _groups(planned: Plan) -> Tree:
+STYLES = {"up to date": "green", "publishes": "yellow", "runs": "yellow", "depends": "dim"}
+WORDS = {"publishes": "publishes from the cache", "depends": "depends on what runs before it"}
+
+
+def _group(group: GroupProspect, *, explain: bool) -> Tree:
+    """A group: its state and why, then its actions; with `explain` their keys and changes."""
+    from rich.text import Text
     from rich.tree import Tree
 
-    root = Tree(planned.manifest.name)
-    for item in planned.groups:
-        eps = ", ".join(spec.alias for spec in item.group.execution_providers) or "default EP only"
-        branch = root.add(f"{item.label}  [{eps}]")
-        for session_group in item.session_groups:
-            names = ", ".join(model.name for model in session_group.models)
-            shared = f"sharing {session_group.sharing}: " if session_group.sharing else ""
-            branch.add(f"{shared}{names}")
+    eps = ", ".join(group.eps) or "default EP only"
+    root = Tree(Text(f"{group.group}@{group.target} [{eps}]: ").append(_state(group.state)))
+    if not explain:
+        for why in group.because:
+            root.add(Text(why))
+    for action in group.actions if explain or group.state == "runs" else ():
+        branch = root.add(Text(f"{action.action} {action.subject}: ").append(_state(action.state)))
+        if not explain:
+            continue
+        if action.key is not None:
+            branch.add(Text(f"key {action.key}", style="dim"))
+        for change in action.changes:
+            branch.add(Text(str(change)))
+        for why in action.because if not action.changes else ():
+            branch.add(Text(why))
     return root
+
+
+def _state(state: str) -> Text:
+    from rich.text import Text
+
+    return Text(WORDS.get(state, state), style=STYLES[state])
 
 
 def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
