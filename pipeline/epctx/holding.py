@@ -1,4 +1,4 @@
-"""Holding a build to its lock: `--locked` (design section 9)."""
+"""Holding a build to its lock, `--locked` (design section 9), and off its own inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from epctx import digest, locking
-from epctx.errors import LockError, ModelError
+from epctx.errors import LockError, ModelError, UsageError
 from epctx.keys.sources import SourceDigests, data_folder
 from epctx.lock import place as lock_place
 from epctx.lock.differences import Difference, between_locks, causes_between
@@ -52,6 +52,31 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
     _refuse(tuple(dict.fromkeys(missing)), plan)
     new = locking.make(plan.manifest, groups, lookup.toolchain)
     _refuse(causes_between(_part(old, plan), new), plan)
+
+
+def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
+    """No input of the build lies where its outputs are swapped in, which removes what is there.
+
+    Raises:
+        UsageError: one does; nothing was changed.
+    """
+    for planned in plan.groups:
+        for path in _inputs(planned):
+            for folder in (place.group(planned.target, planned.group.name), place.staging):
+                if any(p.is_relative_to(folder) for p in (path, path.resolve())):
+                    raise UsageError(
+                        "is an input of the build, and lies where its outputs replace everything",
+                        where=str(path),
+                        remedy="move it, or give another folder with --out",
+                    )
+
+
+def _inputs(planned: PlannedGroup) -> Iterator[Path]:
+    for model in planned.group.models:
+        yield model.path
+        if model.external_data_dir is not None:
+            yield model.external_data_dir
+    yield from planned.group.verify.inputs.files
 
 
 def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:

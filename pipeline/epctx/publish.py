@@ -46,7 +46,8 @@ class Place:
         return self.out / f"{self.name}.logs"
 
     @property
-    def _staging(self) -> Path:
+    def staging(self) -> Path:
+        """What a build begins and ends by removing."""
         return self.out / f"{self.name}.staging"
 
     def group(self, target: str, group: str) -> Path:
@@ -55,12 +56,12 @@ class Place:
 
     def staged(self, target: str, group: str) -> Path:
         """Where a group is put together before it is published."""
-        return self._staging / "new" / target / group
+        return self.staging / "new" / target / group
 
     @property
     def work(self) -> Path:
         """Scratch of the build."""
-        return self._staging / "work"
+        return self.staging / "work"
 
     @contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
@@ -98,7 +99,7 @@ class Place:
             StorageError: the system refuses.
         """
         staged, place = self.staged(target, group), self.group(target, group)
-        old = self._staging / "old" / target / group
+        old = self.staging / "old" / target / group
         try:
             outputs.sync_folder(staged)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -121,13 +122,13 @@ class Place:
                 target.rmdir()
 
     def _repair(self) -> None:
-        for target in _folders(self._staging / "old"):
+        for target in _folders(self.staging / "old"):
             for old in _folders(target):
                 place = self.group(target.name, old.name)
                 if not place.exists():
                     place.parent.mkdir(parents=True, exist_ok=True)
                     old.rename(place)
-        _remove(self._staging)
+        _remove(self.staging)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -61,6 +61,7 @@ def run(
         locked: hold the build to the lock, and never write it.
 
     Raises:
+        UsageError: an input lies where outputs go.
         StorageError: the output folder or the cache cannot be used.
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
@@ -100,6 +101,7 @@ class _Run:
         self._lookup = Lookup(cache, digests, numbers=options.numbers)
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
+        holding.refuse_sources_in_outputs(self._plan, self._place)
         with self._place.locked(self._once("another build holds the output")):
             old = lock.read(self._lock_file) if self._options.locked else None
             if old is not None:

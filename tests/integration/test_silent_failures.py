@@ -460,6 +460,21 @@ def test_inspect_survives_what_crashes_the_system_library(tmp_path: Path, good: 
         assert "was ended by SIGSEGV" in result.stdout + result.stderr
 
 
+def test_outputs_never_lie_over_sources(tmp_path: Path, sources: Path) -> None:
+    manifest = manifest_of(tmp_path, sources, {"g": Fails(code=0, says="")})
+    source = tmp_path / "dist" / "m" / "default" / "g" / "small.onnx"
+    source.parent.mkdir(parents=True)
+    shutil.move(tmp_path / "models" / "small.onnx", source)
+    text = manifest.read_text(encoding="utf-8").replace(
+        "models/small.onnx", "dist/m/default/g/small.onnx"
+    )
+    manifest.write_text(text, encoding="utf-8")
+    result = build(manifest)
+    assert result.exit_code == 2
+    assert "small.onnx: is an input of the build, and lies where" in result.stderr
+    assert files_in(tmp_path / "dist") == ["m/default/g/small.onnx"]
+
+
 def test_a_stale_binary_is_gone(tmp_path: Path, sources: Path) -> None:
     manifest = manifest_of(tmp_path, sources, {"g": Fails(code=0, says="")})
     stale = tmp_path / "dist" / "m" / "default" / "g" / "small_qnn.bin"
