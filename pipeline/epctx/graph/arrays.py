@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import byte_bounds
 
 from epctx.digest import CHUNK
 
@@ -46,6 +47,12 @@ def is_fill(array: Array) -> bool:
     return array.size > 0 and all(
         not stride or size == 1 for stride, size in zip(array.strides, array.shape, strict=True)
     )
+
+
+def held(array: Array) -> int:
+    """Bytes of memory from its first element to its last: few for a fill, whatever its size."""
+    low, high = byte_bounds(array)
+    return min(high - low, nbytes(array))
 
 
 def nbytes(array: Array) -> int:

@@ -162,6 +162,7 @@ class Scratch:
         """Write what is still a view or in memory to `folded.data`; delete files not in use.
 
         A file of which only a part is in use is written anew, so that none is carried along.
+        The scratch forgets all files: Windows deletes none whose map is alive.
 
         Raises:
             StorageError: the disk is full.
@@ -183,11 +184,13 @@ class Scratch:
             ranges = ((t.start, t.start + t.nbytes) for t in used[file].values())
             if _wasted(file, ranges):
                 pending |= used[file]
-                dead.append(file)
+                dead.append(file.path)
         self._put(model, pending)
-        for file in dead:
-            with suppress(OSError):  # Windows keeps a file whose map is alive
-                file.path.unlink()
+        for each in (pending, used, self._made, self._mapped, self._bases, self._known):
+            each.clear()
+        for path in dead:
+            with suppress(OSError):  # a view is left somewhere, on Windows: the folder goes later
+                path.unlink()
 
     def _put(self, model: ir.Model, pending: Mapping[int, ir.TensorProtocol]) -> None:
         """Write tensors of `model`, by their identity, to `folded.data`, and refer to them."""

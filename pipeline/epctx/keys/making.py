@@ -42,8 +42,6 @@ def optimize(
     Raises:
         ManifestError: a pass that does not exist.
     """
-    from epctx.graph.passes import registry
-
     return OptimizeRecord(
         model=str(found.model),
         data=tuple(map(str, found.data)),
@@ -51,7 +49,7 @@ def optimize(
         shapes=dict(source.shapes),
         level=settings.level,
         passes=settings.passes,
-        extensions=registry.fingerprint(settings.passes),
+        extensions=_extensions(settings.passes),
         toolchain=toolchain.of("optimize"),
     )
 
@@ -174,6 +172,15 @@ def _input(path: Path, digests: FileDigests) -> Digest:
             why=error.strerror,
             remedy="correct `verify.inputs.files`",
         ) from error
+
+
+def _extensions(passes: Sequence[str]) -> Mapping[str, str]:
+    """The passes of other packages, each with its package; to look for them takes a while."""
+    if not passes:
+        return {}
+    from epctx.graph.passes import registry
+
+    return registry.fingerprint(passes)
 
 
 def _partition(settings: PartitionSettings) -> PartitionRecord:

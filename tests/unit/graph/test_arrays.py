@@ -46,6 +46,9 @@ def test_a_fill_is_one_element() -> None:
     fill = np.broadcast_to(np.float32(2), (4, 1, 3))
     assert arrays.is_fill(fill)
     assert arrays.nbytes(fill) == 48
+    assert arrays.held(fill) == 4
+    assert arrays.held(np.broadcast_to(np.arange(3, dtype=np.int8), (9, 3))) == 3
+    assert arrays.held(np.arange(10, dtype=np.int16)[::-2]) == 10
     assert arrays.is_fill(np.array(5))
     assert not arrays.is_fill(np.zeros((2, 2)))
     assert not arrays.is_fill(np.broadcast_to(np.arange(3), (2, 3)))

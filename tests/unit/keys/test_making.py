@@ -239,6 +239,12 @@ def with_files(case: Case) -> Case:
     return inputs(files=(case.group.models[0].path.parent / "inputs.npz",))(case)
 
 
+def with_extension(case: Case) -> Case:
+    """A pass of another package, which has changed."""
+    case = group(optimize=OptimizeSettings(level="explicit", passes=("p",)))(case)
+    return replace(case, extensions={"p": "pkg 1 blake3:0"})
+
+
 def renamed(case: Case) -> Case:
     """As the manifest's keys say, but not the compiled models, which have names of their own."""
     sources = {"uno": case.sources["one"], "two": case.sources["two"]}
@@ -269,7 +275,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
         group(optimize=OptimizeSettings(level="explicit", passes=("simplify",))),
         {OPTIMIZE},
     ),
-    ("OptimizeRecord.extensions", case_(extensions={"p": "pkg 1 blake3:0"}), {OPTIMIZE}),
+    ("OptimizeRecord.extensions", with_extension, {OPTIMIZE}),
     (
         "OptimizeRecord.toolchain",
         case_(versions={"numpy": "2"}),

@@ -134,6 +134,16 @@ def test_what_would_blow_up_the_model_stays(monkeypatch: pytest.MonkeyPatch) -> 
     }  # fmt: skip
 
 
+def test_many_of_a_fill_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fill of 800 KB is stored in four bytes: joining two of them makes 1.6 MB of nothing."""
+    monkeypatch.setattr(operation, "MAX_GROWTH", 1 << 20)
+    model = onnx_text.model(
+        "g () => (float[N] y) <int64[1] s = {200000}>"
+        " { a = ConstantOfShape(s) y = Concat<axis = 0>(a, a) }"
+    )
+    assert optimizing.ops(optimizing.optimized(model, "fold-constants")) == {"Concat": 1}
+
+
 def test_a_graph_that_would_fail_fails_where_it_is_run() -> None:
     model = onnx_text.model(
         "g () => (int64[N] y) <int64[3] a = {1,2,3}, int64[1] s = {2}> { y = Reshape(a, s) }",

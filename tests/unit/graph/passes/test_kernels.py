@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,6 +12,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from epctx.graph.passes import arithmetic, edit, movement, selection
+from epctx.graph.passes.fold import FoldConstantsPass
+from epctx.graph.scratch import Scratch
 from tests import onnx_text, optimizing
 
 DATA = "int32[2,3,4] x = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23}"
@@ -232,6 +236,17 @@ STAYS = {
         "(int32[2] y) <int32[2] a = {1,2}, int64[1,1] i = {0}, int32[1] u = {3}>"
         ' { y = ScatterND <reduction = "add"> (a, i, u) }'
     ),
+    "a shift backwards": (
+        '(int8 y) <int8 a = {1}, int8 b = {-1}> { y = BitShift <direction="LEFT"> (a, b) }'
+    ),
+    "a range of more than there is": (
+        "(int64[N] y) <int64 b = {0}, int64 e = {9223372036854775807}, int64 d = {1}>"
+        " { y = Range(b, e, d) }"
+    ),
+    "a fill of more than there is": (
+        "(float[N,M,K] y) <int64[3] s = {9223372036854775807, 2, 2}> { y = ConstantOfShape(s) }"
+    ),
+    "a fill of less than nothing": ("(float[N] y) <int64[1] s = {-1}> { y = ConstantOfShape(s) }"),
     "a range without an end": (
         "(int64[N] y) <int64 b = {7}, int64 e = {0}, int64 d = {0}> { y = Range(b, e, d) }"
     ),
@@ -409,11 +424,36 @@ def test_onnxruntime_leaves_out_roundings_between_float16_nodes() -> None:
     assert (np.asarray(run) != a * b + c).sum() > 100, ort.__version__
 
 
-def test_every_kernel_names_an_operator_of_onnx() -> None:
-    from epctx.graph.passes import arithmetic, movement
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_space_to_depth_undoes_depth_to_space(mode: str, tmp_path: Path) -> None:
+    """By the mode that opset 28 brought, which onnxruntime 1.31.1 does not read."""
+    model = onnx_text.model(
+        "g () => (float[1,2,2,2] y) <float[1,2,2,2] o = {1,2,3,4,5,6,7,8}> {"
+        f' d = SpaceToDepth <blocksize = 2, mode = "{mode}"> (o)'
+        f' y = DepthToSpace <blocksize = 2, mode = "{mode}"> (d) }}',
+        opsets='"" : 28',
+    )
+    FoldConstantsPass(Scratch(tmp_path))(model)
+    (value,) = model.graph.initializers.values()
+    assert value.const_value is not None
+    np.testing.assert_array_equal(value.const_value.numpy().reshape(-1), np.arange(1, 9))
 
+
+def test_an_opset_that_is_not_known_yet_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g () => (int32[2] y) <int32[2] a = {1,2}> { n = Identity(a) y = Add(n, n) }"
+    monkeypatch.setattr(edit, "NEWEST_OPSET", 20)
+    assert optimizing.changes(optimizing.optimized(onnx_text.model(text), "basic")) == {}
+
+
+def test_no_kernel_is_older_than_its_operator() -> None:
+    """When onnx has a new opset: read what changed, then raise `edit.NEWEST_OPSET`."""
+    assert onnx.defs.onnx_opset_version() <= edit.NEWEST_OPSET
+
+
+def test_every_kernel_names_an_operator_of_onnx() -> None:
     tables = (
         movement.KERNELS,
+        selection.KERNELS,
         movement.SHAPE_KERNELS,
         arithmetic.KERNELS,
         arithmetic.FLOAT_KERNELS,
