@@ -110,6 +110,7 @@ class Scratch:
         self._made: list[KnownFile] = []
         self._bases: list[int] = []
         self._mapped: list[DataFile] = []
+        self._known: set[DataFile] = set()
         self._held: list[weakref.ref[_Held]] = []
         self._budget = HELD
 
@@ -124,8 +125,9 @@ class Scratch:
 
     def know(self, file: DataFile) -> None:
         """Let `tensor` recognize views into the map of `file`."""
-        if not file.size or file in self._mapped:
+        if not file.size or file in self._known:
             return
+        self._known.add(file)
         base = address_of(np.frombuffer(file.view(), np.uint8))
         place = bisect.bisect(self._bases, base)
         self._bases.insert(place, base)
@@ -179,18 +181,27 @@ class Scratch:
             return tensor
 
         tensors.replace_all(model, note)
-        dead = []
-        for file in self._made:
-            ranges = ((t.start, t.start + t.nbytes) for t in used[file].values())
-            if _wasted(file, ranges):
-                pending |= used[file]
-                dead.append(file.path)
+        dead = self._dead(used, pending)
         self._put(model, pending)
         for each in (pending, used, self._made, self._mapped, self._bases, self._known):
             each.clear()
         for path in dead:
             with suppress(OSError):  # a view is left somewhere, on Windows: the folder goes later
                 path.unlink()
+
+    def _dead(
+        self,
+        used: Mapping[DataFile, Mapping[int, MappedTensor]],
+        pending: dict[int, ir.TensorProtocol],
+    ) -> list[Path]:
+        """Files to be deleted; what is in use of them is added to `pending`."""
+        dead = []
+        for file in self._made:
+            tensors_of = used.get(file, {})
+            if _wasted(file, ((t.start, t.start + t.nbytes) for t in tensors_of.values())):
+                pending |= tensors_of
+                dead.append(file.path)
+        return dead
 
     def _put(self, model: ir.Model, pending: Mapping[int, ir.TensorProtocol]) -> None:
         """Write tensors of `model`, by their identity, to `folded.data`, and refer to them."""
