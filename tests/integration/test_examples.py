@@ -1,13 +1,16 @@
 """Each example runs by itself, in a copy, and leaves what its README promises."""
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+IGNORED = shutil.ignore_patterns("models", "dist", "*.lock.yaml", "__pycache__", ".*_cache")
 
 EXPECTED = {
     "01-first-build": [
@@ -25,7 +28,39 @@ EXPECTED = {
         "mixed/default/all/detector_linear.bin",
         "mixed/default/all/detector.data",
     ],
+    "04-write-a-provider": [
+        f"mixer/{target}/all/{file}"
+        for target in ("exact", "small")
+        for file in ("single_ctx.onnx", "many_ctx.onnx", "single_delegate.bin")
+    ],
 }
+
+
+def run(
+    *arguments: str, folder: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of an environment that has the provider of example 04, as pip installs it."""
+    folder = tmp_path_factory.mktemp("provider")
+    source, target = folder / "source", folder / "target"
+    shutil.copytree(ROOT / "examples" / "04-write-a-provider", source, ignore=IGNORED)
+    offline = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    pip = ["-m", "pip", "install", *offline, "--target", str(target), str(source)]
+    run(*pip, folder=folder, variables={})
+    return {"PYTHONPATH": str(target)}
 
 
 def test_every_example_is_run_here() -> None:
@@ -34,20 +69,40 @@ def test_every_example_is_run_here() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_an_example_runs_by_itself(name: str, tmp_path: Path) -> None:
-    ignore = shutil.ignore_patterns("models", "dist", "__pycache__")
+def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[str, str]) -> None:
     folder = tmp_path / "examples" / name
-    shutil.copytree(ROOT / "examples" / name, folder, ignore=ignore)
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=ignore)
-    run = subprocess.run(
-        [sys.executable, str(folder / "run.py")],
-        cwd=tmp_path,
+    shutil.copytree(ROOT / "examples" / name, folder, ignore=IGNORED)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=IGNORED)
+    variables = installed if name.startswith("04") else {}
+    ran = run(str(folder / "run.py"), folder=tmp_path, variables=variables)
+    for path in EXPECTED[name]:
+        assert (folder / "dist" / path).is_file()
+        assert Path(path).name in ran.stdout
+
+
+def test_the_example_provider_keeps_the_contract(tmp_path: Path, installed: dict[str, str]) -> None:
+    """Its own tests, the conformance class among them, run as its author runs them."""
+    tests = ROOT / "examples" / "04-write-a-provider" / "tests"
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    ran = run("-m", "pytest", *options, str(tests), folder=tmp_path, variables=installed)
+    assert " passed" in ran.stdout and "skipped" not in ran.stdout
+
+
+def test_the_command_line_knows_an_installed_provider(
+    tmp_path: Path, installed: dict[str, str]
+) -> None:
+    name = "DelegateExecutionProvider"
+    schema = run("-m", "epctx", "schema", f"providers/{name}", folder=tmp_path, variables=installed)
+    assert '"precision"' in schema.stdout
+    shutil.copytree(ROOT / "examples" / "04-write-a-provider", tmp_path / "m", ignore=IGNORED)
+    manifest = tmp_path / "m" / "epctx.yaml"
+    text = manifest.read_text(encoding="utf-8").replace("precision", "precison")
+    manifest.write_text(text, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "epctx", "validate", str(manifest)],
+        env={**os.environ, **installed},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=60,
     )
-    assert run.returncode == 0, run.stderr
-    dist = folder / "dist"
-    for path in EXPECTED[name]:
-        assert (dist / path).is_file()
-        assert Path(path).name in run.stdout
+    assert ran.returncode == 3 and 'did you mean "precision"?' in ran.stdout

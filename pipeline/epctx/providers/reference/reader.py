@@ -16,8 +16,9 @@ import msgspec
 
 from epctx import codec
 from epctx.digest import Digest, of_bytes
-from epctx.errors import InvalidGraph, ModelError
-from epctx.graph.external_data import DataFile, DataFolder
+from epctx.errors import InvalidGraph
+from epctx.graph.external_data import DataFile
+from epctx.providers import contexts
 from epctx.providers.reference.layout import (
     ENTRY,
     FORMAT_VERSION,
@@ -81,16 +82,7 @@ def open_file(folder: Path, location: str, *, where: str) -> Context:
         InvalidGraph: the path leads out of the folder or to no regular file, or the file is not a
             whole and sound context binary.
     """
-    try:
-        file = DataFolder(folder, model=folder).open(location, where=where)
-    except ModelError as error:
-        raise InvalidGraph(
-            f"the context binary {location!r} cannot be used",
-            where=where,
-            why=error.why or error.what,
-            remedy="ship the context binary with the model, at the same place beside it; "
-            "`epctx inspect --files` lists what belongs together",
-        ) from error
+    file = contexts.open_binary(folder, location, where=where)
     return _read(file.view(), file, where=str(folder / location))
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
 from epctx.errors import CompileError
 from epctx.graph import surgery
-from epctx.graph.epcontext import DOMAIN, EPContextNode
+from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, PartitionedModel
+from epctx.providers import contexts
 from epctx.providers.base import ContextBinary, Replacement, SessionGroupSpec
 from epctx.providers.reference.layout import Meta
 from epctx.providers.reference.lowering import lower
@@ -57,7 +56,7 @@ class ReferenceWorkspace:
         self._add(graphs)
         nodes = self._nodes(model, partitions, graphs)
         return [
-            Replacement(partition=partition, fragment=_fragment(model.model, partition, node))
+            contexts.replace_by_node(model.model, partition, node)
             for partition, node in zip(partitions, nodes, strict=True)
         ]
 
@@ -138,20 +137,3 @@ class ReferenceWorkspace:
                 )
             pieces.append(piece)
         return b"".join(pieces)
-
-
-def _fragment(model: ir.Model, partition: Partition, node: EPContextNode) -> ir.Model:
-    inputs = [_border(value) for value in partition.inputs]
-    outputs = [_border(value) for value in partition.outputs]
-    graph = ir.Graph(
-        inputs,
-        outputs,
-        nodes=[node.to_ir(inputs, outputs)],
-        opset_imports={**model.opset_imports, DOMAIN: 1},
-        name=node.name,
-    )
-    return ir.Model(graph, ir_version=model.ir_version)
-
-
-def _border(value: ir.Value) -> ir.Value:
-    return ir.Value(name=value.name, type=value.type, shape=value.shape)

@@ -1,0 +1,1 @@
+"""An execution provider of its own: elementwise operators and MatMul, by numpy."""

@@ -1,0 +1,161 @@
+"""What providers that make and load their own contexts do alike: use it, and write the rest.
+
+Source: spec/ep-context-design.md, "Inference Workflow for EP Context Cache Models" and
+"Implementation Guidelines for Inferencing from EPContext Models with Weight Sharing".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import onnx_ir as ir
+
+from epctx.errors import InvalidGraph, ModelError
+from epctx.graph.epcontext import DOMAIN, EPContextNode
+from epctx.graph.external_data import DataFile, DataFolder
+from epctx.graph.model import Partition
+from epctx.providers.base import Replacement, SharedContexts
+
+G = TypeVar("G")
+
+_SHIP = (
+    "ship the context binary with the model, at the same place beside it; "
+    "`epctx inspect --files` lists what belongs together"
+)
+_BUILD_AGAIN = "build the model again, and ship it with the context binary of the same build"
+
+
+def replace_by_node(model: ir.Model, partition: Partition, node: EPContextNode) -> Replacement:
+    """One EPContext node, over the partition's inputs and outputs, in the partition's place."""
+    inputs, outputs = (
+        [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in border]
+        for border in (partition.inputs, partition.outputs)
+    )
+    graph = ir.Graph(
+        inputs,
+        outputs,
+        nodes=[node.to_ir(inputs, outputs)],
+        opset_imports={**model.opset_imports, DOMAIN: 1},
+        name=node.name,
+    )
+    fragment = ir.Model(graph, ir_version=model.ir_version)
+    return Replacement(partition=partition, fragment=fragment)
+
+
+def open_binary(folder: Path, location: str, *, where: str) -> DataFile:
+    """Map the context binary at `location`, a path with `/` inside `folder`.
+
+    Args:
+        where: what refers to it, for messages.
+
+    Raises:
+        InvalidGraph: the path leads out of the folder or to no regular file.
+    """
+    try:
+        return DataFolder(folder, model=folder).open(location, where=where)
+    except ModelError as error:
+        missing = not os.path.lexists(folder / location.replace("\0", ""))
+        raise InvalidGraph(
+            f"the context binary {location!r} cannot be used",
+            where=where,
+            why=f"it is not in {folder}" if missing else error.why or error.what,
+            remedy=_SHIP,
+        ) from error
+
+
+def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
+    """The context that a primary node refers to: its payload, or its context binary, mapped.
+
+    Args:
+        folder: the model's; None: it was loaded from bytes, without a path.
+
+    Raises:
+        InvalidGraph: it has none, or it is not there.
+    """
+    where = f"node {node.name!r}"
+    if not node.ep_cache_context:
+        what = "a primary node (main_context = 1) has no ep_cache_context"
+        raise InvalidGraph(what, where=where, remedy=_BUILD_AGAIN)
+    path = node.context_path
+    if path is None:
+        return memoryview(node.ep_cache_context)
+    if folder is None:
+        raise InvalidGraph(
+            f"the context binary {path!r} cannot be found: the model was loaded from bytes",
+            where=where,
+            remedy="set the session option ep.context_file_path to where the model would be; "
+            "the context binary is looked for in its folder",
+        )
+    return open_binary(folder, path, where=f"{where} of a model in {folder}").view()
+
+
+def load(
+    nodes: Sequence[EPContextNode],
+    shared: SharedContexts | None,
+    *,
+    key: Callable[[EPContextNode], str],
+    read: Callable[[EPContextNode], Mapping[str, G]],
+    kind: type[G],
+) -> list[G]:
+    """A graph for each node: out of the shared workspace, else out of a context that is read.
+
+    A graph taken is gone from the workspace; those of a context that no node asked for are left
+    there, for the sessions to come. A context is read once for all nodes, and only if one needs it.
+
+    Args:
+        nodes: of one model; a node without a context of its own (main_context = 0) is looked for
+            in those of the model's other nodes.
+        shared: None: not shared.
+        key: what a node's graph is called in the workspace, unique among builds.
+        read: the graphs in the context of a primary node, by such keys.
+        kind: what a graph is.
+
+    Raises:
+        InvalidGraph: a graph is nowhere, or `read` raises it; what was taken is put back.
+    """
+    contexts: dict[tuple[int, bytes | None], Mapping[str, G]] = {}
+    taken: dict[str, G] = {}
+    found: list[G] = []
+    try:
+        for node in nodes:
+            own = shared.take(key(node)) if shared is not None else None
+            if isinstance(own, kind):
+                taken[key(node)] = own
+            found.append(own if isinstance(own, kind) else _read(node, nodes, key, read, contexts))
+    except BaseException:
+        _leave(taken.items(), shared)
+        raise
+    asked = {key(node) for node in nodes}
+    for context in contexts.values():
+        _leave(((name, graph) for name, graph in context.items() if name not in asked), shared)
+    return found
+
+
+def _read(
+    node: EPContextNode,
+    nodes: Sequence[EPContextNode],
+    key: Callable[[EPContextNode], str],
+    read: Callable[[EPContextNode], Mapping[str, G]],
+    contexts: dict[tuple[int, bytes | None], Mapping[str, G]],
+) -> G:
+    for primary in [node] if node.main_context else [n for n in nodes if n.main_context]:
+        content = (primary.embed_mode, primary.ep_cache_context)
+        if content not in contexts:
+            contexts[content] = read(primary)
+        graph = contexts[content].get(key(node))
+        if graph is not None:
+            return graph
+    raise InvalidGraph(
+        f"its graph {node.partition_name!r} is in no context of the model, as it was built",
+        where=f"node {node.name!r}",
+        remedy=_BUILD_AGAIN,
+    )
+
+
+def _leave(graphs: Iterable[tuple[str, object]], shared: SharedContexts | None) -> None:
+    if shared is not None:
+        for name, graph in graphs:
+            shared.leave(name, graph)
