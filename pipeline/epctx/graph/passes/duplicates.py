@@ -140,7 +140,7 @@ def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
     groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
         tensor = edit.constant(value)
-        if tensor is not None and not value.is_graph_output():
+        if tensor is not None and edit.is_free(value):
             groups[tensor.dtype, tensor.shape.numpy()].append(value)
     return [group for group in groups.values() if len(group) > 1]
 

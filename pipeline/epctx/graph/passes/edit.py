@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from epctx.graph.ordering import QUANTIZATION, OrderedGraph, order
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -19,6 +21,42 @@ def graphs(model: ir.Model) -> Iterator[ir.Graph]:
     yield from model.graph.subgraphs()
 
 
+def prepare(model: ir.Model) -> None:
+    """Bring a model into the form that passes work on: what they make depends on nothing else.
+
+    Nodes come in canonical order and initializers by name, so that which of two equals is kept,
+    and what is numbered, does not follow the order of the source. Initializers that quantization
+    annotations name are protected: nothing that a pass sees uses them.
+    """
+    _sort(order(model.graph))
+    for graph in graphs(model):
+        values = (
+            *graph.inputs,
+            *graph.initializers.values(),
+            *(v for n in graph for v in n.outputs),
+        )
+        for name in {name for v in values for name in v.meta.get(QUANTIZATION, {}).values()}:
+            if name in graph.initializers:
+                graph.initializers[name].meta[_PROTECTED] = True
+
+
+def _sort(ordered: OrderedGraph) -> None:
+    graph = ordered.graph
+    graph.remove(ordered.nodes)
+    graph.extend(ordered.nodes)
+    for name in sorted(graph.initializers):
+        graph.initializers.add(graph.initializers.pop(name))
+    for bodies in ordered.bodies.values():
+        for body in bodies:
+            _sort(body)
+
+
+def is_free(value: ir.Value) -> bool:
+    """Nothing outside the graph's nodes refers to this initializer."""
+    is_bound = value.is_graph_input() or value.is_graph_output() or value.meta.get(_PROTECTED)
+    return not is_bound
+
+
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs in a node's attributes."""
     for attribute in node.attributes.values():
@@ -27,6 +65,9 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
 
+
+_PROTECTED = "epctx.protected"
+"""In the `meta` of an initializer: it stays, used or not."""
 
 NEWEST_OPSET = 28
 """The opset of onnx 1.23, for which kernels and rules were written; in later ones an operator may
@@ -99,7 +140,7 @@ def remove(node: ir.Node) -> None:
 
 def discard_unused(value: ir.Value) -> None:
     """Drop an initializer that nothing uses, at once: it may hold memory."""
-    if not value.is_initializer() or value.is_graph_input() or value.is_graph_output():
+    if not value.is_initializer() or not is_free(value):
         return
     if value.graph is not None and not value.uses():
         value.graph.initializers.pop(str(value.name))
@@ -159,6 +200,7 @@ class Editor:
             self._through_identity(value, fresh)
         else:
             fresh = self.initializer(graph, tensor, value.name)
+            fresh.meta.update(value.meta)
             value.replace_all_uses_with(fresh)
         return fresh
 
