@@ -10,7 +10,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError, EpctxError
 from epctx.graph import canonical
 from epctx.graph.model import LoadedModel, OptimizedModel, PassRecord
-from epctx.graph.passes import registry
+from epctx.graph.passes import edit, registry
 from epctx.graph.passes.base import Counted
 from epctx.graph.scratch import Scratch
 from epctx.manifest import OptimizeSettings
@@ -36,6 +36,7 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
     runner = _Runner(model, place)
     steps = settings.passes if settings.level == "explicit" else registry.LEVELS[settings.level]
     if steps:
+        edit.prepare(model)
         runner.step(registry.FIRST)
     for step in steps:
         if isinstance(step, str):

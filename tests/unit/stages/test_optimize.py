@@ -12,6 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 from epctx.errors import CompileError, ManifestError, StorageError
+from epctx.graph import canonical
 from epctx.graph.mapped import MappedTensor
 from epctx.graph.passes import registry
 from epctx.manifest import OptimizeSettings
@@ -159,6 +160,41 @@ def test_what_optimizes_away_does_not_change_the_digest() -> None:
     assert optimizing.optimized(edited, "none").digest != optimizing.optimized(model, "none").digest
 
 
+def test_the_order_in_which_a_source_lists_things_is_nothing() -> None:
+    """Which of two equals is kept, and what gets a number, is the same whatever comes first."""
+    text = (
+        "g (bool c, float[3] x) => (float[3] y, float[3] z) <{weights}> {{ {nodes}"
+        " e = If(c) <then_branch = t () => (float[3] u) {{ p = Add(x, w2) u = Neg(p) }},"
+        " else_branch = f () => (float[3] u) {{ p = Mul(x, w1) u = Cos(p) }}>"
+        " y = Add(d, e) z = Mul(e, a) }}"
+    )
+    weights = [f"float[3] w{i} = {{1,2,3}}" for i in range(3)]
+    nodes = ["a = Add(x, w0)", "b = Add(x, w1)", "c1 = Sin(b)", "c2 = Sin(a)", "d = Mul(c1, c2)"]
+    digests = {
+        optimizing.check(
+            onnx_text.model(text.format(weights=", ".join(ws), nodes=" ".join(ns))),
+            {"c": np.array(True), "x": np.ones(3, np.float32)},
+        ).digest
+        for ws in (weights, weights[::-1])
+        for ns in (nodes, [nodes[i] for i in (1, 2, 0, 3, 4)], [nodes[i] for i in (1, 0, 3, 2, 4)])
+    }
+    assert len(digests) == 1
+
+
+def test_what_quantization_annotations_name_stays() -> None:
+    model = ir.serde.serialize_model(onnx_text.model(TEXT))
+    for name in ("scale", "same"):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), name))
+    annotation = model.graph.quantization_annotation.add(tensor_name="f")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="scale")
+    result = optimizing.optimized(model, "basic")
+    assert "scale" in result.model.graph.initializers
+    assert "same" not in result.model.graph.initializers
+    written = onnx.ModelProto.FromString(canonical.serialize(result.model))
+    (kept,) = written.graph.quantization_annotation
+    assert kept.tensor_name == "f"
+
+
 @pytest.mark.parametrize(
     "edit",
     [("0.25", "0.125"), ("z = {0.5}", "z = {0.25}"), ("y = Mul(b, c)", "y = Div(b, c)")],
@@ -214,6 +250,7 @@ def test_a_third_partys_pass_runs_and_is_recorded(plugin: str) -> None:
         "simplify": {"identity": 1},
         "counts": {"a": 2, "b": 4},
     }
+    result = optimizing.check(onnx_text.model(TEXT), FEEDS, "plain")
     assert result.model.graph[0].name == "plain"
 
 
@@ -259,3 +296,22 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
 def test_nothing_is_left_for_a_second_run(text: str) -> None:
     first = optimizing.optimized(onnx_text.model(text), "basic")
     assert optimizing.changes(optimizing.optimized(first.model, "basic")) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[3] x, float[3] z) => (float[3] y, float[3] x) { y = Neg(x) }",
+        "g (float[3] x) => (float[3] w, float[3] y) <float[3] w = {1,2,3}, float[3] v = {1,2,3}>"
+        " { a = Add(x, v) y = Mul(a, w) }",
+        "g (float[3] x) => (float[3] y, float[3] a, float[3] b)"
+        " { a = Identity(x) b = Identity(a) y = Neg(b) }",
+        "g (float[3] x) => (float[3] y, float[3] a) { a = Sin(x) b = Identity(a) y = Identity(b) }",
+    ],
+    ids=["an input", "an initializer", "the input under other names", "one value twice"],
+)
+@pytest.mark.parametrize("level", ["basic", "extended"])
+def test_outputs_that_no_node_of_their_own_makes(text: str, level: str) -> None:
+    feeds = {"x": np.array([1.5, -2.0, 0.0], np.float32), "z": np.ones(3, np.float32)}
+    model = onnx_text.model(text)
+    optimizing.check(model, {v.name: feeds[str(v.name)] for v in model.graph.inputs}, level=level)
