@@ -14,7 +14,7 @@ from epctx.assessment import Assessment, assess
 from epctx.build_report import BuildReport, GroupReport
 from epctx.building import Build, Built, Ended
 from epctx.cache import Cache, locate
-from epctx.cache.digests import FreshDigests
+from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.errors import EpctxError
 from epctx.events import Event, Listener
 from epctx.history import History
@@ -23,6 +23,7 @@ from epctx.lookup import Compiled, Lookup
 from epctx.planning import Plan, PlannedGroup
 from epctx.progress import Telling
 from epctx.publish import Place
+from epctx.unchanged import Watched, Watching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ def run(
     listener: Listener,
     cache: Cache | None = None,
     locked: bool = False,
+    watched: Watched | None = None,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
 
@@ -67,7 +69,7 @@ def run(
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
     options = _Options(out=out, jobs=jobs, keep_going=keep_going, numbers=numbers, locked=locked)
-    return _Run(plan, options, cache, Telling(listener)).run()
+    return _Run(plan, options, cache, Telling(listener), watched).run()
 
 
 def open_cache(listener: Listener) -> Cache:
@@ -87,7 +89,12 @@ class _Run:
     """One run of a plan."""
 
     def __init__(
-        self, plan: Plan, options: _Options, cache: Cache | None, telling: Telling
+        self,
+        plan: Plan,
+        options: _Options,
+        cache: Cache | None,
+        telling: Telling,
+        watched: Watched | None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -97,7 +104,11 @@ class _Run:
         self._place = Place(out=options.out.resolve(), name=plan.manifest.name)
         # What is locked is read anew; what is remembered is good enough for anything else.
         trusting = cache is not None and not options.locked
-        digests = cache.digests if cache is not None and trusting else FreshDigests()
+        digests: FileDigests = FreshDigests()
+        if cache is not None and trusting:
+            digests = cache.digests
+        if watched is not None:
+            digests = self._watch(digests, watched)
         self._lookup = Lookup(cache, digests, numbers=options.numbers)
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
@@ -112,6 +123,15 @@ class _Run:
             with self._shared() if left else nullcontext():
                 built = self._build(left)
                 return self._finish(known, built, old)
+
+    def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
+        """Note what is looked at beside what is digested."""
+        targets = {self._place.root / planned.target for planned in self._plan.groups}
+        watched.note((self._lock_file, self._place.report, self._place.root, *targets))
+        watched.absent(self._place.staging)
+        if any(planned.group.verify.inputs.files for planned in self._plan.groups):
+            watched.give_up()  # a pattern may match a new file anywhere
+        return Watching(digests, watched)
 
     @property
     def _lock_file(self) -> Path:

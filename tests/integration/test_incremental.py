@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from epctx.cache import Cache, identity, locate
+from epctx import planning
+from epctx.cache import Cache, collect, identity, locate
+from epctx.cache.collect import Limits
+from epctx.cli import main
 from epctx.errors import CompileError, EpctxError
 from tests.projects import Project, make, ran, states, steady
 
@@ -469,3 +474,128 @@ def test_a_digest_is_remembered_of_what_was_built(
     project.build()
     cache = Cache(locate(), print)
     assert cache.digests.known(path, identity.of_path(path)) is not None
+
+
+# --- the quickest answer ---
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="it is an answer on Linux only")
+
+
+@pytest.fixture
+def command(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str, bool]]:
+    """Runs `epctx build`: what it printed, and whether it looked at the manifest."""
+    later(monkeypatch)
+    monkeypatch.chdir(project.folder)
+    read, looked = planning.read, list[bool]()
+
+    def noted(*args: object, **options: object) -> object:
+        looked.append(True)
+        return read(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(planning, "read", noted)
+
+    def run(*arguments: str) -> tuple[str, bool]:
+        looked.clear()
+        monkeypatch.setattr(sys, "argv", ["epctx", "build", "m.yaml", *arguments])
+        with contextlib.suppress(SystemExit):
+            main()
+        return capsys.readouterr().out, bool(looked)
+
+    project.write()
+    return run
+
+
+SAID = "nothing to do, 2 groups are up to date\ndist/m/  report: dist/m.build.json\n"
+
+
+@linux
+def test_the_second_time_nothing_is_even_looked_at(
+    command: Callable[..., tuple[str, bool]],
+) -> None:
+    assert command() == (SAID, True)
+    assert command() == (SAID, False)
+    assert command("--jobs", "1") == (SAID, True)
+    assert command("-q") == ("", True)
+    assert command("-q") == ("", False)
+
+
+@linux
+@pytest.mark.parametrize("option", ["--locked", "--no-cache", "-v", "--format=json"])
+def test_what_asks_for_more_is_looked_at_each_time(
+    command: Callable[..., tuple[str, bool]], option: str
+) -> None:
+    assert command(option)[1]
+    assert command(option)[1]
+
+
+def edited_manifest(project: Project) -> None:
+    tolerance(project)
+    project.write()
+
+
+def edited_output(project: Project) -> None:
+    edited(project.published / "two")
+
+
+def output_too_many(project: Project) -> None:
+    left_over(project.published / "two")
+
+
+def group_too_many(project: Project) -> None:
+    shutil.copytree(project.published / "one", project.published / "three")
+
+
+def target_too_many(project: Project) -> None:
+    (project.folder / "dist" / "m" / "other").mkdir()
+
+
+def lost_lock(project: Project) -> None:
+    project.lock.unlink()
+
+
+def lost_report(project: Project) -> None:
+    (project.folder / "dist" / "m.build.json").unlink()
+
+
+def killed_build(project: Project) -> None:
+    (project.folder / "dist" / "m.staging").mkdir()
+
+
+@linux
+@pytest.mark.parametrize(
+    "change",
+    [
+        byte_of_a_weight,
+        edited_manifest,
+        edited_output,
+        output_too_many,
+        group_too_many,
+        target_too_many,
+        lost_lock,
+        lost_report,
+        killed_build,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_whatever_changes_is_looked_at(
+    project: Project,
+    command: Callable[..., tuple[str, bool]],
+    change: Callable[[Project], None],
+) -> None:
+    command()
+    assert command() == (SAID, False)
+    change(project)
+    assert command()[1]
+    assert sorted(path.name for path in project.published.iterdir()) == ["one", "two"]
+    command()
+    assert command() == (SAID, False)
+
+
+@linux
+def test_after_gc_results_are_looked_for_again(command: Callable[..., tuple[str, bool]]) -> None:
+    command()
+    collect.collect(Cache(locate(), print), keep=(), limits=Limits())
+    assert command() == (SAID, True)

@@ -17,7 +17,7 @@ LAYERS = (
     {"findings"},
     {"graph", "providers", "runtime", "cache"},
     {"document", "schemas", "rules", "layers", "parsing", "starter"},
-    {"keys", "verification"},
+    {"keys", "verification", "unchanged"},
     {"lock", "policies", "inspection"},
     {"stages"},
     {"build_report", "jobs", "planning", "publish", "protocol", "events"},

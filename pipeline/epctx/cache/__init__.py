@@ -7,6 +7,7 @@
         digests/ab/abcd…            digests of unchanged files, named by the file's path
         references/ab/abcd…         which data files a model refers to, named by the model's digest
         latest/ab/abcd…             which keys a session group had last, for `plan --explain`
+        unchanged/ab/abcd…          what a build that had nothing to do looked at
         locks/abcd….lock            one OS lock an action
         users.db                    the lock that builds share and gc takes alone
         temporary/…                 a folder for each running process, on the file system of objects
@@ -17,7 +18,23 @@ pass that copies it out, a record carries its own digest. What is found corrupt 
 and made again; so nothing is flushed to the disk either, and a power failure costs work at worst.
 """
 
-from epctx.cache.location import Location, locate
-from epctx.cache.store import Action, Cache, StoredFile
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epctx.cache.location import Location, locate
+    from epctx.cache.store import Action, Cache, StoredFile
 
 __all__ = ["Action", "Cache", "Location", "StoredFile", "locate"]
+
+_HOMES = {"Location": "location", "locate": "location"}
+
+
+def __getattr__(name: str) -> object:
+    # `unchanged` asks where the cache is, and wants nothing else of it.
+    if name in __all__:
+        module = importlib.import_module(f"epctx.cache.{_HOMES.get(name, 'store')}")
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

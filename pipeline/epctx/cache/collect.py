@@ -158,7 +158,7 @@ def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
 
 def _leftovers(cache: Cache) -> Iterator[Path]:
     root = cache.location.root
-    for folder in (root / "quarantine", root / "temporary", root / "locks"):
+    for folder in (root / "quarantine", root / "temporary", root / "locks", root / "unchanged"):
         if folder.is_dir():
             yield from (path for path in folder.rglob("*") if path.is_file())
 
@@ -167,4 +167,6 @@ def _remove_leftovers(cache: Cache) -> None:
     root = cache.location.root
     shutil.rmtree(root / "quarantine", ignore_errors=True)
     shutil.rmtree(root / "locks", ignore_errors=True)
+    # Of use to a build is what it finds; it is to look again, and say so.
+    shutil.rmtree(root / "unchanged", ignore_errors=True)
     temporary.sweep(root / "temporary")

@@ -18,8 +18,8 @@ from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 
 T = TypeVar("T")
-Kind = Literal["actions", "digests", "references", "latest"]
-KINDS: tuple[Kind, ...] = ("actions", "digests", "references", "latest")
+Kind = Literal["actions", "digests", "references", "latest", "unchanged"]
+KINDS: tuple[Kind, ...] = ("actions", "digests", "references", "latest", "unchanged")
 _HOUR = 3600
 _SUM = 64
 """Length of the BLAKE3 in hex that a record begins with; a line break follows, then JSON."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
 
+from epctx import unchanged
 from epctx.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -80,4 +82,8 @@ def _epctx(
 
 def main() -> None:
     """The entry point `epctx`."""
-    app(prog_name="epctx")
+    said = unchanged.recall(sys.argv[1:])
+    if said is None:
+        app(prog_name="epctx")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in said))

@@ -48,13 +48,20 @@ def build(
     ] = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
-    from epctx import planning, runner
+    import epctx
+    from epctx import planning, runner, unchanged
     from epctx.cli import progress, summary
+    from epctx.schemas import files
 
     # A job control system ends a build as a user does.
     signal.signal(signal.SIGTERM, _interrupt)
+    watched = None if no_cache or locked else unchanged.Watched()
+    if watched is not None:
+        watched.note([manifest])
+        watched.code(Path(epctx.__file__).parent, Path(str(files.root())))
     planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
     with progress.live(ui) as listener:
+        cache = None if no_cache else runner.open_cache(listener)
         report, failure = runner.run(
             planned,
             out=out,
@@ -62,11 +69,14 @@ def build(
             keep_going=keep_going,
             numbers=not no_verify,
             listener=listener,
-            cache=None if no_cache else runner.open_cache(listener),
+            cache=cache,
             locked=locked,
+            watched=watched,
         )
     ui.emit(report)
     summary.summary(ui, report, out)
+    if watched is not None and cache is not None and ui.plain and summary.nothing_done(report):
+        watched.remember(cache.records, [] if ui.quiet else summary.nothing(report, out))
     told = list(summary.failures(report))
     for each in told:
         ui.error(each)

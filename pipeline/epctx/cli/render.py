@@ -67,6 +67,7 @@ class UI:
         self.json = format is Format.json
         self.verbose = verbose
         self.quiet = quiet
+        self.plain = format is Format.text and not verbose and color is not Color.always
         self.out = _console(stderr=False, color=color)
         self.err = _console(stderr=True, color=color)
         self._emitted = False

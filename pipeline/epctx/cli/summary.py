@@ -20,10 +20,9 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
     """Print what was built and verified; with -v also what happened to each model."""
     if ui.json or ui.quiet:
         return
-    if not ui.verbose and all(group.state == "up to date" for group in report.groups):
-        count = len(report.groups)
-        words = f"nothing to do, {count} group{'s are' if count != 1 else ' is'} up to date"
-        ui.print(Text(words, style="green"), _where(report, out))
+    if not ui.verbose and nothing_done(report):
+        words, place = nothing(report, out)
+        ui.print(Text(words, style="green"), Text(place, style="bold"))
         return
     rows = [_row(group) for group in report.groups]
     told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
@@ -34,6 +33,21 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
     if ui.verbose:
         ui.print(*(text for group in report.groups for text in _details(group)))
     ui.print(*_unchecked(report.groups), _where(report, out))
+
+
+def nothing_done(report: BuildReport) -> bool:
+    """Everything was up to date."""
+    return all(group.state == "up to date" for group in report.groups)
+
+
+def nothing(report: BuildReport, out: Path) -> list[str]:
+    """What is said then: the same each time."""
+    count = len(report.groups)
+    place = (out / report.name).as_posix()
+    return [
+        f"nothing to do, {count} group{'s are' if count != 1 else ' is'} up to date",
+        f"{place}/  report: {place}.build.json",
+    ]
 
 
 def failures(report: BuildReport) -> Iterator[EpctxError]:
