@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from epctx import build_report, codec, probing, process
+from epctx import build_report, codec, probing
 from epctx._version import __version__
 from epctx.build_report import Failure
 from epctx.cache import location as places
@@ -26,6 +26,7 @@ from epctx.diagnosis import CacheDiagnosis, Diagnosis, HostDiagnosis, ProviderDi
 from epctx.errors import EpctxError, ProviderUnavailable, StorageError
 from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, packages
+from epctx.worker import process
 
 PROBE_TIMEOUT = 60.0
 """Seconds; registering a plugin and listing its devices takes less than two."""

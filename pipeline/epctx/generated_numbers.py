@@ -15,12 +15,12 @@ import onnxruntime as ort
 from epctx.graph import recordings
 from epctx.graph.feeds import Array, Feeds
 from epctx.graph.model import Partition, PartitionedModel
-from epctx.jobs import CompileJob
 from epctx.policies import recording
 from epctx.providers.base import ExecutionProvider, Generating
 from epctx.providers.onnxruntime.generating import GeneratingModel
 from epctx.runtime import values
 from epctx.stages.compile import CompiledGroup
+from epctx.worker.jobs import CompileJob
 
 Values = Mapping[str, ort.OrtValue]
 _JOINT = (

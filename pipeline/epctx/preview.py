@@ -8,9 +8,15 @@ from pathlib import Path
 
 from epctx.build_report import ModelReport
 from epctx.graph.exclusion import refuse_unmatched
-from epctx.jobs import OptimizeJob, OptimizeResult, PartitionJob, PartitionResult, StageStarted
 from epctx.planning import Plan, PlannedGroup
-from epctx.pool import Pool
+from epctx.worker.jobs import (
+    OptimizeJob,
+    OptimizeResult,
+    PartitionJob,
+    PartitionResult,
+    StageStarted,
+)
+from epctx.worker.pool import Pool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from epctx.events import Listener
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
-    from epctx.prospect import Prospect
+    from epctx.runner.prospect import Prospect
 
 
 def plan(
@@ -33,8 +33,9 @@ def plan(
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """
-    from epctx import planning, prospect
+    from epctx import planning
     from epctx.cache import Cache, locate
+    from epctx.runner import prospect
 
     planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
     cache = Cache(locate(), lambda notice: None)

@@ -12,12 +12,12 @@ from pathlib import Path
 from epctx.errors import CompileError, EpctxError
 from epctx.findings import Finding, FolderReport, VerifyReport
 from epctx.group_folders import Missing
-from epctx.jobs import StageStarted
 from epctx.manifest import ProviderSpec
-from epctx.pool import Pool
-from epctx.process import Worker
 from epctx.providers import registry
 from epctx.verification import VerifyRequest
+from epctx.worker.jobs import StageStarted
+from epctx.worker.pool import Pool
+from epctx.worker.process import Worker
 
 
 def run(

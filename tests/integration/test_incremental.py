@@ -88,7 +88,7 @@ def test_nothing_changed_nothing_done(project: Project, monkeypatch: pytest.Monk
     def no_worker(*args: object, **options: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("epctx.pool.Worker", no_worker)
+    monkeypatch.setattr("epctx.worker.pool.Worker", no_worker)
     before = stats(project.folder / "dist"), project.lock.read_bytes()
     for _ in range(2):
         report = project.build()
@@ -276,7 +276,7 @@ def gone(path: Path) -> None:
 def test_a_damaged_output_is_restored_without_a_compile(
     project: Project, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("epctx.pool.Worker", None)
+    monkeypatch.setattr("epctx.worker.pool.Worker", None)
     before = project.files()
     project.build()
     damage(project.published / "two")
@@ -417,7 +417,7 @@ def test_a_source_that_changes_while_it_is_built_is_refused(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came of it must not stay in the cache under the key of what it was."""
-    from epctx.compiling import Compiling
+    from epctx.runner.compiling import Compiling
 
     fetched = Compiling._fetched
     prefix(project)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from epctx import locking
 from epctx.errors import LockError
 from epctx.keys import toolchain as toolchains
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import ProviderSpec
+from epctx.runner import locking
 from tests.integration.test_incremental import flip, stats
 from tests.projects import Project, make, states, steady
 

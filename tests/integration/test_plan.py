@@ -14,7 +14,7 @@ from epctx import verbs
 from epctx.cache import locate
 from epctx.cli import app
 from epctx.errors import ModelError
-from epctx.prospect import GroupProspect
+from epctx.runner.prospect import GroupProspect
 from tests.integration.test_incremental import flip, stats
 from tests.projects import Project, make, steady
 
@@ -78,7 +78,7 @@ def test_what_is_built_is_up_to_date(project: Project) -> None:
 
 
 def test_a_plan_does_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epctx.process.Worker", None)
+    monkeypatch.setattr("epctx.worker.process.Worker", None)
     flip(project.folder / "a.data")
     project.write()
 

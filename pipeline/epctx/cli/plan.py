@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from epctx.preview import GroupPreview
-    from epctx.prospect import GroupProspect
+    from epctx.runner.prospect import GroupProspect
 
 
 def plan(

@@ -28,16 +28,13 @@ _EVERY = (
     "errors.py",
     "findings.py",
     "graph/**/*.py",
-    "jobs.py",
     "manifest.py",
     "outputs.py",
-    "process.py",
-    "protocol.py",
     "providers/*.py",
     "stages/__init__.py",
     "suggest.py",
     "verification.py",
-    "worker.py",
+    "worker/*.py",
 )
 Running = Literal["optimize", "compile", "verify"]
 SOURCES: Mapping[Running, tuple[str, ...]] = {

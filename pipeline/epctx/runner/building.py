@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from epctx.actions import Actions
-from epctx.compiling import Compiling, Made
 from epctx.errors import EpctxError, Interrupted
 from epctx.findings import FolderReport
-from epctx.history import History
-from epctx.lookup import Compiled, Lookup
 from epctx.planning import PlannedGroup, SessionGroup
-from epctx.pool import Pool
-from epctx.progress import Progress, Telling
 from epctx.publish import Place
-from epctx.settlement import settle
+from epctx.runner.actions import Actions
+from epctx.runner.compiling import Compiling, Made
+from epctx.runner.history import History
+from epctx.runner.lookup import Compiled, Lookup
+from epctx.runner.progress import Progress, Telling
+from epctx.runner.settlement import settle
+from epctx.worker.pool import Pool
 
 
 class Ended(EpctxError):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epctx.errors import EpctxError
-from epctx.process import Worker
+from epctx.worker.process import Worker
 
 
 class Pool:

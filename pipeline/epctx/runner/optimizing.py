@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from epctx import codec
-from epctx.actions import Actions, files_in
 from epctx.errors import CompileError
 from epctx.graph import places
-from epctx.jobs import OptimizeJob, OptimizeResult
 from epctx.keys.sources import SourceDigests, identities
-from epctx.lookup import Optimized
 from epctx.manifest import ModelSource, OptimizeSettings
-from epctx.progress import Progress
-from epctx.results import StoredOptimize
+from epctx.runner.actions import Actions, files_in
+from epctx.runner.lookup import Optimized
+from epctx.runner.progress import Progress
+from epctx.runner.results import StoredOptimize
+from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
 
 @dataclass

@@ -17,12 +17,18 @@ from dataclasses import replace
 
 import msgspec
 
-from epctx import codec, generated_numbers, protocol
+from epctx import codec, generated_numbers
 from epctx.build_report import ModelReport, PartitionReport
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
-from epctx.jobs import (
+from epctx.manifest import ModelGroup
+from epctx.providers import registry
+from epctx.providers.base import SessionGroupSpec
+from epctx.stages import compile, dump, load, optimize, partition, verify
+from epctx.verification import VerifyRequest
+from epctx.worker import protocol
+from epctx.worker.jobs import (
     CompileJob,
     CompileResult,
     OptimizeJob,
@@ -31,12 +37,7 @@ from epctx.jobs import (
     PartitionResult,
     StageStarted,
 )
-from epctx.manifest import ModelGroup
-from epctx.protocol import Message
-from epctx.providers import registry
-from epctx.providers.base import SessionGroupSpec
-from epctx.stages import compile, dump, load, optimize, partition, verify
-from epctx.verification import VerifyRequest
+from epctx.worker.protocol import Message
 
 Started = Callable[[StageStarted], None]
 

@@ -25,7 +25,7 @@ from epctx.keys.records import InputsRecord
 from epctx.keys.sources import SourceDigests, Sources
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.planning import SessionGroup
-from epctx.results import StoredCompile, StoredOptimize, StoredRecording
+from epctx.runner.results import StoredCompile, StoredOptimize, StoredRecording
 
 T = TypeVar("T")
 

@@ -24,9 +24,9 @@ from epctx.lock.types import (
     LockedSource,
     LockedToolchain,
 )
-from epctx.lookup import Compiled, Optimized
 from epctx.manifest import Manifest
 from epctx.planning import PlannedGroup
+from epctx.runner.lookup import Compiled, Optimized
 
 _MAKING: tuple[Running, ...] = ("optimize", "compile")
 """The actions that make bytes."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from epctx import outputs
-from epctx.actions import Actions
-from epctx.compiling import Compiling, Made
 from epctx.digest import Digest
 from epctx.errors import VerificationError
 from epctx.findings import POLICIES, FolderReport
 from epctx.graph.exclusion import refuse_unmatched
-from epctx.lookup import Verified
 from epctx.planning import PlannedGroup
-from epctx.progress import Progress
 from epctx.publish import Place
-from epctx.results import joined, part_of, without
+from epctx.runner.actions import Actions
+from epctx.runner.compiling import Compiling, Made
+from epctx.runner.lookup import Verified
+from epctx.runner.progress import Progress
+from epctx.runner.results import joined, part_of, without
 from epctx.verification import VerifyRequest
 
 

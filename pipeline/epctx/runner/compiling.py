@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from epctx.actions import Actions, files_in
 from epctx.cache import Action, StoredFile
-from epctx.jobs import CompileJob, CompileResult
 from epctx.keys.sources import refuse_changed
 from epctx.lock.types import LockedCpu
-from epctx.lookup import Compiled, Verified
 from epctx.manifest import ModelGroup
-from epctx.optimizing import Optimizing
 from epctx.planning import SessionGroup
-from epctx.progress import Progress
-from epctx.results import StoredCompile, StoredRecording, to_store
+from epctx.runner.actions import Actions, files_in
+from epctx.runner.lookup import Compiled, Verified
+from epctx.runner.optimizing import Optimizing
+from epctx.runner.progress import Progress
+from epctx.runner.results import StoredCompile, StoredRecording, to_store
+from epctx.worker.jobs import CompileJob, CompileResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from epctx import digest, locking
+from epctx import digest
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.keys.sources import SourceDigests, data_folder
 from epctx.lock import place as lock_place
 from epctx.lock.differences import Difference, between_locks, causes_between
 from epctx.lock.types import Lock, LockedFile, LockedGroup
-from epctx.lookup import Compiled, Lookup, Optimized
 from epctx.manifest import ModelSource
 from epctx.outputs import SUMS
 from epctx.planning import Plan, PlannedGroup
 from epctx.publish import Place
+from epctx.runner import locking
+from epctx.runner.lookup import Compiled, Lookup, Optimized
 
 T = TypeVar("T")
 _TOLD = 20

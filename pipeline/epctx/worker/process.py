@@ -19,11 +19,12 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from epctx import codec, protocol
+from epctx import codec
 from epctx.errors import CompileError, EpctxError, TimedOut
-from epctx.jobs import Job, StageStarted
-from epctx.protocol import Message
 from epctx.providers.onnxruntime import crash
+from epctx.worker import protocol
+from epctx.worker.jobs import Job, StageStarted
+from epctx.worker.protocol import Message
 
 R = TypeVar("R")
 LOG_LINES = 15

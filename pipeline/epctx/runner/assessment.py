@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from epctx import digest, outputs
 from epctx.digest import Digest
 from epctx.findings import FolderReport
-from epctx.lookup import Compiled, Lookup, Verified
 from epctx.outputs import OutputFile
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
-from epctx.published import difference
-from epctx.results import joined
+from epctx.runner.lookup import Compiled, Lookup, Verified
+from epctx.runner.published import difference
+from epctx.runner.results import joined
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from epctx.digest import Digest
 from epctx.findings import POLICIES, FolderReport
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord
-from epctx.jobs import CompileResult
 from epctx.lock.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.outputs import GroupOutput
+from epctx.worker.jobs import CompileResult
 
 
 @dataclass(frozen=True, kw_only=True)

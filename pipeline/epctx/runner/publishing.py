@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx import build_report
-from epctx.assessment import Assessment, contents_of, files_of
 from epctx.build_report import GroupReport, ModelReport
-from epctx.building import Built, Ended
 from epctx.cache import Cache, identity
-from epctx.lookup import Compiled
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
-from epctx.results import model_reports
+from epctx.runner.assessment import Assessment, contents_of, files_of
+from epctx.runner.building import Built, Ended
+from epctx.runner.lookup import Compiled
+from epctx.runner.results import model_reports
 
 
 def published(

@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from epctx import build_report, codec, holding, lock, locking, publish, publishing
+from epctx import build_report, codec, lock, publish
 from epctx._version import __version__
-from epctx.assessment import Assessment, assess
 from epctx.build_report import BuildReport, GroupReport
-from epctx.building import Build, Built, Ended
 from epctx.cache import Cache, locate
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.errors import EpctxError
 from epctx.events import Event, Listener
-from epctx.history import History
 from epctx.lock.types import Lock
-from epctx.lookup import Compiled, Lookup
 from epctx.planning import Plan, PlannedGroup
-from epctx.progress import Telling
 from epctx.publish import Place
+from epctx.runner import holding, locking, publishing
+from epctx.runner.assessment import Assessment, assess
+from epctx.runner.building import Build, Built, Ended
+from epctx.runner.history import History
+from epctx.runner.lookup import Compiled, Lookup
+from epctx.runner.progress import Telling
 from epctx.unchanged import Watched, Watching
 
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 from epctx.build_report import ActionReport, StageTime
 from epctx.digest import Digest
 from epctx.events import Event, Listener, State
-from epctx.jobs import Job, StageStarted
 from epctx.planning import PlannedGroup
-from epctx.process import Worker
+from epctx.worker.jobs import Job, StageStarted
+from epctx.worker.process import Worker
 
 R = TypeVar("R")
 

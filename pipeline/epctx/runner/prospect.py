@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from epctx.assessment import Assessment, assess
 from epctx.cache import Action, Cache
 from epctx.digest import Digest
-from epctx.history import History
 from epctx.keys import Change, KeyRecord, between
-from epctx.lookup import Compiled, Lookup, Optimized
 from epctx.planning import Plan, PlannedGroup
 from epctx.publish import Place
+from epctx.runner.assessment import Assessment, assess
+from epctx.runner.history import History
+from epctx.runner.lookup import Compiled, Lookup, Optimized
 
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")

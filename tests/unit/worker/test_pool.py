@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from epctx import pool
 from epctx.errors import EpctxError
+from epctx.worker import pool
 
 
 class FakeWorker:

@@ -15,15 +15,15 @@ from epctx.cache import Action, StoredFile
 from epctx.cache.digests import FreshDigests
 from epctx.cache.store import ActionKind
 from epctx.digest import Digest
-from epctx.history import History
 from epctx.keys.records import KeyRecord
-from epctx.lookup import Lookup
 from epctx.manifest import ModelGroup
-from epctx.pool import Pool
-from epctx.progress import Progress
+from epctx.runner.history import History
+from epctx.runner.lookup import Lookup
+from epctx.runner.progress import Progress
+from epctx.worker.pool import Pool
 
 if TYPE_CHECKING:
-    from epctx.process import Worker
+    from epctx.worker.process import Worker
 
 T = TypeVar("T")
 
