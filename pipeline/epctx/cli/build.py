@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from epctx.cli import completion
 from epctx.cli.render import UI
 
 
@@ -20,7 +21,11 @@ def build(
     out: Annotated[Path, typer.Option(help="Where the outputs go.")] = Path("dist"),
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP[@TARGET]", help="Build this group only; may be repeated."),
+        typer.Option(
+            metavar="GROUP[@TARGET]",
+            help="Build this group only; may be repeated.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     jobs: Annotated[
         int,

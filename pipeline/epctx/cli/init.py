@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli import completion
 from epctx.cli.render import UI
 from epctx.errors import UsageError
 
@@ -17,10 +18,20 @@ def init(
     models: Annotated[list[Path], typer.Argument(help="ONNX models.", metavar="MODEL.onnx")],
     *,
     provider: Annotated[
-        str, typer.Option(help="ONNX Runtime's name of the execution provider.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="ONNX Runtime's name of the execution provider.",
+            autocompletion=completion.providers,
+        ),
     ] = "ReferenceExecutionProvider",
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A provider option; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A provider option; repeatable.",
+            autocompletion=completion.options,
+        ),
     ] = None,
     share: Annotated[
         bool, typer.Option("--share", help="All models share one context, in this order.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from epctx.cli import completion
 from epctx.cli.render import UI
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ def plan(
     out: Annotated[Path, typer.Option(help="Where the outputs are.")] = Path("dist"),
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="GROUP[@TARGET]", help="Plan this group only; may be repeated."),
+        typer.Option(
+            metavar="GROUP[@TARGET]",
+            help="Plan this group only; may be repeated.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     explain: Annotated[
         bool,

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from epctx.cli import completion
 from epctx.cli.render import UI, table
 from epctx.errors import UsageError
 from epctx.running import CaseReport, OutputReport, RunReport
@@ -35,6 +36,7 @@ def run(
         typer.Option(
             "--provider",
             metavar="NAME[,KEY=VALUE]...",
+            autocompletion=completion.providers,
             help="An EP with its options, in priority order; else those that the model's nodes "
             "are for.",
         ),

@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
+from epctx.cli import completion
 from epctx.cli.render import UI
 
 
 def schema(
     ui: UI,
     name: Annotated[
-        str | None, typer.Argument(help="manifest, lock, report, providers/NAME; none: list all.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="manifest, lock, report, providers/NAME; none: list all.",
+            autocompletion=completion.schemas,
+        ),
     ] = None,
 ) -> None:
     """Print a schema, for editors and for other tools; without a name, list them."""

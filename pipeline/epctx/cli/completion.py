@@ -1,0 +1,50 @@
+"""What a shell can complete besides commands, options and paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from epctx.errors import EpctxError
+
+
+def providers(incomplete: str) -> list[str]:
+    """ONNX Runtime's names of EPs."""
+    from epctx.schemas import providers as known
+
+    return [name for name in known.known() if name.startswith(incomplete)]
+
+
+def options(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The options of the EP that `--provider` names, as `KEY=`."""
+    from epctx.schemas import providers as known
+
+    named = ctx.params.get("provider")
+    try:
+        found = known.find(named) if isinstance(named, str) else None
+    except EpctxError:
+        return []
+    return [f"{name}=" for name in found.properties if name.startswith(incomplete)] if found else []
+
+
+def schemas(incomplete: str) -> list[str]:
+    """Names of schemas."""
+    from epctx import schemas as known
+
+    return [name for name in known.names() if name.startswith(incomplete)]
+
+
+def groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The groups of the manifest that is named before, with targets where there are several."""
+    from epctx import parsing
+
+    named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # as far as it was parsed
+    try:
+        targets = parsing.load(Path(named), allow_outside=True).targets if named else ()
+    except EpctxError:
+        return []
+    labels = [f"{group.name}@{target.name}" for target in targets for group in target.groups]
+    names = [group.name for target in targets for group in target.groups]
+    found = dict.fromkeys(names if len(targets) == 1 else [*names, *labels])
+    return [name for name in found if name.startswith(incomplete)]
