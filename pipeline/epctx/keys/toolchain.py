@@ -40,7 +40,13 @@ Running = Literal["optimize", "compile", "verify"]
 SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
     "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
-    "verify": (*_EVERY, "policies/*.py", "runtime/*.py", "stages/verify.py"),
+    "verify": (
+        *_EVERY,
+        "generated_numbers.py",
+        "policies/*.py",
+        "runtime/*.py",
+        "stages/verify.py",
+    ),
 }
 """What of epctx an action runs, by glob patterns. A test follows the imports of the stages, so that
 none is missing; an EP's own package is in its ProviderRecord."""

@@ -45,7 +45,7 @@ STARTS: Mapping[Running, tuple[str, ...]] = {
         "stages/dump.py",
         "providers/registry.py",
     ),
-    "verify": ("stages/verify.py",),
+    "verify": ("stages/verify.py", "generated_numbers.py"),
 }
 FRONT = ("document", "parsing", "rules", "schema")
 """What `manifest.load` imports: workers are given manifests that were parsed."""
@@ -92,7 +92,10 @@ def test_every_module_that_an_action_runs_is_in_its_key(action: Running) -> None
     seen: dict[Path, Path | None] = {ROOT / start: None for start in STARTS[action]}
     for start in list(seen):
         reached(start, seen)
-    listed = {path for pattern in SOURCES[action] for path in ROOT.glob(pattern)}
+    patterns = SOURCES[action]
+    if action == "verify":  # the key of what is verified is in it
+        patterns += SOURCES["compile"]
+    listed = {path for pattern in patterns for path in ROOT.glob(pattern)}
     own_packages = ROOT / "providers"
     missing = {
         f"{path.relative_to(ROOT)} (imported by {by and by.relative_to(ROOT)})"

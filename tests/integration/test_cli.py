@@ -1,0 +1,371 @@
+"""The command line as a user, a script and a log see it: processes, streams, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.building import mlp
+
+FAULTY = Path(__file__).parent / "faulty"
+HEAD = "schema_version: 1\nname: m\nmodels: {m: {path: m.onnx}}\n"
+REFERENCE = "execution_providers: {ep: {provider: ReferenceExecutionProvider}}\n"
+GROUPS = "model_groups: {g: {models: [m], execution_providers: [ep]}}\n"
+HEADINGS = "group state models files size on EPs checks max error"
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def epctx(*arguments: str, folder: Path, **variables: str) -> Ran:
+    plain = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "epctx", *arguments],
+        cwd=folder,
+        env={**plain, "PYTHONPATH": str(FAULTY), **variables},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, a manifest, what it builds, and a damaged copy of that."""
+    folder = tmp_path_factory.mktemp("project")
+    onnx.save(mlp(), folder / "m.onnx")
+    (folder / "m.yaml").write_text(HEAD + REFERENCE + GROUPS, encoding="utf-8")
+    assert epctx("build", "m.yaml", folder=folder).code == 0
+    group = folder / "damaged"
+    shutil.copytree(folder / "dist" / "m" / "default" / "g", group)
+    binary = group / "m_reference.bin"
+    binary.write_bytes(binary.read_bytes()[:-1] + b"x")
+    return folder
+
+
+@pytest.fixture
+def here(project: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    folder = tmp_path / "project"
+    shutil.copytree(project, folder)
+    return folder
+
+
+def faulty(fault: str, **settings: str) -> str:
+    """A manifest for the EP that fails in a way of its own."""
+    rest = "".join(f", {key}: {value}" for key, value in settings.items())
+    return (
+        HEAD + f"execution_providers: {{ep: {{provider: FaultyExecutionProvider, "
+        f"options: {{fault: {fault}}}}}}}\n"
+        f"model_groups: {{g: {{models: [m], execution_providers: [ep]{rest}}}}}\n"
+    )
+
+
+def reference(options: str) -> str:
+    return HEAD + REFERENCE.replace("Provider}}", f"Provider, options: {{{options}}}}}}}") + GROUPS
+
+
+def nothing(folder: Path) -> None:
+    """The folder as it is."""
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    def prepare(folder: Path) -> None:
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return prepare
+
+
+TENSORRT = HEAD + REFERENCE.replace("Reference", "Tensorrt") + GROUPS
+FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
+    "an unknown option": (2, "build m.yaml --key-going", "--keep-going", nothing),
+    "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
+    "no argument": (2, "build", "Missing argument 'MANIFEST'", nothing),
+    "a number that is none": (2, "build m.yaml -j many", "valid integer", nothing),
+    "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
+    "a file that is there": (2, "init m.onnx --out m.yaml", "--force", nothing),
+    "nothing to inspect": (2, "inspect gone.onnx", "gone.onnx: does not exist", nothing),
+    "a dimension that there is not": (2, "run m.onnx --dimension x=1", "no input has a", nothing),
+    "an unknown schema": (2, "schema manifst", 'did you mean "manifest"?', nothing),
+    "no manifest": (3, "build gone.yaml", "epctx init", nothing),
+    "a model as manifest": (3, "build m.onnx", "epctx init m.onnx", nothing),
+    "a misspelt key": (
+        3,
+        "build x.yaml",
+        'x.yaml:3:1: model: unknown key\n  -> did you mean "models"?',
+        write("x.yaml", HEAD.replace("models", "model") + REFERENCE + GROUPS),
+    ),
+    "a misspelt EP option": (
+        3,
+        "validate x.yaml",
+        'did you mean "source"?',
+        write("x.yaml", reference("sorce: a")),
+    ),
+    "an unknown EP": (3, "init m.onnx -q --out n.yaml --provider QNN", "QNNExecution", nothing),
+    "no model": (
+        4,
+        "build x.yaml",
+        "n.onnx: does not exist",
+        write("x.yaml", (HEAD + REFERENCE + GROUPS).replace("m.onnx", "n.onnx")),
+    ),
+    "no ONNX model": (4, "init x.onnx --out n.yaml", "is text", write("x.onnx", "hello")),
+    "an EP that is not installed": (
+        5,
+        "build x.yaml",
+        "has no TensorrtExecutionProvider",
+        write("x.yaml", TENSORRT),
+    ),
+    "nothing compiled": (
+        6,
+        "build x.yaml",
+        "nothing compiled",
+        write("x.yaml", reference("ops: [Conv]")),
+    ),
+    "a compiler that crashes": (
+        6,
+        "build x.yaml",
+        "m.logs",
+        write("x.yaml", faulty("abort")),
+    ),
+    "a damaged binary, verified": (7, "verify damaged", "was changed", nothing),
+    "a damaged binary, run": (7, "run damaged/m_ctx.onnx", "INVALID_GRAPH", nothing),
+    "a missing binary, to be shipped": (
+        7,
+        "inspect --files damaged/m_ctx.onnx",
+        "cannot be shipped",
+        lambda folder: (folder / "damaged" / "m_reference.bin").unlink(),
+    ),
+    "no lock": (
+        8,
+        "build m.yaml --locked",
+        "there is no lock",
+        lambda folder: (folder / "m.lock.yaml").unlink(),
+    ),
+    "outputs where a file is": (9, "build m.yaml --out m.onnx", "cannot be written", nothing),
+    "a compiler that hangs": (
+        10,
+        "build x.yaml",
+        "no result within 2 s",
+        write("x.yaml", faulty("hang", timeout="2s")),
+    ),
+}
+"""Exit code, command, what is said, what goes before."""
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_each_failure_has_its_exit_code_and_says_what_to_do(name: str, here: Path) -> None:
+    code, line, words, prepare = FAILURES[name]
+    prepare(here)
+    ran = epctx(*line.split(), folder=here)
+    assert ran.code == code, ran.err
+    told = ran.err + ran.out
+    # A usage error is Typer's, in a box that wraps its lines.
+    unboxed = " ".join(told.replace("│", " ").split())
+    assert words in told or words in unboxed
+    assert "Traceback" not in told
+    assert "  -> " in told or "--help" in told or "-h' for help" in told
+
+
+def test_every_exit_code_but_those_of_bugs_and_interrupts_is_here() -> None:
+    assert {code for code, *_ in FAILURES.values()} == set(range(2, 11))
+
+
+def test_a_bug_is_1(here: Path) -> None:
+    code = (
+        "import sys, epctx.verbs as v\n"
+        "def fail(*args): raise KeyError('surprise')\n"
+        "v.inspect = fail\n"
+        "from epctx.cli import main\n"
+        "sys.argv = ['epctx', 'inspect', 'm.onnx']; main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True)
+    assert ran.returncode == 1 and "Traceback" not in ran.stderr
+    log = Path(ran.stderr.strip().rpartition("log file ")[2])
+    assert "KeyError: 'surprise'" in log.read_text(encoding="utf-8")
+    log.unlink()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a console group is needed to send CTRL_C there")
+def test_an_interrupt_is_130(here: Path) -> None:
+    (here / "x.yaml").write_text(faulty("hang"), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "epctx", "build", "x.yaml"],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(FAULTY)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "compile" in line:
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith("error: interrupted, nothing was published\n  -> run the command again\n")
+
+
+JSON = {
+    "build m.yaml --no-cache": 0,
+    "plan m.yaml": 0,
+    "verify dist": 0,
+    "verify damaged": 7,
+    "inspect dist/m/default/g/m_ctx.onnx": 0,
+    "inspect --files dist/m/default/g/m_ctx.onnx": 0,
+    "run dist/m/default/g/m_ctx.onnx": 0,
+    "run damaged/m_ctx.onnx": 7,
+    "validate m.yaml gone.yaml": 3,
+    "build gone.yaml": 3,
+    "build x.yaml": 4,
+    "init m.onnx --out n.yaml": 0,
+    "schema": 0,
+    "schema manifest": 0,
+    "cache info": 0,
+}
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_json_is_alone_on_stdout(line: str, here: Path) -> None:
+    text = (HEAD + REFERENCE + GROUPS).replace("m.onnx", "gone.onnx")
+    (here / "x.yaml").write_text(text, encoding="utf-8")
+    ran = epctx(*line.split(), "--format", "json", folder=here)
+    assert ran.code == JSON[line], ran.err
+    json.loads(ran.out)
+    assert "{" not in ran.err
+
+
+def test_a_failed_build_in_json_is_its_report(here: Path) -> None:
+    (here / "x.yaml").write_text(reference("ops: [Conv]"), encoding="utf-8")
+    ran = epctx("build", "x.yaml", "--format", "json", folder=here)
+    (group,) = json.loads(ran.out)["groups"]
+    assert group["state"] == "failed" and group["failure"]["exit_code"] == ran.code == 6
+    saved = (here / "dist" / "m.build.json").read_text(encoding="utf-8")
+    assert json.loads(saved) == json.loads(ran.out)
+
+
+def test_a_log_has_plain_whole_lines(here: Path) -> None:
+    ran = epctx("build", "m.yaml", "--no-cache", "--out", "elsewhere", folder=here)
+    lines = (ran.out + ran.err).splitlines()
+    assert ran.code == 0
+    assert "g@default: m: compile" in lines and "g@default: built" in lines
+    assert not [line for line in lines if "\x1b" in line or "\r" in line or line != line.rstrip()]
+    assert " ".join(lines[0].split()) == HEADINGS
+
+
+def test_quiet_says_nothing_but_errors(here: Path) -> None:
+    assert epctx("build", "m.yaml", "--no-cache", "-q", folder=here) == Ran(0, "", "")
+    assert epctx("verify", "dist", "-q", folder=here) == Ran(0, "", "")
+    assert epctx("build", "gone.yaml", "-q", folder=here).err.startswith("error: gone.yaml: ")
+
+
+def test_verbose_says_more(here: Path) -> None:
+    short, long = (
+        epctx("build", "m.yaml", "--no-cache", *flags, folder=here).out for flags in ([], ["-v"])
+    )
+    assert "  ep: 10 nodes in one partition" in long.splitlines()
+    assert "output 'y' (seed 0, set 0, files): abs 0" in long and "output 'y'" not in short
+
+
+def options_of(shown: str) -> Iterator[str]:
+    for line in shown.splitlines():
+        found = re.match(r"│ (?:\*)?\s*(--[a-z-]+)", line)
+        if found:
+            yield found[1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["init", "validate", "plan", "build", "verify", "inspect", "run", "doctor", "schema"]
+    + [f"cache {name}" for name in ("info", "gc", "verify")],
+)
+def test_help_says_what_each_option_is_for(command: str, tmp_path: Path) -> None:
+    ran = epctx(*command.split(), "--help", folder=tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"Usage: epctx {command} [OPTIONS]" in ran.out
+    assert {"--format", "--verbose", "--quiet", "--color", "--help"} <= set(options_of(ran.out))
+    assert max(map(len, ran.out.splitlines())) <= 80
+    bare = [line for line in ran.out.splitlines() if re.fullmatch(r"│ (\*)? *--\S+[^a-z]*│", line)]
+    assert not bare, "an option without a word on what it is for"
+
+
+def test_without_a_command_help_is_shown(tmp_path: Path) -> None:
+    ran = epctx(folder=tmp_path)
+    assert ran.code == 2 and "build" in ran.out + ran.err
+    assert epctx("--version", folder=tmp_path).out.startswith("epctx ")
+
+
+def in_terminal(*arguments: str, folder: Path, width: int = 80, **variables: str) -> str:
+    """What a terminal of this width shows."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    plain = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "epctx", *arguments],
+        cwd=folder,
+        env={**plain, "TERM": "xterm-256color", **variables},
+        stdin=side,
+        stdout=side,
+        stderr=side,
+    )
+    os.close(side)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.wait(timeout=60) == 0
+    os.close(main)
+    return shown.decode()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no pseudo-terminals of this kind")
+def test_a_terminal_of_80_columns_shows_progress_and_a_table_that_fits(here: Path) -> None:
+    shown = in_terminal("build", "m.yaml", "--no-cache", folder=here)
+    assert "g@default m: " in shown or "g@default g: verify" in shown
+    plain = ANSI.sub("", shown.rpartition("\x1b[?25h")[2]).replace("\r", "")
+    table = plain.strip().splitlines()
+    assert max(map(len, table)) <= 80
+    assert " ".join(table[0].split()) == HEADINGS
+    assert table[2].split()[:4] == ["g@default", "built", "1", "2"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no pseudo-terminals of this kind")
+def test_colour_is_for_terminals_and_can_be_refused(here: Path) -> None:
+    coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
+    validate = ("validate", "m.yaml")
+    assert coloured.search(in_terminal(*validate, folder=here))
+    assert not coloured.search(in_terminal(*validate, folder=here, NO_COLOR="1"))
+    assert not coloured.search(in_terminal(*validate, "--color", "never", folder=here))
+    assert coloured.search(epctx(*validate, "--color", "always", folder=here).out)

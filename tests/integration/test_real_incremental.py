@@ -1,0 +1,83 @@
+"""QNN and OpenVINO from the cache: keys, recordings of generating sessions, the lock's CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from epctx import lock
+from epctx.findings import FolderReport
+from epctx.providers.onnxruntime import host
+from tests.projects import Project, make, ran, states, steady
+
+PACKAGES = {
+    "QNNExecutionProvider": "onnxruntime_qnn",
+    "OpenVINOExecutionProvider": "onnxruntime_ep_openvino",
+}
+
+
+@pytest.fixture(params=PACKAGES)
+def project(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    """A project of one model, built by a real EP."""
+    if importlib.util.find_spec(PACKAGES[request.param]) is None:
+        pytest.skip(f"{PACKAGES[request.param]} is not installed")
+    steady(monkeypatch)
+    project = make(tmp_path, {"one": ["a"]})
+    options = {"soc_model": "60"} if request.param.startswith("QNN") else {}
+    project.section("execution_providers")["ref"] = {"provider": request.param, "options": options}
+    report = project.build()
+    assert ran(report) == [("compile", "a"), ("optimize", "a"), ("verify", "one")]
+    return project
+
+
+def sessions(found: FolderReport | None) -> set[str]:
+    """Whose outputs were compared."""
+    assert found is not None
+    return {each.sessions for each in found.numbers}
+
+
+def test_recordings_let_tolerances_change_without_a_compile(project: Project) -> None:
+    before = project.files()
+    assert states(project.build()) == {"one": "up to date"}
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+    report = project.build()
+    assert ran(report) == [("verify", "one")]
+    assert sessions(report.groups[0].verify) == {"generating", "files"}
+    # Other inputs: only a session that compiles can be run on them.
+    project.section("defaults", "verify", "inputs")["seed"] = 3
+    report = project.build()
+    assert ran(report) == [("compile", "a"), ("verify", "one")]
+    assert sessions(report.groups[0].verify) == {"generating", "files"}
+    assert ran(project.build()) == []
+    # Without numbers there is nothing to record.
+    project.section("defaults", "verify", "inputs")["seed"] = 4
+    assert ran(project.build(verify=False)) == [("verify", "one")]
+    assert project.files() == before
+
+
+def test_the_lock_says_which_cpu_it_was_made_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = lock.read(project.lock)
+    (name,) = locked.cpus
+    here = host.cpu()
+    assert locked.cpus[name].vendor == here.vendor
+    assert locked.cpus[name].flags == tuple(sorted(here.flags))
+    assert locked.groups["default/one"].session_groups["a"].cpu == name
+    depends = locked.execution_providers[next(iter(locked.execution_providers))].host
+    monkeypatch.setattr(
+        host, "cpu", lambda: replace(here, model="99", flags=(*here.flags, "avx512_new"))
+    )
+    report = project.build(verify=False)
+    if depends:
+        # OpenVINO compiles for the CPU's instructions: another CPU, another key.
+        assert ("compile", "a") in ran(report)
+    else:
+        # The cache has it from another CPU: that is where it was made, whoever uses it.
+        assert ("compile", "a") not in ran(report)
+        assert lock.read(project.lock).cpus == locked.cpus
