@@ -1,0 +1,86 @@
+"""The small sound project that each row spoils in its own way."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import onnx
+import yaml
+
+from epctx import verbs
+from tests import projects
+from tests.hostile.inline import Inline
+from tests.hostile.table import Room
+
+Change = Callable[[onnx.ModelProto], object]
+
+
+@functools.cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="epctx-hostile-")
+
+
+@functools.cache
+def _template() -> Path:
+    folder = Path(_kept().name) / "sources"
+    projects.make(folder, {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    return folder
+
+
+@functools.cache
+def _built() -> Path:
+    """The project after a build; it is let alone."""
+    folder = Path(_kept().name) / "built"
+    shutil.copytree(_template(), folder)
+    cache = {"EPCTX_CACHE_DIR": str(Path(_kept().name) / "cache")}
+    with (
+        mock.patch.dict(os.environ, cache),
+        mock.patch("epctx.worker.pool.Worker", Inline),
+    ):
+        report = verbs.build(folder / "m.yaml", out=folder / "dist")
+    assert [group.state for group in report.groups] == ["built"]
+    return folder
+
+
+def copy(folder: Path) -> None:
+    """Write the project: `m.yaml`, group `g` of the model `a.onnx`, its weights in `a.data`."""
+    shutil.copytree(_template(), folder)
+
+
+def publish(room: Room) -> Path:
+    """Put into the project what a build of it publishes; the group's folder.
+
+    That is `dist/m/default/g` with `a_ctx.onnx`, `a_reference.bin`, `SHA256SUMS`; the lock too, and
+    the report.
+    """
+    shutil.copytree(_built() / "dist", room.folder / "dist")
+    shutil.copy(_built() / "m.lock.yaml", room.folder)
+    return room.folder / "dist" / "m" / "default" / "g"
+
+
+def model(room: Room, change: Change) -> None:
+    """Change the model, its weights left where they are."""
+    path = room.folder / "a.onnx"
+    proto = onnx.load(path, load_external_data=False)
+    change(proto)
+    path.write_bytes(proto.SerializeToString())
+
+
+def replace_model(room: Room, proto: onnx.ModelProto | bytes) -> None:
+    """Put another model, or any bytes, in its place."""
+    data = proto if isinstance(proto, bytes) else proto.SerializeToString()
+    (room.folder / "a.onnx").write_bytes(data)
+
+
+def manifest(room: Room, change: Callable[[dict[str, object]], object]) -> None:
+    """Change what the manifest says."""
+    path = room.folder / "m.yaml"
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
