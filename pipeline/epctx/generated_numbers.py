@@ -7,7 +7,7 @@ compile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnxruntime as ort
@@ -41,10 +41,18 @@ def prepare(
     return {model.name: GeneratingModel(model, scratch / "rest" / model.name) for model in models}
 
 
-def record(models: Mapping[str, GeneratingModel], compiled: CompiledGroup, job: CompileJob) -> bool:
+def record(
+    models: Mapping[str, GeneratingModel],
+    compiled: CompiledGroup,
+    job: CompileJob,
+    started: Callable[[str, str], None],
+) -> bool:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
 
     Of a model of which EPs compiled what another left, the reason is kept instead.
+
+    Args:
+        started: hears which model runs on which EP, before it does: native code may crash.
 
     Returns:
         Whether they can be run on this host.
@@ -63,10 +71,13 @@ def record(models: Mapping[str, GeneratingModel], compiled: CompiledGroup, job: 
             return False
         workspaces[index] = workspace
 
-    def run_partition(partition: Partition, feeds: Values) -> Values:
-        return workspaces[partition.provider].run(partition, feeds)
+    names = [spec.provider for spec in job.group.execution_providers]
 
     def run(name: str, feeds: Feeds) -> dict[str, Array]:
+        def run_partition(partition: Partition, feeds: Values) -> Values:
+            started(name, names[partition.provider])
+            return workspaces[partition.provider].run(partition, feeds)
+
         fed = {key: values.to_value(array) for key, array in feeds.items()}
         computed = models[name].run(fed, run_partition)
         return {key: values.to_python(value) for key, value in computed.items()}

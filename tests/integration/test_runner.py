@@ -72,7 +72,7 @@ def leftovers(manifest: Path) -> list[str]:
 FAULTS = {
     "abort": (6, "SIGABRT", "SDK: assertion failed in graph prepare"),
     "exit": (6, "exit code 3", "SDK: native noise"),
-    "after": (6, "exit code 134", "SDK: native noise"),
+    "after": (6, "crashed on its way out, with all work done, exit code 134", "native noise"),
     "flood": (6, "exit code 4", "SDK: end of the flood"),
     "error": (6, "the SDK refuses the graph", "use another SDK"),
     "bug": (1, "a bug in epctx", "KeyError"),
@@ -109,7 +109,8 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     assert leftovers(manifest) == [".m.lock"]
     assert "Traceback" not in stderr
     assert (
-        "error: abort@default: compile: the worker process crashed, ended by SIGABRT, an" in stderr
+        "error: abort@default: the worker process crashed while compiling model abort, "
+        "ended by SIGABRT, an" in stderr
     )
 
 

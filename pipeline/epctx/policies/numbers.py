@@ -7,7 +7,7 @@ reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from epctx.runtime.session import InferenceSession
 
 Found = Finding | OutputNumbers
+Started = Callable[[str], None]
+"""Hears, before it happens, of which model the EPs load and run files: native code may crash."""
+
+
+def unheard(model: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +44,12 @@ class Numbers:
     Attributes:
         recorded: where the generating sessions' outputs are; None: there are none.
         passed: files that passed before: models among them are not run again.
+        started: hears of each model whose files are loaded and run.
     """
 
     recorded: Path | None = None
     passed: frozenset[str] = frozenset()
+    started: Started = unheard
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
@@ -54,7 +62,7 @@ class Numbers:
         group = folder.group
         if group is not None and group.verify.numbers != "off":
             preparation = Preparation(folder, group.verify.inputs, earlier)
-            run = _Run(folder, group.verify, self.recorded, preparation)
+            run = _Run(folder, group.verify, self.recorded, preparation, self.started)
             for models in layout.sharing_sets(folder):
                 if not all(model.file in self.passed for model in models):
                     yield from run.sharing_set(models)
@@ -79,11 +87,13 @@ class _Run:
         settings: VerifySettings,
         recorded: Path | None,
         preparation: Preparation,
+        started: Started,
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._recorded = recorded
         self._preparation = preparation
+        self._started = started
         self._deadline = None if settings.budget is None else time.monotonic() + settings.budget
 
     def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
@@ -203,6 +213,7 @@ class _Run:
                 yield self._over_budget(model, case)
             return None
         path = self._folder.path / model.file
+        self._started(task.source.source.name)
         try:
             session = sessions.open_files(path, task.arguments, sharing=sharing)
         except ProviderUnavailable as error:
@@ -219,6 +230,7 @@ class _Run:
         return session
 
     def _run_files(self, task: Task, session: InferenceSession) -> Iterator[Found]:
+        self._started(task.source.source.name)
         judge = self._judge(task, "files")
         for case, expected in task.ready:
             if self._late():

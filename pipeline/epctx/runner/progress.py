@@ -73,6 +73,8 @@ class Progress:
 
         def started(entered: StageStarted) -> None:
             nonlocal stage, begun
+            if (entered.stage, entered.model or subject) == (stage, shown):
+                return  # another EP's turn, or another input: no news for people
             note(now := self._telling.now())
             stage, begun = entered.stage, now
             show(entered.model or subject)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -42,11 +42,20 @@ class CompiledGroup:
     workspaces: tuple[Workspace, ...]
 
 
+SessionStarted = Callable[[str, ExecutionProvider], None]
+"""Hears, before it happens, that an EP is given a model, by name: native code may crash on it."""
+
+
+def _unheard(model: str, provider: ExecutionProvider) -> None:
+    """Nobody wants to know."""
+
+
 @contextmanager
 def run(
     models: Sequence[PartitionedModel],
     providers: Sequence[ExecutionProvider],
     session_group: SessionGroupSpec,
+    started: SessionStarted = _unheard,
 ) -> Iterator[CompiledGroup]:
     """Compile a session group's models, in its order, one session each, into one workspace an EP.
 
@@ -70,7 +79,7 @@ def run(
             workspaces.append(workspace)
         works = [_Work(model=model, providers=providers) for model in models]
         for work in works:
-            work.compile(workspaces)
+            work.compile(workspaces, started)
         binaries = tuple(binary for workspace in workspaces for binary in workspace.finish())
         settled = tuple(work.settled(workspaces) for work in works)
         for work in works:
@@ -103,12 +112,13 @@ class _Work:
     replacements: list[Replacement] = field(default_factory=list)
     joint: bool = False
 
-    def compile(self, workspaces: Sequence[Workspace]) -> None:
+    def compile(self, workspaces: Sequence[Workspace], started: SessionStarted) -> None:
         """Let each EP compile its partitions; what it leaves goes to the EPs after it."""
         for index, workspace in enumerate(workspaces):
             partitions = [p for p in self.model.partitions if p.provider == index]
             if not partitions:
                 continue
+            started(self.model.name, self.providers[index])
             made = workspace.compile(self.model, partitions)
             self.replacements.extend(made)
             self.joint = self.joint or bool(made and self.first)

@@ -11,13 +11,16 @@ from epctx.policies.compatibility import Compatibility
 from epctx.policies.conformance import Conformance
 from epctx.policies.folder import Policy, open_folder
 from epctx.policies.integrity import Integrity
-from epctx.policies.numbers import Numbers
+from epctx.policies.numbers import Numbers, Started, unheard
 from epctx.policies.providers import Providers
 from epctx.verification import VerifyRequest
 
 
-def run(request: VerifyRequest) -> FolderReport:
+def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
     """Verify one folder. What is wrong with it is a finding, whatever the bytes in it.
+
+    Args:
+        started: hears, before it happens, which model native code is given.
 
     Raises:
         ModelError: there is no such folder; input files of the manifest cannot be read.
@@ -28,7 +31,7 @@ def run(request: VerifyRequest) -> FolderReport:
     folder = open_folder(request.folder, providers=providers, group=group, models=request.models)
     findings: list[Finding] = []
     numbers: list[OutputNumbers] = []
-    for policy in _policies(request):
+    for policy in _policies(request, started):
         for found in policy.check(folder, tuple(findings)):
             if isinstance(found, Finding):
                 findings.append(found)
@@ -42,11 +45,11 @@ def run(request: VerifyRequest) -> FolderReport:
     )
 
 
-def _policies(request: VerifyRequest) -> list[Policy]:
+def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
     known: tuple[Policy, ...] = (
         Integrity(expected=request.expected, passed=frozenset(request.passed)),
         Conformance(),
         Compatibility(),
-        Numbers(recorded=request.recorded, passed=frozenset(request.passed)),
+        Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started),
     )
     return [policy for policy in known if policy.name in request.policies]

@@ -24,7 +24,7 @@ from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
-from epctx.providers.base import SessionGroupSpec
+from epctx.providers.base import ExecutionProvider, SessionGroupSpec
 from epctx.stages import compile, dump, load, optimize, partition, verify
 from epctx.verification import VerifyRequest
 from epctx.worker import protocol
@@ -96,7 +96,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         started(StageStarted(stage="partition", model=model.name))
         partitioned.append(partition.run(model, providers, group.partition))
     unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
-    started(StageStarted(stage="compile"))
+    started(StageStarted(stage="compile", model=job.models[0]))
     spec = SessionGroupSpec(
         models=job.models,
         embed_mode=group.embed_mode,
@@ -106,7 +106,14 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
     )
     spec.folder.mkdir()
     sessions = generated_numbers.prepare(partitioned, providers, job.scratch)
-    with compile.run(partitioned, providers, spec) as compiled:
+
+    def compiling(model: str, provider: ExecutionProvider) -> None:
+        started(StageStarted(stage="compile", model=model, provider=provider.name))
+
+    def running(model: str, provider: str) -> None:
+        started(StageStarted(stage="verify", model=model, provider=provider))
+
+    with compile.run(partitioned, providers, spec, compiling) as compiled:
         for settled in compiled.partitioned:
             contexts = epcontext.count(compiled.models[settled.name])
             partition.require(settled, contexts, group.partition)
@@ -114,8 +121,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
         recorded = False
         if job.recorded is not None and sessions is not None:
-            started(StageStarted(stage="verify"))
-            recorded = generated_numbers.record(sessions, compiled, job)
+            recorded = generated_numbers.record(sessions, compiled, job, running)
     reports = [_report(group, o, p) for o, p in zip(optimized, compiled.partitioned, strict=True)]
     return CompileResult(
         output=output,
@@ -128,7 +134,11 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
 
 def _verify(request: VerifyRequest, started: Started) -> FolderReport:
     started(StageStarted(stage="verify"))
-    return verify.run(request)
+
+    def running(model: str) -> None:
+        started(StageStarted(stage="verify", model=model))
+
+    return verify.run(request, running)
 
 
 def _report(

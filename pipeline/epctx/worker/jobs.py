@@ -61,10 +61,15 @@ class PartitionJob:
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """A worker has begun a stage, of a model where the stage goes model by model."""
+    """A worker has begun a stage, of a model where the stage goes model by model.
+
+    Attributes:
+        provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
+    """
 
     stage: Literal["load", "optimize", "partition", "compile", "dump", "verify"]
     model: str | None = None
+    provider: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

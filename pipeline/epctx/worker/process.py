@@ -27,6 +27,14 @@ from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Message
 
 R = TypeVar("R")
+_DOING = {
+    "load": "loading",
+    "optimize": "optimizing",
+    "partition": "partitioning",
+    "compile": "compiling",
+    "dump": "writing",
+    "verify": "running",
+}
 LOG_LINES = 15
 """Lines of a worker's log that an error quotes."""
 KEPT_VARIABLES = (
@@ -68,6 +76,7 @@ class Worker:
             )
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._stage: StageStarted | None = None
+        self._done = False
         self._killed: EpctxError | None = None
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
@@ -89,7 +98,7 @@ class Worker:
             EpctxError: `kill` was called with it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._stage = None
+        self._stage, self._done = None, False
         self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
         while True:
             message = self._receive(deadline, timeout)
@@ -99,6 +108,7 @@ class Worker:
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
             elif message.result:
+                self._done = True
                 return codec.decode(bytes(message.result), result)
 
     def close(self) -> None:
@@ -178,11 +188,21 @@ class Worker:
         model = f" model {self._stage.model}" if self._stage.model else ""
         return f"{self._stage.stage}{model}"
 
+    def _who_crashed(self) -> str:
+        """`QNNExecutionProvider crashed while compiling model x`, as far as it was announced."""
+        stage = self._stage
+        who = stage.provider if stage is not None and stage.provider else "the worker process"
+        if self._done:
+            return f"{who} crashed on its way out, with all work done"
+        if stage is None:
+            return f"{who} crashed"
+        what = f"model {stage.model}" if stage.model else "the session group"
+        return f"{who} crashed while {_DOING[stage.stage]} {what}"
+
     def _crashed(self, code: int) -> CompileError:
         tail = self.log_tail()
         return CompileError(
-            f"the worker process crashed, {exit_words(code)}",
-            where=self._where(),
+            f"{self._who_crashed()}, {exit_words(code)}",
             why=f"its log ends with:\n{tail}" if tail else "it left no log",
             remedy=f"see the whole log: {self.log}",
         )
