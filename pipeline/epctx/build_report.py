@@ -9,41 +9,14 @@ from typing import Literal
 
 from epctx.errors import EpctxError
 from epctx.findings import FolderReport
-from epctx.graph.model import Decline, PassRecord
+from epctx.lock.types import Lock
+from epctx.model_report import ModelReport
 from epctx.outputs import OutputFile
 from epctx.providers.onnxruntime import packages
 
 SCHEMA_VERSION = 1
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
 """Beside whichever distribution of ONNX Runtime is installed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionReport:
-    """A partition: the provider's alias, its size in nodes, its border by value name."""
-
-    provider: str
-    nodes: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelReport:
-    """What happened to one model.
-
-    Attributes:
-        nodes: nodes of the optimized model's main graph.
-        coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
-        declined: each node left to the default EP, and why.
-    """
-
-    name: str
-    passes: tuple[PassRecord, ...]
-    nodes: int
-    coverage: float
-    partitions: tuple[PartitionReport, ...]
-    declined: tuple[Decline, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +94,13 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """A whole build. `started`: UTC, ISO 8601; `seconds`: wall time."""
+    """A whole build.
+
+    Attributes:
+        started: UTC, ISO 8601.
+        seconds: wall time.
+        lock: of the groups that were asked for, as the lock file has it; None: one failed.
+    """
 
     schema_version: int
     epctx: str
@@ -130,6 +109,7 @@ class BuildReport:
     seconds: float
     host: Host
     groups: tuple[GroupReport, ...]
+    lock: Lock | None = None
 
 
 def failure(error: EpctxError) -> Failure:

@@ -6,8 +6,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx.build_report import ModelReport
 from epctx.graph.exclusion import refuse_unmatched
+from epctx.model_report import ModelReport
 from epctx.planning import Plan, PlannedGroup
 from epctx.worker.jobs import (
     OptimizeJob,

@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from epctx.build_report import BuildReport, Failure, GroupReport, ModelReport
+from epctx.build_report import BuildReport, Failure, GroupReport
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
 from epctx.errors import EpctxError
+from epctx.model_report import ModelReport
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
 

@@ -22,13 +22,13 @@ from epctx.providers.onnxruntime import host
 
 _EVERY = (
     "_version.py",
-    "build_report.py",
     "codec.py",
     "digest.py",
     "errors.py",
     "findings.py",
     "graph/**/*.py",
     "manifest.py",
+    "model_report.py",
     "outputs.py",
     "providers/*.py",
     "stages/__init__.py",

@@ -203,6 +203,7 @@ class _Run:
             seconds=round(self._telling.now(), 3),
             host=build_report.host(),
             groups=tuple(reports),
+            lock=new,
         )
         if built or not self._place.report.exists():
             publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx import build_report
-from epctx.build_report import GroupReport, ModelReport
+from epctx.build_report import GroupReport
 from epctx.cache import Cache, identity
+from epctx.model_report import ModelReport
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
 from epctx.runner.assessment import Assessment, contents_of, files_of

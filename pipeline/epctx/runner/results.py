@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from epctx.build_report import ModelReport
 from epctx.digest import Digest
 from epctx.findings import POLICIES, FolderReport
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord
 from epctx.lock.types import LockedCpu
 from epctx.manifest import ModelGroup
+from epctx.model_report import ModelReport
 from epctx.outputs import GroupOutput
 from epctx.worker.jobs import CompileResult
 

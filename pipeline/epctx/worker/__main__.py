@@ -18,11 +18,11 @@ from dataclasses import replace
 import msgspec
 
 from epctx import codec, generated_numbers
-from epctx.build_report import ModelReport, PartitionReport
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
 from epctx.manifest import ModelGroup
+from epctx.model_report import ModelReport, PartitionReport
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, SessionGroupSpec
 from epctx.stages import compile, dump, load, optimize, partition, verify

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from epctx.build_report import ModelReport
 from epctx.digest import Digest
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
+from epctx.model_report import ModelReport
 from epctx.outputs import GroupOutput
 from epctx.verification import VerifyRequest
 

@@ -8,21 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from epctx.build_report import (
-    BuildReport,
-    Failure,
-    GroupReport,
-    Host,
-    ModelReport,
-    PartitionReport,
-    StageTime,
-)
+from epctx.build_report import BuildReport, Failure, GroupReport, Host, StageTime
 from epctx.cli.render import UI
 from epctx.cli.summary import failures, size_words, summary
 from epctx.digest import Digest
 from epctx.findings import Comparison, Finding, FolderReport, OutputNumbers
 from epctx.graph.model import Decline, PassRecord
 from epctx.manifest import Tolerance
+from epctx.model_report import ModelReport, PartitionReport
 from epctx.outputs import OutputFile
 
 ZERO = Digest(algorithm="sha256", hex="0" * 64)

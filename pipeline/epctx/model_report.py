@@ -1,0 +1,35 @@
+"""What happened to one model, as workers tell it and the build report has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from epctx.graph.model import Decline, PassRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionReport:
+    """A partition: the provider's alias, its size in nodes, its border by value name."""
+
+    provider: str
+    nodes: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReport:
+    """What happened to one model.
+
+    Attributes:
+        nodes: nodes of the optimized model's main graph.
+        coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
+        declined: each node left to the default EP, and why.
+    """
+
+    name: str
+    passes: tuple[PassRecord, ...]
+    nodes: int
+    coverage: float
+    partitions: tuple[PartitionReport, ...]
+    declined: tuple[Decline, ...]
