@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epctx.graph.model import Decline, PassRecord
+from epctx.graph.model import Decline, Outline, PassRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,8 @@ class ModelReport:
         nodes: nodes of the optimized model's main graph.
         coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
         declined: each node left to the default EP, and why.
+        outline: the optimized model's nodes, and in which of `partitions` they are; None: it was
+            not compiled.
     """
 
     name: str
@@ -33,3 +35,4 @@ class ModelReport:
     coverage: float
     partitions: tuple[PartitionReport, ...]
     declined: tuple[Decline, ...]
+    outline: Outline | None = None

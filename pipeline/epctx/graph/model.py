@@ -100,6 +100,27 @@ class Decline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Outline:
+    """Which nodes a model's main graph has, what each needs, and who took it; no value, no weight.
+
+    One entry for each node, in topological order; a control-flow node is one node.
+
+    Attributes:
+        names: one without a name is named by what it makes.
+        op_types: the distinct ones, with the domain before `::` where it is not ONNX's own.
+        ops: of each node, its place in `op_types`.
+        owners: of each node, the place of its partition; -1: the default EP.
+        predecessors: of each node, the nodes whose values it uses, ascending.
+    """
+
+    names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    ops: tuple[int, ...]
+    owners: tuple[int, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartitionedModel:
     """A model and who takes which part of it; the default EP takes what is in no partition.
 

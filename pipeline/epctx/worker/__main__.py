@@ -21,6 +21,7 @@ from epctx import codec, generated_numbers
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.graph.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.model_report import ModelReport, PartitionReport
 from epctx.providers import registry
@@ -105,6 +106,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
+    outlined = [Outlined(model.model, partition.name_of) for model in partitioned]
     sessions = generated_numbers.prepare(partitioned, providers, job.scratch)
 
     def compiling(model: str, provider: ExecutionProvider) -> None:
@@ -122,7 +124,10 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         recorded = False
         if job.recorded is not None and sessions is not None:
             recorded = generated_numbers.record(sessions, compiled, job, running)
-    reports = [_report(group, o, p) for o, p in zip(optimized, compiled.partitioned, strict=True)]
+    reports = [
+        replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
+        for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
+    ]
     return CompileResult(
         output=output,
         models=tuple(reports),
