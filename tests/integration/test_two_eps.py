@@ -134,18 +134,44 @@ def test_the_report_says_who_took_what_in_the_end(both) -> None:
     assert "not supported by QNN EP" in qnn[1]
 
 
-def test_numbers_that_this_host_cannot_run_are_not_checkable(both) -> None:
+@pytest.mark.parametrize("name", ["main", "inside"])
+def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(both, name: str) -> None:
+    """QNN's two graphs, of one context, with OpenVINO's and the CPU's nodes between them."""
     _, groups = both
-    for name in ("main", "inside"):
-        found = outputs_found(groups[name])
-        assert {outcome for outcome, _ in found} == {"not checkable"}, found
-        words = " ".join(message for _, message in found)
-        assert "the generating sessions do not fit together" in words
-        assert "QNN's x86 simulator fails to run beside OpenVINO" in words
+    assert {outcome for outcome, _ in outputs_found(groups[name])} == {"pass"}
+    (numbers,) = groups[name]["verify"]["numbers"]
+    assert (numbers["sessions"], numbers["passed"]) == ("files", True)
+    assert 0.9999 < numbers["comparison"]["cosine"] < 1.0, "float16 on the HTP"
+    (loads,) = (f for f in groups[name]["verify"]["findings"] if f["check"] == "loads")
+    assert "each EP in a session of its own: QNN's x86 simulator does not run" in loads["message"]
+
+
+def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:
+    """Held against a source with other weights after the nodes of OpenVINO and the CPU."""
+    published, _ = both
+    source = between()
+    weight = next(t for t in source.graph.initializer if t.name == "w1")
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 1.5, "w1"))
+    onnx.save(source, tmp_path / "m.onnx")
+    group = "  main: {models: [m], execution_providers: [htp, vino], optimize: {level: none}}"
+    (tmp_path / "m.yaml").write_text(HEAD + group, encoding="utf-8")
+    command = [sys.executable, "-m", "epctx", "verify", str(published / "main")]
+    ran = subprocess.run(
+        [*command, "--manifest", "m.yaml", "--format", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 7, ran.stderr
+    (folder,) = json.loads(ran.stdout)["folders"]
+    failed = [f for f in folder["findings"] if f["outcome"] == "fail"]
+    assert [(f["policy"], f["check"]) for f in failed] == [("numbers", "outputs")], failed
 
 
 def test_the_reason_holds_on_this_host(both) -> None:
-    """It loads, and each run fails; if that changes, numbers can be checked here."""
+    """In one session it loads, and each run fails; if that changes, one session will do."""
     published, _ = both
     code = """
 import sys

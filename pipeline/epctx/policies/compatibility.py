@@ -110,6 +110,12 @@ def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
         return _unknown(_message(error), error.remedy)
     if not devices:
         return _unknown(f"this host has no device of {name}", "check it on the device")
+    if isinstance(provider, hooks.JudgesOnDevices):
+        kinds = provider.judging_devices
+        devices = [device for device in devices if device.device.type.name in kinds]
+        if not devices:
+            message = f"{name} can tell on a host with its {' or '.join(sorted(kinds))} only"
+            return _unknown(f"{message}, and this one has none", "check it on the device")
     try:
         answer = native.get_model_compatibility_for_ep_devices(devices, info)
     except (RuntimeError, ValueError) as error:  # ValueError: an EP's message that is no UTF-8

@@ -95,6 +95,8 @@ class _Run:
         self._preparation = preparation
         self._started = started
         self._deadline = None if settings.budget is None else time.monotonic() + settings.budget
+        self._ran: set[str] = set()
+        """Files whose numbers were found in them."""
 
     def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
         """Models that share a context, or one that shares with nobody."""
@@ -113,6 +115,8 @@ class _Run:
             yield from self._check_recorded(task)
         if self._settings.numbers == "full":
             yield from self._check_files(tasks, sharing=len(models) > 1)
+        for task in tasks:
+            yield from self._refusal(task)
 
     def _compute_expected(self, task: Task) -> Iterator[Found]:
         """The right outputs: those of the source model in a stock session."""
@@ -169,9 +173,7 @@ class _Run:
                     "set `verify.numbers: full` to load and run the files",
                 )
             return
-        refusal = recordings.refusal(self._recorded, task.source.source.name)
-        if refusal is not None:
-            yield unchecked(task.model, refusal, "verify it on the device")
+        if recordings.refusal(self._recorded, task.source.source.name) is not None:
             return
         judge = self._judge(task, "generating")
         for case, expected in task.ready:
@@ -185,6 +187,16 @@ class _Run:
             else:
                 yield from judge.judge(case.label, expected, found)
         yield from judge.summary()
+
+    def _refusal(self, task: Task) -> Iterator[Found]:
+        """Why the generating sessions told nothing, where the files did not either."""
+        if self._recorded is None or task.model.file in self._ran:
+            return
+        refusal = recordings.refusal(self._recorded, task.source.source.name)
+        if refusal is not None:
+            full = self._settings.numbers == "full"
+            remedy = "verify it on the device" if full else "set `verify.numbers: full`"
+            yield unchecked(task.model, refusal, remedy)
 
     def _check_files(self, tasks: Sequence[Task], *, sharing: bool) -> Iterator[Found]:
         """What the files give when they are loaded, all models of the sharing set together."""
@@ -226,7 +238,7 @@ class _Run:
             message = f"cannot be loaded: {sessions.words(error)}"
             yield finding(model, "loads", "fail", message, "build it again")
             return None
-        yield finding(model, "loads", "pass", "loads on this host")
+        yield finding(model, "loads", "pass", _loaded(session))
         return session
 
     def _run_files(self, task: Task, session: InferenceSession) -> Iterator[Found]:
@@ -242,6 +254,7 @@ class _Run:
                 message = f"{case.label}: fails where its source runs: {sessions.words(error)}"
                 yield finding(task.model, "runs", "fail", message, "build it again")
                 continue
+            self._ran.add(task.model.file)
             yield from judge.judge(case.label, expected, actual)
         yield from judge.summary()
 
@@ -260,6 +273,13 @@ class _Run:
     def _over_budget(self, model: ContextModel, case: Case) -> Finding:
         message = f"{case.label}: not checked: budget ({self._settings.budget:g} s are used up)"
         return unchecked(model, message, "raise `verify.budget`")
+
+
+def _loaded(session: InferenceSession) -> str:
+    apart = session.get_reason_apart()
+    if apart is None:
+        return "loads on this host"
+    return f"loads on this host, each EP in a session of its own: {apart}"
 
 
 def _equal(one: dict[str, Array], other: dict[str, Array]) -> bool:

@@ -173,9 +173,8 @@ def _cannot_load(
     sharing: bool,
 ) -> tuple[str | None, str]:
     own = [node for node in nodes if node.source == source]
-    beside = {node.source for node in nodes if node.source is not None} - {source}
     try:
-        reason = provider.cannot_load(own, folder, sharing=sharing, beside=beside)
+        reason = provider.cannot_load(own, folder, sharing=sharing)
         return reason, "verify it on the device"
     except EpctxError as error:
         return words(error), error.remedy

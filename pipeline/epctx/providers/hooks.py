@@ -134,6 +134,17 @@ class HasDevices(Protocol):
 
 
 @runtime_checkable
+class JudgesOnDevices(Protocol):
+    """It says whether a model fits a device for devices of some types only.
+
+    Attributes:
+        judging_devices: these types: CPU, GPU, NPU.
+    """
+
+    judging_devices: frozenset[str]
+
+
+@runtime_checkable
 class KnowsHost(Protocol):
     """It knows which of its models this host cannot load."""
 
@@ -143,7 +154,6 @@ class KnowsHost(Protocol):
         folder: Path,
         *,
         sharing: bool,
-        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host cannot load a model, one clause; None: it may try.
 
@@ -151,7 +161,19 @@ class KnowsHost(Protocol):
             nodes: the model's EPContext nodes of this EP, without embedded payloads.
             folder: the model's.
             sharing: the model shares a context with others, or its binary holds their graphs.
-            beside: the `source` of each other EPContext node of the model.
+        """
+        ...
+
+
+@runtime_checkable
+class RunsApart(Protocol):
+    """A `native` EP whose nodes cannot always run in one session with those of other EPs."""
+
+    def runs_apart(self, beside: Collection[str]) -> str | None:
+        """Why its nodes need a session of their own on this host, one clause; None: they do not.
+
+        Args:
+            beside: the `source` of each EPContext node of the model that is another EP's.
         """
         ...
 

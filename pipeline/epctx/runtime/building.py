@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import onnx
@@ -12,6 +12,7 @@ from epctx.errors import InvalidGraph
 from epctx.graph import protos
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
+from epctx.runtime import apart
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.cutting import KernelStep, SegmentBuilder, cut
 from epctx.runtime.options import (
@@ -56,7 +57,7 @@ class PipelineBuilder:
         """
         given = self._source.data if self._source.path is None else str(self._source.path)
         with self._lent({}) as lend:
-            session = self._session(given, lend, bool(self._native))
+            session = self._session(given, lend, self._native)
         runner = SessionRunner(session)
         overridable = session.get_overridable_initializers()
         return Pipeline(
@@ -68,9 +69,17 @@ class PipelineBuilder:
         )
 
     def parts(
-        self, model: onnx.ModelProto, kernels: Mapping[int, tuple[EPContextNode, Kernel]]
+        self,
+        model: onnx.ModelProto,
+        kernels: Mapping[int, tuple[EPContextNode, Kernel]],
+        own_sessions: Mapping[ExecutionProvider, Sequence[int]],
     ) -> Pipeline:
-        """The model in steps: kernels, and sessions of what lies between them.
+        """The model in steps: kernels, nodes of EPs with a session of their own, and sessions of
+        what lies between them.
+
+        Args:
+            kernels: by the node's index in the main graph.
+            own_sessions: of EPs of onnxruntime, the indices of their nodes, all of them.
 
         Raises:
             InvalidGraph: onnxruntime refuses a part.
@@ -81,9 +90,15 @@ class PipelineBuilder:
         segments = SegmentBuilder(model)
         runners: list[Runner] = []
         with self._lent(self._places(model)) as lend:
-            for step in cut(graph, kernels.keys()):
+            single: dict[int, Runner] = {
+                place: _kernel_runner(node, kernel, promised)
+                for place, (node, kernel) in kernels.items()
+            }
+            for provider, places in own_sessions.items():
+                single.update(self._apart(model, provider, places, lend))
+            for step in cut(graph, single.keys()):
                 if isinstance(step, KernelStep):
-                    runners.append(_kernel_runner(*kernels[step.node], promised))
+                    runners.append(single[step.node])
                 elif step.outputs:  # nobody needs what the others make
                     runner = self._segment(segments.build(step), lend)
                     segments.learn(
@@ -97,14 +112,23 @@ class PipelineBuilder:
             inputs=tuple(map(NodeArg.of, inputs)),
             overridable=overridable,
             outputs=tuple(map(NodeArg.of, graph.output)),
-            constants=self._constants(graph, kernels),
+            constants=self._constants(graph, single.values()),
             runners=tuple(runners),
         )
 
-    def _constants(
-        self, graph: onnx.GraphProto, kernels: Mapping[int, tuple[EPContextNode, Kernel]]
-    ) -> dict[str, Value]:
-        needed = {name for node, _ in kernels.values() for name in node.inputs}
+    def _apart(
+        self,
+        model: onnx.ModelProto,
+        provider: ExecutionProvider,
+        places: Sequence[int],
+        lend: Lender,
+    ) -> Iterable[tuple[int, Runner]]:
+        part = apart.build(model, places)
+        session = self._session(part.SerializeToString(), lend, [provider])
+        return zip(places, apart.runners(part, session), strict=True)
+
+    def _constants(self, graph: onnx.GraphProto, runners: Iterable[Runner]) -> dict[str, Value]:
+        needed = {name for runner in runners for name in runner.reads}
         needed.update(value.name for value in graph.output)
         folder = str(self._source.data_folder)
         return {t.name: of_tensor(t, folder) for t in graph.initializer if t.name in needed}
@@ -125,13 +149,17 @@ class PipelineBuilder:
 
     def _segment(self, part: onnx.ModelProto, lend: Lender) -> SessionRunner:
         native = any(is_epcontext(node) for node in protos.nodes(part))
-        return SessionRunner(self._session(part.SerializeToString(), lend, native))
+        return SessionRunner(
+            self._session(part.SerializeToString(), lend, self._native if native else ())
+        )
 
-    def _session(self, given: str | bytes, lend: Lender, native: bool) -> ort.InferenceSession:
+    def _session(
+        self, given: str | bytes, lend: Lender, native: Sequence[ExecutionProvider]
+    ) -> ort.InferenceSession:
         """An onnxruntime session that never falls back silently to another EP."""
-        options = lend(native=native)
+        options = lend(native=bool(native))
         if native and not options.has_providers():  # the caller's own choice stays
-            for provider in self._native:
+            for provider in native:
                 if isinstance(provider, NativeSessions):
                     provider.add_to(options)
         names = None if options.has_providers() else [DEFAULT]

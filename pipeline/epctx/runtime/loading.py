@@ -15,6 +15,7 @@ from epctx.errors import EpctxError, InvalidGraph, ModelError
 from epctx.graph import protos
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.providers.base import ExecutionProvider, Kernel
+from epctx.providers.hooks import RunsApart
 from epctx.runtime.building import PipelineBuilder
 from epctx.runtime.options import NativeOptions, SessionConfig
 from epctx.runtime.selection import DEFAULT, Claim, claim
@@ -25,10 +26,16 @@ from epctx.runtime.workspace import SHARED
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A model ready to run, and the names of the EPs that run it, the default EP last."""
+    """A model ready to run.
+
+    Attributes:
+        providers: the names of the EPs that run it, the default EP last.
+        apart: why EPs of onnxruntime run in sessions of their own; None: the host needs no such.
+    """
 
     pipeline: Pipeline
     providers: tuple[str, ...]
+    apart: str | None = None
 
 
 def load(
@@ -54,12 +61,33 @@ def load(
         _require_main_graph(found, nodes, len(places))
     names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT)
     kernels = _kernels(claims, nodes, source, config)
-    native = [found.provider for found in claims if found.provider.native]
-    builder = PipelineBuilder(source, config, options, native)
-    if not kernels:
+    native = [found for found in claims if found.provider.native]
+    builder = PipelineBuilder(source, config, options, [found.provider for found in native])
+    apart = _why_apart(native, nodes)
+    if not kernels and apart is None:
         return Loaded(pipeline=builder.whole(), providers=names)
-    by_place = {places[i]: (nodes[i], kernel) for i, kernel in kernels.items()}
-    return Loaded(pipeline=builder.parts(model, by_place), providers=names)
+    pipeline = builder.parts(
+        model,
+        {places[i]: (nodes[i], kernel) for i, kernel in kernels.items()},
+        {
+            found.provider: [places[i] for i in found.nodes]
+            for found in native
+            if all(i < len(places) for i in found.nodes)
+        },
+    )
+    return Loaded(pipeline=pipeline, providers=names, apart=apart)
+
+
+def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str | None:
+    """Why EPs of onnxruntime need sessions of their own on this host; None: one will do."""
+    for found in claims:
+        own = {nodes[i].source for i in found.nodes}
+        beside = {node.source for node in nodes if node.source is not None} - own
+        if isinstance(found.provider, RunsApart):
+            why = found.provider.runs_apart(beside)
+            if why is not None:
+                return why
+    return None
 
 
 def _plain(source: ModelSource, config: SessionConfig, options: NativeOptions) -> Pipeline:

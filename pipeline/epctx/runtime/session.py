@@ -90,6 +90,12 @@ class InferenceSession:
         """The EPs that run the model, the default EP last."""
         return list(self._open().providers)
 
+    def get_reason_apart(self) -> str | None:
+        """Why EPs of onnxruntime have sessions of their own here, nodes passing values from one to
+        another; None: one session of onnxruntime does.
+        """
+        return self._open().apart
+
     def run(
         self,
         output_names: Sequence[str] | None,

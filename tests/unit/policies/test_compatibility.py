@@ -45,6 +45,10 @@ class WithDevices(Knowing):
         return self._devices  # type: ignore[return-value]
 
 
+class OnPhones(WithDevices):
+    judging_devices = frozenset({"NPU"})
+
+
 class Elsewhere(WithDevices):
     def cannot_load(self, nodes: object, folder: Path, *, sharing: bool) -> str | None:
         return "it is for an NPU"
@@ -138,6 +142,15 @@ def test_what_onnxruntime_says_of_this_host(
     (finding,) = [f for f in findings if f.check == "devices"]
     assert finding.outcome == outcome and words in finding.message
     assert finding.outcome == "pass" or finding.remedy
+
+
+def test_an_ep_that_can_tell_on_some_devices_only(tmp_path: Path) -> None:
+    device = SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name="CPU")))
+    (_, finding) = check(tmp_path, OnPhones([device]))
+    assert finding.outcome == "not checkable"
+    assert finding.message == (
+        "FakeExecutionProvider can tell on a host with its NPU only, and this one has none"
+    )
 
 
 def test_a_host_without_a_device_or_the_library(tmp_path: Path) -> None:

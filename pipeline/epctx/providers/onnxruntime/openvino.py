@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -216,7 +216,6 @@ class OpenVINOExecutionProvider(OrtProvider):
         folder: Path,
         *,
         sharing: bool,
-        beside: Collection[str] = (),
     ) -> str | None:
         """A model for another device than this host has."""
         if self._platform is not None:

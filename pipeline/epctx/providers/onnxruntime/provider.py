@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -137,7 +137,6 @@ class OrtProvider(ABC):
         folder: Path,
         *,
         sharing: bool,
-        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host cannot load a model; None: it may try."""
         return None

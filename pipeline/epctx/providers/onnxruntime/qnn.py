@@ -56,6 +56,7 @@ class QNNExecutionProvider(OrtProvider):
     sources = frozenset({"QNNExecutionProvider", "QnnExecutionProvider", "QNN", "qnn"})
     can_share = True
     static_shapes = True
+    judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
     extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
     prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name", "partition_name"})
@@ -220,25 +221,25 @@ class QNNExecutionProvider(OrtProvider):
         folder: Path,
         *,
         sharing: bool,
-        beside: Collection[str] = (),
     ) -> str | None:
-        """What the x86 simulator cannot run: a shared context, and OpenVINO's in one model.
-
-        The first ends it with SIGSEGV (section 6); with the second a model loads, and each run of
-        it fails: "No HTP or DX12 allocation found" (section 11).
+        """What the x86 simulator cannot run: a shared context, which ends it with SIGSEGV
+        (real-eps.md section 6).
         """
-        if not self._simulated():
-            return None
-        if _OPENVINO in beside:
-            return (
-                "OpenVINO computes other parts of it, and QNN's x86 simulator fails to run beside "
-                "OpenVINO; a host with an NPU may"
-            )
-        if sharing or self._is_shared(nodes, folder):
+        if self._simulated() and (sharing or self._is_shared(nodes, folder)):
             return (
                 "its context holds graphs of several sessions, which QNN's x86 simulator cannot "
                 "load; a host with an NPU can"
             )
+        return None
+
+    def runs_apart(self, beside: Collection[str]) -> str | None:
+        """In one session with OpenVINO the x86 simulator loads, and each run of it fails.
+
+        "No HTP or DX12 allocation found" (real-eps.md section 11): it takes OpenVINO's memory for
+        its own. Sessions of their own, in one process, compute the right numbers.
+        """
+        if _OPENVINO in beside and self._simulated():
+            return "QNN's x86 simulator does not run in one session with OpenVINO"
         return None
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:

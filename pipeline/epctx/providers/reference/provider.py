@@ -142,7 +142,6 @@ class ReferenceExecutionProvider:
         folder: Path,
         *,
         sharing: bool,
-        beside: Collection[str] = (),
     ) -> str | None:
         """Why this host, as the options describe it, cannot load a model: SDK or architecture."""
         for node in nodes:
