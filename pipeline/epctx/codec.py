@@ -26,14 +26,17 @@ def decode(data: Buffer | str, kind: type[T]) -> T:
 
     Raises:
         msgspec.ValidationError: a value is missing or of another type; names its path.
-        msgspec.DecodeError: it is not JSON.
+        msgspec.DecodeError: it is not JSON, or not UTF-8, or nested too deeply.
     """
     decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
     if decoder is None:
         # msgspec 0.22 crashes the process when two threads look at a dataclass for the first time.
         with _looking:
             decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_decode)
-    return decoder.decode(data)
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:  # which msgspec lets through
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from error
 
 
 def _encode(value: object) -> object:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from epctx.digest import of_bytes
 from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.providers.reference import ReferenceExecutionProvider
-from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE, TENSOR
+from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE
 from tests.building import build, mlp, normal
+from tests.sealing import resealed
 from tests.strategies import damages
 
 X = normal((1, 64))
@@ -75,23 +75,6 @@ def test_every_kind_of_change_of_a_byte_is_refused(artifact: Artifact) -> None:
         (artifact.folder / "m_reference.bin").write_bytes(damaged)
         with pytest.raises(InvalidGraph):
             artifact.compute(artifact.node)
-
-
-def resealed(data: bytes) -> bytes:
-    """Make every checksum of the file right again, as somebody would who changed it on purpose."""
-    found = bytearray(data)
-    entries = [ENTRY.unpack_from(found, HEADER.size + ENTRY.size * i) for i in range(5)]
-    start, length = entries[3][2:4]
-    for at in range(start, start + length, TENSOR.size):
-        offset, size, _ = TENSOR.unpack_from(found, at)
-        digest = bytes.fromhex(of_bytes(found[offset : offset + size]).hex)
-        TENSOR.pack_into(found, at, offset, size, digest)
-    for i, (kind, low, offset, size, high, _) in enumerate(entries[:4]):
-        digest = bytes.fromhex(of_bytes(found[offset : offset + size]).hex)
-        ENTRY.pack_into(found, HEADER.size + ENTRY.size * i, kind, low, offset, size, high, digest)
-    table = bytes.fromhex(of_bytes(found[HEADER.size : PREFIX_SIZE]).hex)
-    HEADER.pack_into(found, 0, *HEADER.unpack_from(found, 0)[:-1], table)
-    return bytes(found)
 
 
 @SETTINGS

@@ -72,3 +72,10 @@ def test_threads_that_see_a_type_for_the_first_time_do_not_crash() -> None:
     """With msgspec.json.decode itself, this ends in a segmentation fault."""
     done = subprocess.run([sys.executable, "-c", MANY_THREADS], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("data", [b'{"name":"\x9a"}', b"[" * 5000, b"", b"nul"])
+def test_whatever_is_no_json_is_one_error(data: bytes) -> None:
+    """msgspec lets UnicodeDecodeError and RecursionError through."""
+    with pytest.raises(msgspec.DecodeError):
+        codec.decode(data, dict[str, object])

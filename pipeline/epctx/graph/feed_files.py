@@ -18,6 +18,8 @@ from epctx.errors import ManifestError, ModelError
 from epctx.graph.feeds import Array, Feeds, InputSpec
 from epctx.suggest import did_you_mean
 
+MAX_UNPACKED = 1 << 32
+"""Bytes that the arrays of one .npz may have."""
 _INPUT = re.compile(r"input_(\d+)\.pb")
 _OUTPUT = re.compile(r"output_\d+\.pb")
 _REMEDY = "give each input by its name, with the type and shape that the model takes"
@@ -95,15 +97,25 @@ def _read_npz(path: Path) -> Feeds:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise _broken(path, "it is not a .npz archive")
         with archive:
+            _refuse_bomb(path, archive.zip)
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
         raise _broken(path, error) from error
+
+
+def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
+    """What is packed may be a thousand times the file; no more than it says is unpacked."""
+    size = sum(entry.file_size for entry in archive.infolist()) if archive else 0
+    if size > MAX_UNPACKED:
+        raise _broken(path, f"it holds {size} bytes, more than {MAX_UNPACKED}")
 
 
 def _read_npy(path: Path) -> Array:
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # as in _read_npz
         raise _broken(path, error) from error
     if not isinstance(array, np.ndarray):
         raise _broken(path, "it is not a .npy array")
@@ -136,7 +148,7 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ValueError("its data is in another file")
         return tensor.name, onnx.numpy_helper.to_array(tensor)
-    except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
+    except (OSError, DecodeError, ValueError, TypeError, KeyError, MemoryError) as error:
         raise _broken(path, error) from error
 
 

@@ -24,6 +24,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from epctx import codec
 from epctx.digest import Algorithm, Digest, of_bytes
 from epctx.errors import ModelError, StorageError
 from epctx.graph import encoder, tensors, wire
@@ -156,8 +157,8 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
 
 def _parse(folder: Path) -> tuple[_Record, Sequence[Place | None], bytes]:
     try:
-        record = msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
-        places = msgspec.json.decode((folder / PLACES).read_bytes(), type=list[Place | None])
+        record = codec.decode((folder / RECORD).read_bytes(), _Record)
+        places = codec.decode((folder / PLACES).read_bytes(), list[Place | None])
         graph = (folder / GRAPH).read_bytes()
     except OSError as error:
         raise _damaged(folder, f"{error.filename}: {error.strerror}") from error

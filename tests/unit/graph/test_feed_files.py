@@ -9,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from epctx.errors import ManifestError, ModelError
+from epctx.graph import feed_files
 from epctx.graph.feed_files import fit, read
 from epctx.graph.feeds import InputSpec
 
@@ -148,3 +149,21 @@ def test_two_tensors_of_one_name_in_a_set(tmp_path: Path) -> None:
     files = [pb(tmp_path / "set" / f"input_{i}.pb", VALUE, "x") for i in range(2)]
     with pytest.raises(ModelError, match="a second tensor named 'x' in set"):
         read(files)
+
+
+def test_what_unpacks_to_more_than_its_limit_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_files, "MAX_UNPACKED", 1000)
+    bomb = tmp_path / "bomb.npz"
+    np.savez_compressed(bomb, x=np.zeros(10_000, np.float32))
+    with pytest.raises(ModelError, match="it holds 40128 bytes, more than 1000"):
+        read([bomb])
+
+
+def test_a_header_that_numpy_cannot_even_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, VALUE)
+    path.write_bytes(path.read_bytes().replace(b"}", b" "))
+    with pytest.raises(ModelError, match="cannot be read as model inputs"):
+        read([path])

@@ -205,7 +205,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         try:
             fields = json.loads(info)
             words = f"{fields['ov_compat_string']}, made by plugin {fields['ovep_ver']}"
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             message = f"its ep_compatibility_info is {info[:80]!r}, which is not the plugin's JSON"
             return (Verdict(outcome="fail", message=message, remedy=again),)
         return (Verdict(outcome="pass", message=f"it is for {words}"),)
@@ -283,7 +283,7 @@ def _config(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, o
     where = "load_config" if file is None else f"load_config_file {file}"
     try:
         config = json.loads(inline)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _bad_config(where, str(error)) from error
     if not isinstance(config, dict) or not all(isinstance(v, dict) for v in config.values()):
         raise _bad_config(where, "it is no object of objects")

@@ -167,7 +167,7 @@ def _follows(view: memoryview, end: int, offset: int, alignment: int) -> None:
 def _decode(view: memoryview, section: Section, kind: type[T]) -> T:
     try:
         return codec.decode(_bytes(view, section), kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise _Unsound(f"section {section.kind.decode()}: {error}") from error
 
 
