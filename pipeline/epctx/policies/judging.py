@@ -28,6 +28,7 @@ class Judge:
         sessions: who computed what is judged.
         providers: the EPs of the model.
         asked: the manifest's limits.
+        idle: outputs that can be wrong, but whose being right says nothing.
     """
 
     file: str
@@ -35,6 +36,7 @@ class Judge:
     providers: Sequence[ExecutionProvider]
     precision: Precision
     asked: Tolerance
+    idle: frozenset[str] = frozenset()
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
 
     def judge(
@@ -69,13 +71,16 @@ class Judge:
         """After the last input set: what has passed, in one finding."""
         if not self._judged or not all(numbers.passed for numbers in self._judged):
             return
-        outputs = len({numbers.output for numbers in self._judged})
+        told = {numbers.output for numbers in self._judged} - self.idle
+        if not told:
+            return
+        outputs = len(told)
         sets = len({numbers.input_set for numbers in self._judged})
         words = [
             f"{outputs} output{'s' * (outputs != 1)} on {sets} input set{'s' * (sets != 1)} "
             f"{_WHO[self.sessions]} agree with the source model"
         ]
-        comparisons = [numbers.comparison for numbers in self._judged]
+        comparisons = [n.comparison for n in self._judged if n.output in told]
         if all(comparison.equal for comparison in comparisons):
             words.append("to the bit")
         else:

@@ -150,17 +150,26 @@ class _Run:
         if len(results) == 1 and inputs and self._preparation.inputs.generated:
             other = self._preparation.inputs.case(inputs, len(task.cases))
             results.append(sessions.run_source(session, other.feeds))
-        if len(results) < 2 or not inputs:
-            return
-        if all(_equal(results[0], other) for other in results[1:]):
+        names = tuple(results[0])
+        if len(results) > 1 and inputs:
+            task.idle = frozenset(name for name in names if _same([r[name] for r in results]))
+            why = "not depend on the inputs"
+        else:
+            task.idle = frozenset(name for name in names if _uniform(results[0][name]))
+            why = "have one value in all their elements"
+        if task.idle:
+            listed = ", ".join(repr(name) for name in names if name in task.idle)
+            which = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
+            do = "do " if why.startswith("not") else ""
             yield finding(
                 task.model,
                 "sensitivity",
                 "not checkable",
-                "its outputs do not depend on the inputs: this comparison cannot fail",
-                "verify a model with real weights, or give inputs that reach its outputs",
+                f"{which} {do}{why}: comparing them cannot fail",
+                "verify a model with real weights, or give inputs that reach its outputs with "
+                "`verify.inputs`; of many classes a quantized Softmax gives zeros only",
             )
-        else:
+        elif len(results) > 1 and inputs:
             yield finding(task.model, "sensitivity", "pass", "its outputs depend on the inputs")
 
     def _check_recorded(self, task: Task) -> Iterator[Found]:
@@ -265,6 +274,7 @@ class _Run:
             providers=task.providers,
             precision=task.source.precision,
             asked=self._settings.tolerance,
+            idle=task.idle,
         )
 
     def _late(self) -> bool:
@@ -282,7 +292,10 @@ def _loaded(session: InferenceSession) -> str:
     return f"loads on this host, each EP in a session of its own: {apart}"
 
 
-def _equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
-    return one.keys() == other.keys() and all(
-        compare.compare(one[name], other[name]).equal for name in one
-    )
+def _same(values: Sequence[Array]) -> bool:
+    return all(compare.compare(values[0], other).equal for other in values[1:])
+
+
+def _uniform(value: Array) -> bool:
+    """Whether all elements, and there are several, are the same."""
+    return value.size > 1 and bool((value == value.flat[0]).all())

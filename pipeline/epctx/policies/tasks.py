@@ -29,6 +29,7 @@ class Task:
         arguments: their names and options, as the runtime takes them.
         expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
             is used up.
+        idle: outputs of which a comparison says nothing: they are what they are whatever happens.
     """
 
     model: ContextModel
@@ -37,6 +38,7 @@ class Task:
     arguments: tuple[tuple[str, Options], ...]
     cases: tuple[Case, ...]
     expected: list[dict[str, Array]] = field(default_factory=list)
+    idle: frozenset[str] = frozenset()
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:

@@ -17,6 +17,7 @@ from epctx.graph import recordings
 from epctx.graph.input_sets import InputSets
 from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
 from epctx.policies import sessions
+from epctx.policies.judging import Judge
 from epctx.policies.sources import SourceModel
 from tests.unit.policies import folders
 from tests.unit.policies.folders import context_node
@@ -169,9 +170,41 @@ def test_outputs_that_do_not_depend_on_inputs_are_noticed(case: Case) -> None:
     case.source("m", fill=0.0)
     finding = case.one("sensitivity")
     assert finding.outcome == "not checkable"
-    assert "this comparison cannot fail" in finding.message
+    assert finding.message == "its outputs do not depend on the inputs: comparing them cannot fail"
+    assert not case.check("outputs"), "nothing has passed"
     case.verify = {"inputs": VerifyInputs(count=3)}
     assert case.one("sensitivity").outcome == "not checkable"
+    case.change = lambda out: {"z": out["z"] + 1}
+    assert case.check("outputs")[0].outcome == "fail", "what is wrong is wrong all the same"
+
+
+def test_outputs_of_one_value_are_noticed_where_there_is_one_set_of_inputs(case: Case) -> None:
+    """As a quantized Softmax of many classes: zeros on both sides agree perfectly."""
+    case.source("m", fill=0.0)
+    np.savez(case.tmp / "inputs.npz", x=np.ones((1, 4), np.float32))
+    case.verify = {"inputs": VerifyInputs(files=(case.tmp / "inputs.npz",))}
+    finding = case.one("sensitivity")
+    assert finding.outcome == "not checkable"
+    assert finding.message.startswith("its outputs have one value in all their elements")
+    assert not case.check("outputs")
+    case.source("m")
+    assert not case.check("sensitivity")
+    assert case.one().outcome == "pass"
+
+
+def test_one_output_of_several_that_does_not_depend_on_inputs(case: Case) -> None:
+    judge = Judge(
+        file="m",
+        sessions="files",
+        providers=(),
+        precision="float32",
+        asked=Tolerance(),
+        idle=frozenset({"b"}),
+    )
+    outputs = {"a": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    list(judge.judge("set 0", outputs, outputs))
+    (told,) = judge.summary()
+    assert told.message.startswith("1 output on 1 input set of the files agree")
 
 
 def test_sharing_models_are_loaded_together_and_closed_in_reverse(case: Case) -> None:

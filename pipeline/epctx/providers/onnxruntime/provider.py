@@ -144,7 +144,7 @@ class OrtProvider(ABC):
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         """Of an EP of which nothing is known: what float16 arithmetic allows."""
         if precision == "quantized":
-            return Tolerance(cosine_min=0.98)
+            return Tolerance(cosine_min=0.98, max_rel=0.5)
         return Tolerance(cosine_min=0.99, max_rel=0.2)
 
     # What follows is asked by the workspace.

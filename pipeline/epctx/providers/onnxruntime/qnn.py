@@ -245,11 +245,12 @@ class QNNExecutionProvider(OrtProvider):
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         """The HTP computes float32 in float16, and quantized models in integers of its own.
 
-        Float16 alone takes ResNet-50 with random weights to cosine 0.9987 and 0.09 of the largest
-        output, on the HTP as on the CPU.
+        A cosine does not see a wrong scale, so there is a bound for that too. Float16 alone takes
+        ResNet-50 with random weights to cosine 0.9987 and 0.09 of the largest output, on the HTP as
+        on the CPU.
         """
         if precision == "quantized":
-            return Tolerance(cosine_min=0.98)
+            return Tolerance(cosine_min=0.98, max_rel=0.5)
         if precision == "bfloat16" or self._options.has("htp_bf16_enable"):
             return Tolerance(cosine_min=0.98, max_rel=0.3)
         return Tolerance(cosine_min=0.99, max_rel=0.2)
