@@ -9,8 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from epctx import codec
-from epctx.worker import __main__ as carrying_out
-from epctx.worker import protocol
+from epctx.worker import executing, protocol
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Message
 
@@ -40,7 +39,7 @@ class Inline:
         """As `epctx.worker.process.Worker.run`."""
         message = Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job)))
         try:
-            answer = carrying_out.execute(message, started)
+            answer = executing.execute(message, started)
         except Exception as error:
             raise protocol.restore(protocol.report(error), log=self.log) from error
         return codec.decode(codec.encode(answer), result)

@@ -1,4 +1,4 @@
-"""The worker's own process: jobs from stdin, carried out by the stages (design section 3).
+"""The worker's own process: jobs from stdin until it ends.
 
 Answers leave on a copy of stdout, one JSON line each; stdout itself becomes the log, as vendor SDKs
 print there. The worker dies with its parent: stdin ends.
@@ -6,182 +6,24 @@ print there. The worker dies with its parent: stdin ends.
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 
-from epctx import codec, generated_numbers
-from epctx.findings import FolderReport
-from epctx.graph import epcontext, store
-from epctx.graph.model import OptimizedModel, PartitionedModel
-from epctx.graph.outline import Outlined
-from epctx.manifest import ModelGroup
-from epctx.model_report import ModelReport, PartitionReport
-from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider, SessionGroupSpec
-from epctx.stages import compile, dump, load, optimize, partition, verify
-from epctx.verification import VerifyRequest
-from epctx.worker import protocol
-from epctx.worker.jobs import (
-    CompileJob,
-    CompileResult,
-    OptimizeJob,
-    OptimizeResult,
-    PartitionJob,
-    PartitionResult,
-    StageStarted,
-)
+from epctx import codec
+from epctx.worker import deferring, protocol
+from epctx.worker.jobs import StageStarted
 from epctx.worker.protocol import Message
-
-Started = Callable[[StageStarted], None]
-
-
-def execute(message: Message, started: Started) -> object:
-    """Carry out the job in `message`; `started` hears of each stage before it begins."""
-    encoded = bytes(message.job)
-    match message.kind:
-        case "OptimizeJob":
-            return _optimize(codec.decode(encoded, OptimizeJob), started)
-        case "PartitionJob":
-            return _partition(codec.decode(encoded, PartitionJob), started)
-        case "CompileJob":
-            return _compile(codec.decode(encoded, CompileJob), started)
-        case "VerifyRequest":
-            return _verify(codec.decode(encoded, VerifyRequest), started)
-    raise ValueError(f"no such job: {message.kind}")
-
-
-def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
-    started(StageStarted(stage="load", model=job.source.name))
-    loaded = load.run(job.source)
-    started(StageStarted(stage="optimize", model=job.source.name))
-    job.folder.mkdir(parents=True)
-    optimized = optimize.run(loaded, job.settings, job.folder)
-    store.write(optimized, job.folder)
-    return OptimizeResult(
-        digest=optimized.digest,
-        sources=loaded.sources,
-        passes=optimized.passes,
-        peak_memory=peak_memory(),
-    )
-
-
-def _partition(job: PartitionJob, started: Started) -> PartitionResult:
-    group = job.group
-    providers = [registry.create(spec) for spec in group.execution_providers]
-    reports, unmatched = [], []
-    for name, folder in job.optimized.items():
-        started(StageStarted(stage="partition", model=name))
-        # The limits are for builds: who asks for a preview wants to see why they are missed.
-        settings = replace(group.partition, require_coverage=None)
-        optimized = replace(store.read(folder), name=name)
-        reports.append(_report(group, optimized, partition.run(optimized, providers, settings)))
-        unmatched.append(partition.unmatched(optimized, settings))
-    return PartitionResult(models=tuple(reports), unmatched=tuple(unmatched))
-
-
-def _compile(job: CompileJob, started: Started) -> CompileResult:
-    group = job.group
-    providers = [registry.create(spec) for spec in group.execution_providers]
-    # Models of several names may share one optimized model.
-    optimized = [replace(store.read(job.optimized[name]), name=name) for name in job.models]
-    partitioned = []
-    for model in optimized:
-        started(StageStarted(stage="partition", model=model.name))
-        partitioned.append(partition.run(model, providers, group.partition))
-    unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
-    started(StageStarted(stage="compile", model=job.models[0]))
-    spec = SessionGroupSpec(
-        models=job.models,
-        embed_mode=group.embed_mode,
-        node_name_prefix=group.node_name_prefix,
-        session_options=group.session_options,
-        folder=job.scratch / "session_group",
-    )
-    spec.folder.mkdir()
-    outlined = [Outlined(model.model, partition.name_of) for model in partitioned]
-    sessions = generated_numbers.prepare(partitioned, providers, job.scratch)
-
-    def compiling(model: str, provider: ExecutionProvider) -> None:
-        started(StageStarted(stage="compile", model=model, provider=provider.name))
-
-    def running(model: str, provider: str) -> None:
-        started(StageStarted(stage="verify", model=model, provider=provider))
-
-    with compile.run(partitioned, providers, spec, compiling) as compiled:
-        for settled in compiled.partitioned:
-            contexts = epcontext.count(compiled.models[settled.name])
-            partition.require(settled, contexts, group.partition)
-        started(StageStarted(stage="dump"))
-        output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
-        recorded = False
-        if job.recorded is not None and sessions is not None:
-            recorded = generated_numbers.record(sessions, compiled, job, running)
-    reports = [
-        replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
-        for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
-    ]
-    return CompileResult(
-        output=output,
-        models=tuple(reports),
-        unmatched=unmatched,
-        recorded=recorded,
-        peak_memory=peak_memory(),
-    )
-
-
-def _verify(request: VerifyRequest, started: Started) -> FolderReport:
-    started(StageStarted(stage="verify"))
-
-    def running(model: str) -> None:
-        started(StageStarted(stage="verify", model=model))
-
-    return verify.run(request, running)
-
-
-def _report(
-    group: ModelGroup, optimized: OptimizedModel, partitioned: PartitionedModel
-) -> ModelReport:
-    aliases = [spec.alias for spec in group.execution_providers]
-    return ModelReport(
-        name=partitioned.name,
-        passes=optimized.passes,
-        nodes=partitioned.nodes,
-        coverage=partitioned.coverage,
-        partitions=tuple(
-            PartitionReport(
-                provider=aliases[p.provider],
-                nodes=len(p.nodes),
-                inputs=tuple(str(value.name) for value in p.inputs),
-                outputs=tuple(str(value.name) for value in p.outputs),
-            )
-            for p in partitioned.partitions
-        ),
-        declined=partitioned.declined,
-    )
-
-
-def peak_memory() -> int:
-    """The largest resident size of this process so far, in bytes."""
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def main() -> None:
-    """The worker's own process: jobs from stdin until it ends."""
+    """Listen, import what jobs need, carry them out."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     # Ctrl-C in a terminal reaches the whole group; the parent decides what ends.
@@ -196,15 +38,23 @@ def main() -> None:
     def started(stage: StageStarted) -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
 
+    gc.disable()  # modules are not garbage: looking for some takes a tenth of their import
+    deferring.defer(deferring.SELDOM)
+    from epctx.worker import executing
+
+    gc.freeze()
+    gc.enable()
     while (line := jobs.get()) is not None:
         busy.set()
         message = msgspec.json.decode(line, type=Message)
         try:
-            answer = Message(result=msgspec.Raw(codec.encode(execute(message, started))))
+            result = executing.execute(message, started)
+            answer = Message(result=msgspec.Raw(codec.encode(result)))
         except Exception as error:
             answer = Message(error=protocol.report(error))
         busy.clear()
         send(answer)
+    gc.freeze()  # nor is there any to be found at the end
 
 
 def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:

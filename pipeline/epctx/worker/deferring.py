@@ -1,0 +1,49 @@
+"""Modules that are imported when something of them is used, not when they are named.
+
+onnx_ir imports sympy for arithmetic on symbolic dimensions, which no stage does: that is half of a
+worker's start, of which a build has one for each session group.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+SELDOM: Final = ("sympy", "onnx_ir._symbolic_shapes")
+"""What of onnx_ir 1.1 needs sympy when it is imported, and sympy."""
+
+
+def defer(names: Iterable[str]) -> None:
+    """Let modules be imported at the first use of an attribute, in this process from now on.
+
+    A module that is imported already stays as it is, and one that is not installed is missing as
+    ever.
+    """
+    sys.meta_path.insert(0, _Deferring(frozenset(names)))
+
+
+class _Deferring(MetaPathFinder):
+    """Finds what the finders after it do, and gives it the standard library's lazy loader."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As the import system asks. None: not one of those."""
+        if name not in self._names:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        for finder in others:
+            found = finder.find_spec(name, path, target)
+            if found is not None:
+                if found.loader is not None:
+                    found.loader = importlib.util.LazyLoader(found.loader)
+                return found
+        return None
