@@ -1,5 +1,22 @@
-"""`python -m epctx`."""
+"""`python -m epctx`, and the entry point `epctx`."""
 
-from epctx.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run the command line. An interrupt while it is imported is no traceback, but exit code 130:
+    nothing is imported before.
+    """
+    try:
+        from epctx.cli import main as command
+
+        command()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n  -> run the command again; nothing is lost\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

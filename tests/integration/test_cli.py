@@ -187,6 +187,32 @@ def test_each_failure_has_its_exit_code_and_says_what_to_do(name: str, here: Pat
     assert "  -> " in told or "--help" in told or "-h' for help" in told
 
 
+@pytest.mark.parametrize(
+    "line", [line for code, line, *_ in FAILURES.values() if code == 2 and "schema" not in line]
+)
+def test_wrong_arguments_are_json_where_that_is_wanted(line: str, here: Path) -> None:
+    for form in (["--format", "json"], ["--format=json"]):
+        ran = epctx(*line.split(), *form, folder=here)
+        error = json.loads(ran.out)["error"]
+        assert (ran.code, error["exit_code"]) == (2, 2)
+        assert error["what"] and error["remedy"]
+        assert f"{error['what']}" in ran.err
+
+
+def test_an_interrupt_during_the_imports_is_130(tmp_path: Path) -> None:
+    """A fake module in the place of the first large import: nobody can press Ctrl-C in time."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "epctx", "doctor"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 130
+    assert ran.stderr == "error: interrupted\n  -> run the command again; nothing is lost\n"
+
+
 def test_every_exit_code_but_those_of_bugs_and_interrupts_is_here() -> None:
     assert {code for code, *_ in FAILURES.values()} == set(range(2, 11))
 

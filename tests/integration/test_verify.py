@@ -23,6 +23,7 @@ from epctx.findings import Finding, VerifyReport
 from epctx.lock.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
 from epctx.stages import verify
 from epctx.verification import VerifyRequest
+from tests.unit.policies import folders
 
 MANIFEST = """
 schema_version: 1
@@ -346,6 +347,15 @@ def run(*arguments: object) -> tuple[int, str]:
 def test_verify_as_a_command(built: Path) -> None:
     code, printed = run("verify", built / "dist", "--manifest", built / "demo.yaml", "--strict")
     assert code == 0 and printed.splitlines()[-1].startswith("verified: 2 folders, 3 models, ")
+
+
+def test_a_source_that_no_ep_knows_is_7_when_strict(tmp_path: Path) -> None:
+    """Nothing of it fails; what nobody here can read is not called right either."""
+    made = folders.model(folders.context_node(source="AlienExecutionProvider"))
+    folders.write(tmp_path / "alien", made)
+    code, printed = run("verify", tmp_path / "alien")
+    assert code == 0 and "no EP here is known by the source 'AlienExecutionProvider'" in printed
+    assert run("verify", tmp_path / "alien", "--strict")[0] == 7
 
 
 def test_a_failed_verification_is_7_and_its_report_json(built: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -48,6 +50,41 @@ class _Commands(TyperGroup):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As Typer's; but where JSON is wanted, wrong arguments are an error in JSON too."""
+        json = standalone_mode and _wants_json(sys.argv[1:] if args is None else list(args))
+        try:
+            code = super().main(
+                args=args,
+                prog_name=prog_name,
+                complete_var=complete_var,
+                standalone_mode=standalone_mode and not json,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except Exception as error:
+            if not json:
+                raise
+            from epctx.cli import usage
+
+            code = usage.tell(error, prog_name or "epctx")
+        if json:
+            sys.exit(code)
+        return code
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the arguments, which may not be right, ask for JSON."""
+    return "--format=json" in arguments or ("--format", "json") in itertools.pairwise(arguments)
 
 
 app = typer.Typer(

@@ -259,6 +259,10 @@ class _Run:
                 continue
             try:
                 actual = sessions.run_files(session, case.feeds)
+            except EpctxError as error:
+                message = f"{case.label}: {words(error)}"
+                yield finding(task.model, "runs", "fail", message, error.remedy)
+                continue
             except Exception as error:  # onnxruntime's errors have no common class
                 message = f"{case.label}: fails where its source runs: {sessions.words(error)}"
                 yield finding(task.model, "runs", "fail", message, "build it again")

@@ -73,8 +73,9 @@ class Progress:
 
         def started(entered: StageStarted) -> None:
             nonlocal stage, begun
-            if (entered.stage, entered.model or subject) == (stage, shown):
-                return  # another EP's turn, or another input: no news for people
+            again = entered.stage == stage
+            if again and (stage == "verify" or (entered.model or subject) == shown):
+                return  # another EP's turn, or another input: told for crashes, not for people
             note(now := self._telling.now())
             stage, begun = entered.stage, now
             show(entered.model or subject)

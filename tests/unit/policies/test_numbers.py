@@ -260,6 +260,18 @@ def test_a_run_that_fails_where_its_source_runs(case: Case) -> None:
     assert finding.message == "seed 0, set 0: fails where its source runs: device lost"
 
 
+def test_a_run_that_the_runtime_refuses_says_what_to_do(case: Case) -> None:
+    """As for an output whose static shape the source declares, and its data decide otherwise."""
+
+    def refuse(outputs: Outputs) -> Outputs:
+        raise InvalidGraph("output 'z' is [1, 3]", remedy="correct what the source declares")
+
+    case.change = refuse
+    finding = case.one("runs")
+    assert finding.message == "seed 0, set 0: INVALID_GRAPH: output 'z' is [1, 3]"
+    assert finding.remedy == "correct what the source declares"
+
+
 def test_nothing_that_failed_before_is_loaded(case: Case) -> None:
     folders.write_sums(case.folder)
     (case.folder / "m_reference.bin").write_bytes(b"flipped")
