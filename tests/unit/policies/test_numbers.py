@@ -268,7 +268,7 @@ def test_a_run_that_the_runtime_refuses_says_what_to_do(case: Case) -> None:
 
     case.change = refuse
     finding = case.one("runs")
-    assert finding.message == "seed 0, set 0: INVALID_GRAPH: output 'z' is [1, 3]"
+    assert finding.message == "seed 0, set 0: output 'z' is [1, 3]"
     assert finding.remedy == "correct what the source declares"
 
 
