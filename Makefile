@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint unit soak bench models clean
+.PHONY: quickstart test lint unit soak bench browser models clean
 
 quickstart: $(READY)
 	$(BIN)/python -m scripts.quickstart_models
@@ -17,7 +17,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-unit: $(READY)
+unit: $(READY) browser
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench"
 
 soak: $(READY)
@@ -26,6 +26,10 @@ soak: $(READY)
 
 bench: $(READY)
 	$(BIN)/pytest -m bench -s
+
+# For the tests of `epctx report`; elsewhere than on Debian they are skipped without one.
+browser:
+	.ci/browser
 
 clean:
 	rm -rf .venv dist build

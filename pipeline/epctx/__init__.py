@@ -13,7 +13,7 @@ from epctx._version import __version__
 if TYPE_CHECKING:
     from epctx.generation import compile_model
     from epctx.running import run
-    from epctx.verbs import build, doctor, init, inspect, plan, schema, validate, verify
+    from epctx.verbs import build, doctor, init, inspect, plan, report, schema, validate, verify
 
 __all__ = [
     "__version__",
@@ -23,6 +23,7 @@ __all__ = [
     "init",
     "inspect",
     "plan",
+    "report",
     "run",
     "schema",
     "validate",

@@ -12,6 +12,7 @@ Everything is beside the place it will have, on the same file system, so that a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -163,5 +164,6 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what is in the way is told, not what comes of it
+            temporary.unlink()
         raise outputs.unwritable(path, error) from error

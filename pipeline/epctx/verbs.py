@@ -201,6 +201,37 @@ def doctor() -> Diagnosis:
     return diagnosing.diagnose()
 
 
+def report(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    dist: str | os.PathLike[str] = "dist",
+) -> Path:
+    """Write the build report of a manifest as one HTML page, which needs no network; its path.
+
+    Nothing is built. What context binaries say of themselves is read where they still lie beside
+    the report.
+
+    Args:
+        source: a manifest, or a build report (`.json`).
+        out: the page; None: beside the report, `<name>.report.html`.
+        dist: the folder with a manifest's report.
+
+    Raises:
+        UsageError: there is no report, or it is none of this version.
+        ManifestError: the manifest breaks the schema or a rule.
+        StorageError: the page cannot be written.
+    """
+    from epctx import parsing, reporting
+
+    path = Path(source)
+    if path.suffix != ".json":
+        path = reporting.of_manifest(parsing.load(path, allow_outside=True).name, Path(dist), path)
+    page = Path(out) if out is not None else reporting.page_of(path)
+    reporting.write(path, page)
+    return page
+
+
 def schema(name: str = "manifest") -> str:
     """A JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
 

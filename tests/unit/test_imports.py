@@ -12,7 +12,7 @@ import epctx
 ROOT = Path(epctx.__file__).parent
 
 LAYERS = (
-    {"_version", "errors", "digest", "suggest", "codec"},
+    {"_version", "errors", "digest", "suggest", "codec", "sizes"},
     {"manifest", "outputs"},
     {"findings"},
     {"graph", "providers", "runtime", "cache"},
@@ -24,7 +24,7 @@ LAYERS = (
     {"build_report"},
     {"generated_numbers", "worker"},
     {"diagnosis", "probing"},
-    {"runner", "group_folders", "verifying", "preview", "inspecting", "diagnosing"},
+    {"runner", "group_folders", "verifying", "preview", "inspecting", "diagnosing", "reporting"},
     {"verbs", "generation", "running"},
     {"cli"},
 )

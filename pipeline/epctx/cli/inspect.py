@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli.render import UI, table
-from epctx.cli.summary import size_words
 from epctx.errors import VerificationError
 from epctx.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
+from epctx.sizes import size_words
 
 
 def inspect(

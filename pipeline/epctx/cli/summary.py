@@ -13,6 +13,7 @@ from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
 from epctx.errors import EpctxError
 from epctx.model_report import ModelReport
+from epctx.sizes import size_words
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
 
@@ -62,16 +63,6 @@ def failures(report: BuildReport) -> Iterator[EpctxError]:
         if told.where is not None:  # which may name the group itself
             where = told.where if told.where.startswith(where) else f"{where}: {told.where}"
         yield EpctxError(told.what, where=where, why=told.why, remedy=told.remedy)
-
-
-def size_words(size: int) -> str:
-    """A size in bytes for people, in powers of 1000."""
-    value = float(size)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"
 
 
 def _label(group: GroupReport) -> str:

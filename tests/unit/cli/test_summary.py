@@ -10,7 +10,7 @@ from rich.console import Console
 
 from epctx.build_report import BuildReport, Failure, GroupReport, Host, StageTime
 from epctx.cli.render import UI
-from epctx.cli.summary import failures, size_words, summary
+from epctx.cli.summary import failures, summary
 from epctx.digest import Digest
 from epctx.findings import Comparison, Finding, FolderReport, OutputNumbers
 from epctx.graph.model import Decline, PassRecord
@@ -171,11 +171,3 @@ def test_a_failure_of_several_groups_is_one_error() -> None:
         "a@default, c@default: model m: crashed: because\n  -> report",
         "d@default: model m: crashed: it is another\n  -> report",
     ]
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (51_851_264, "51.9 MB"), (3e9, "3.00 GB")],
-)
-def test_sizes(size: int, words: str) -> None:
-    assert size_words(size) == words

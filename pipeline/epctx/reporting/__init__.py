@@ -1,0 +1,83 @@
+"""The build report as one HTML page that needs no network: `epctx report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from epctx import codec, publish
+from epctx.build_report import SCHEMA_VERSION, BuildReport
+from epctx.errors import UsageError
+
+SUFFIX = ".build.json"
+_AGAIN = "build again with this epctx: what has not changed is not built again"
+
+
+def read(path: Path) -> BuildReport:
+    """Read a build report.
+
+    Raises:
+        UsageError: there is none, or it is none of this version of epctx.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "cannot be read",
+            where=path.as_posix(),
+            why=error.strerror or str(error),
+            remedy="name a manifest, or the report of a build: dist/<name>.build.json",
+        ) from error
+    try:
+        report = codec.decode(content, BuildReport)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            "is no build report of this version of epctx",
+            where=path.as_posix(),
+            why=str(error),
+            remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
+        ) from error
+    if report.schema_version != SCHEMA_VERSION:
+        raise UsageError(
+            f"has version {report.schema_version}, this epctx reads {SCHEMA_VERSION}",
+            where=path.as_posix(),
+            remedy=_AGAIN,
+        )
+    return report
+
+
+def of_manifest(name: str, out: Path, manifest: Path) -> Path:
+    """The report of what a manifest of this name last built into `out`.
+
+    Raises:
+        UsageError: it was not built there.
+    """
+    path = out / f"{name}{SUFFIX}"
+    if not path.is_file():
+        raise UsageError(
+            "was not built yet",
+            where=manifest.as_posix(),
+            why=f"{path.as_posix()} does not exist",
+            remedy=f"run `epctx build {manifest.as_posix()}`, or name the report where it is",
+        )
+    return path
+
+
+def page_of(path: Path) -> Path:
+    """Where the page of a report goes if nobody says: beside it."""
+    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.report.html")
+
+
+def write(path: Path, page: Path) -> BuildReport:
+    """Write the page of the report at `path`.
+
+    Raises:
+        UsageError: it cannot be read.
+        StorageError: the page cannot be written.
+    """
+    from epctx.reporting.page import render
+
+    report = read(path)
+    publish.replace_file(page, render(report, path.parent).encode())
+    return report

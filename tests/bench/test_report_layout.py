@@ -1,0 +1,38 @@
+"""A drawing of 100,000 nodes laid out, against 10,000: near linear."""
+
+import gc
+import random
+import time
+
+import pytest
+
+from epctx.reporting import placing
+from epctx.reporting.drawing import NODE
+from tests.bench.measuring import ratio
+
+HOLD = 12.0
+
+
+def model(count: int) -> list[list[int]]:
+    """A chain in which every third node also needs one up to twenty before it."""
+    generator = random.Random(0)
+    return [
+        sorted({node - 1, max(0, node - generator.randrange(1, 20 if node % 3 == 0 else 2))})
+        if node
+        else []
+        for node in range(count)
+    ]
+
+
+def seconds(graph: list[list[int]]) -> float:
+    gc.collect()
+    begun = time.process_time()
+    placing.place(graph, NODE)
+    return time.process_time() - begun
+
+
+@pytest.mark.bench
+def test_ten_times_the_nodes() -> None:
+    small, large = model(10_000), model(100_000)
+    found = ratio("layout, 100,000 nodes", HOLD, lambda: seconds(large), lambda: seconds(small))
+    assert found <= HOLD

@@ -1,0 +1,94 @@
+"""`epctx report` after real builds, as a user calls it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from epctx import verbs
+from epctx.cli import app
+from epctx.reporting import contexts
+from tests.projects import Project, make
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A group of two models that share one context, with a node left to the default EP."""
+    made = make(tmp_path_factory.mktemp("report"), {"pair": ["a", "b"]})
+    for name in "ab":
+        made.section("models", name)["path"] = "a.onnx"
+    made.section("model_groups", "pair")["partition"] = {"exclude": {"nodes": ["relu1"]}}
+    made.build()
+    return made
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_page_of_a_manifest(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.folder)
+    result = call("m.yaml")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "dist/m.report.html\n"
+    text = Path("dist/m.report.html").read_text(encoding="utf-8")
+    assert "excluded by manifest: node name &#34;relu1&#34;" in text
+    assert str(project.folder) not in text, "a path of the builder"
+
+
+def test_the_page_of_a_report_elsewhere(project: Project, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = call(project.folder / "dist" / "m.build.json", "--out", page, "--format", "json")
+    assert json.loads(result.stdout) == {"page": page.as_posix(), "size": page.stat().st_size}
+
+
+def test_what_sharing_saved_is_that_of_the_binary(project: Project) -> None:
+    report = project.build()
+    (row,) = contexts.contexts(report, project.folder / "dist")
+    assert row.models == ("a", "b") and row.file.name == "a_reference.bin"
+    info = row.found.info if row.found else None
+    assert info is not None and info.stored is not None
+    assert row.saved == info.stored and row.separate == 2 * info.stored
+    assert contexts.saved((row,)) == row.saved
+
+
+def test_a_report_without_its_files_says_that_they_were_not_read(
+    project: Project, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.build.json"
+    path.write_bytes((project.folder / "dist" / "m.build.json").read_bytes())
+    page = verbs.report(path)
+    assert "not beside the report, so not read" in page.read_text(encoding="utf-8")
+
+
+def test_a_binary_that_was_changed_since_is_not_read(project: Project, tmp_path: Path) -> None:
+    report = project.build()
+    group = report.groups[0]
+    assert group.folder is not None
+    folder = tmp_path / group.folder
+    folder.mkdir(parents=True)
+    (name,) = (file.name for file in group.files if file.name.endswith(".bin"))
+    (folder / name).write_bytes(b"another")
+    (row,) = contexts.contexts(report, tmp_path)
+    assert row.found is None and row.saved is None
+
+
+def test_a_manifest_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(tmp_path, {"g": ["a"]})
+    monkeypatch.chdir(made.folder)
+    result = call("m.yaml")
+    assert result.exit_code == 2
+    assert "dist/m.build.json does not exist" in result.stderr
+    assert "epctx build m.yaml" in result.stderr
+
+
+def test_the_outline_of_a_real_model_is_whole(project: Project) -> None:
+    (group,) = project.build().groups
+    for model in group.models:
+        outline = model.outline
+        assert outline is not None and len(outline.names) == model.nodes
+        taken = [outline.owners.count(place) for place in range(len(model.partitions))]
+        assert taken == [part.nodes for part in model.partitions]
+        left = [n for n, o in zip(outline.names, outline.owners, strict=True) if o < 0]
+        assert left == ["relu1"] == [each.node for each in model.declined]
