@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from epctx import lock
+from epctx.cache import locate
 from epctx.findings import FolderReport
 from epctx.providers.onnxruntime import host
+from epctx.worker.process import Worker
 from tests.projects import Project, make, ran, states, steady
 
 PACKAGES = {
@@ -81,3 +83,39 @@ def test_the_lock_says_which_cpu_it_was_made_on(
         # The cache has it from another CPU: that is where it was made, whoever uses it.
         assert ("compile", "a") not in ran(report)
         assert lock.read(project.lock).cpus == locked.cpus
+
+
+def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_the_bytes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session group's worker optimizes too: that its model came from the cache changes nothing.
+
+    Only numbers are checked in a process of their own.
+    """
+    before = project.files()
+    started: list[Path] = []
+    start = Worker.__init__
+
+    def counted(worker: Worker, folder: Path, log: Path) -> None:
+        started.append(folder)
+        start(worker, folder, log)
+
+    monkeypatch.setattr(Worker, "__init__", counted)
+    report = project.build(cache=False, verify=False)
+    assert len(started) == 1
+    assert project.files() == before
+    checks = report.groups[0].verify
+    assert checks is not None
+    assert {finding.policy for finding in checks.findings} == {
+        "integrity",
+        "conformance",
+        "compatibility",
+    }
+    assert all(finding.outcome != "fail" for finding in checks.findings)
+    for record in (locate().root / "actions").rglob("*"):
+        if record.is_file() and b'"kind":"compile"' in record.read_bytes():
+            record.unlink()
+    started.clear()
+    assert ("optimize", "a") not in ran(project.build())
+    assert len(started) == 2
+    assert project.files() == before

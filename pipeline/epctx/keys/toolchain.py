@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -62,7 +63,7 @@ that reaches bytes is computed by it that it does not define exactly."""
 
 
 class Toolchain:
-    """The toolchain of this process's environment, each part looked at once.
+    """The toolchain of this process's environment, each part looked at once. Thread-safe.
 
     Args:
         digests: how files are digested.
@@ -70,6 +71,7 @@ class Toolchain:
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
+        self._lock = threading.RLock()
         self._actions: dict[Running, Mapping[str, str]] = {}
         self._eps: dict[bytes, ExecutionProvider] = {}
         self._providers: dict[bytes, ProviderRecord] = {}
@@ -78,11 +80,12 @@ class Toolchain:
 
     def of(self, action: Running) -> Mapping[str, str]:
         """The sources of epctx that carry out `action`, and the versions of libraries, by name."""
-        known = self._actions.get(action)
-        if known is None:
-            versions = {name: version(name) for name in LIBRARIES[action]}
-            known = self._actions[action] = {"epctx": self._own(SOURCES[action]), **versions}
-        return known
+        with self._lock:
+            known = self._actions.get(action)
+            if known is None:
+                versions = {name: version(name) for name in LIBRARIES[action]}
+                known = self._actions[action] = {"epctx": self._own(SOURCES[action]), **versions}
+            return known
 
     def provider(self, spec: ProviderSpec) -> ProviderRecord:
         """An EP's part of a key. The EP is loaded, onnxruntime is not.
@@ -92,10 +95,11 @@ class Toolchain:
             ManifestError: it refuses the options, or a path among them leads nowhere.
         """
         name = codec.encode((spec.provider, spec.options, spec.path_options))
-        known = self._providers.get(name)
-        if known is None:
-            known = self._providers[name] = self._provider(spec)
-        return known
+        with self._lock:
+            known = self._providers.get(name)
+            if known is None:
+                known = self._providers[name] = self._provider(spec)
+            return known
 
     def ep(self, spec: ProviderSpec) -> ExecutionProvider:
         """The EP itself, bound to its options; made once.
@@ -105,10 +109,11 @@ class Toolchain:
             ManifestError: it refuses the options.
         """
         name = codec.encode((spec.provider, spec.options))
-        known = self._eps.get(name)
-        if known is None:
-            known = self._eps[name] = registry.create(spec)
-        return known
+        with self._lock:
+            known = self._eps.get(name)
+            if known is None:
+                known = self._eps[name] = registry.create(spec)
+            return known
 
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
         """What runs models on this host: its CPU, and the drivers of the EPs that have some.

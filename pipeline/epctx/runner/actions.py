@@ -20,7 +20,7 @@ from epctx.manifest import ModelGroup
 from epctx.runner.history import History
 from epctx.runner.lookup import Lookup
 from epctx.runner.progress import Progress
-from epctx.worker.pool import Pool
+from epctx.worker.pool import Lane, Pool
 
 if TYPE_CHECKING:
     from epctx.worker.process import Worker
@@ -53,12 +53,12 @@ class Actions:
         """A worker that may have done other jobs."""
         return self._pool.shared()
 
-    def worker(self, group: ModelGroup, label: str) -> AbstractContextManager[Worker]:
-        """A worker for a job of a group: a fresh one where an EP of it needs that."""
-        return self._pool.isolated(label) if self._isolated(group) else self._pool.shared()
+    def lane(self, group: ModelGroup, label: str) -> AbstractContextManager[Lane]:
+        """For the jobs of one session group: a worker of its own where an EP of it needs that."""
+        return self._pool.lane(label if self._isolated(group) else None)
 
     def expect_worker(self, group: ModelGroup, label: str) -> None:
-        """A job of the group will follow whose label begins with `label`."""
+        """A lane of the group and of that label will follow soon."""
         if self._isolated(group):
             self._pool.expect(label)
 

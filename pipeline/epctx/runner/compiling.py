@@ -6,16 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from epctx.cache import Action, StoredFile
+from epctx.findings import FolderReport
 from epctx.keys.sources import refuse_changed
 from epctx.lock.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.planning import SessionGroup
+from epctx.runner import checks
 from epctx.runner.actions import Actions, files_in
 from epctx.runner.lookup import Compiled, Verified
 from epctx.runner.optimizing import Optimizing
 from epctx.runner.progress import Progress
 from epctx.runner.results import StoredCompile, StoredRecording, to_store
+from epctx.verification import VerifyRequest
 from epctx.worker.jobs import CompileJob, CompileResult
+from epctx.worker.pool import Lane
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +31,15 @@ class Made:
         verified: what is to be verified of it.
         recorded: what its generating sessions computed is in the group's recordings.
         restored: the files came from the cache, and may not be on the disk yet.
+        checked: what verification found in the worker that compiled it, SHA256SUMS in place; None:
+            it is still to come.
     """
 
     compiled: Compiled
     verified: Verified
     recorded: bool
     restored: bool
+    checked: FolderReport | None = None
 
     @property
     def result(self) -> StoredCompile:
@@ -55,13 +62,17 @@ class Compiling:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
         """
         group, lookup = progress.planned.group, self._actions.lookup
-        models = [self._optimizing.optimize(progress, source) for source in session.models]
-        known = lookup.session(group, session, models)
-        made = self._fetched(progress, known, folder)
-        if made is None:
-            with self._actions.alone(progress, session.label, known.key):
-                known = lookup.session(group, session, models)
-                made = self._fetched(progress, known, folder) or self._run(progress, known, folder)
+        with self._actions.lane(group, f"{progress.planned.label}-{session.label}") as lane:
+            models = [
+                self._optimizing.optimize(progress, source, lane) for source in session.models
+            ]
+            known = lookup.session(group, session, models)
+            made = self._fetched(progress, known, folder)
+            if made is None:
+                with self._actions.alone(progress, session.label, known.key):
+                    known = lookup.session(group, session, models)
+                    made = self._fetched(progress, known, folder)
+                    made = made or self._run(progress, known, folder, lane)
         self._actions.did(progress, "compile", session.label, known.key, ran=not made.restored)
         return made
 
@@ -91,20 +102,26 @@ class Compiling:
             restored=True,
         )
 
-    def _run(self, progress: Progress, known: Compiled, folder: Path) -> Made:
+    def _run(self, progress: Progress, known: Compiled, folder: Path, lane: Lane) -> Made:
         group, session = progress.planned.group, known.session
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
         job = CompileJob(
             group=group,
             models=tuple(model.source.name for model in known.models),
-            optimized={m.source.name: self._optimizing.folder(progress, m) for m in known.models},
+            optimized={
+                m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models
+            },
             folder=folder,
             scratch=scratch,
             recorded=self.recorded(progress) if known.recording_record is not None else None,
+            check=self._check(progress, folder, lane),
         )
-        with self._actions.worker(group, f"{progress.planned.label}-{session.label}") as worker:
+        if self._actions.lookup.inputs(group) is not None:
+            checks.expect(self._actions, progress)
+        with lane.worker() as worker:
             result = progress.run(worker, session.label, job, CompileResult)
+        lane.close()  # its exit code counts before anything is kept
         progress.remember(result.peak_memory)
         for model in known.models:
             assert model.found is not None
@@ -115,7 +132,16 @@ class Compiling:
             verified=self._actions.lookup.verification(group, known),
             recorded=result.recorded,
             restored=False,
+            checked=result.checked,
         )
+
+    def _check(self, progress: Progress, folder: Path, lane: Lane) -> VerifyRequest | None:
+        """What the worker that compiles verifies itself: all of a group that no model is run of."""
+        group, lookup = progress.planned.group, self._actions.lookup
+        alone = lane.own and len(progress.planned.session_groups) == 1
+        if not alone or lookup.inputs(group) is not None:
+            return None
+        return checks.request(progress, folder, skips_numbers=lookup.skips(group))
 
     def _stored(
         self, progress: Progress, known: Compiled, result: CompileResult, folder: Path

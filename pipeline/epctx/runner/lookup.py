@@ -139,6 +139,17 @@ class Lookup:
             action=self._find(name, StoredOptimize),
         )
 
+    def prepare(self, group: ModelGroup) -> None:
+        """Look at what the keys of a group's compile ask for, while there is nothing else to do.
+
+        Raises:
+            ProviderUnavailable: an EP is not installed, or its package is broken.
+            ManifestError: an EP refuses its options.
+        """
+        self.toolchain.of("compile")
+        for spec in group.execution_providers:
+            self.toolchain.provider(spec)
+
     def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
         """A name for the optimize action of a model of which only the file is known.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from epctx import codec
 from epctx.errors import CompileError
 from epctx.graph import places
+from epctx.graph.passes import registry
 from epctx.keys.sources import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.runner.actions import Actions, files_in
@@ -17,6 +18,7 @@ from epctx.runner.lookup import Optimized
 from epctx.runner.progress import Progress
 from epctx.runner.results import StoredOptimize
 from epctx.worker.jobs import OptimizeJob, OptimizeResult
+from epctx.worker.pool import Lane
 
 
 @dataclass
@@ -37,8 +39,14 @@ class Optimizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def optimize(self, progress: Progress, source: ModelSource) -> Optimized:
+    def optimize(self, progress: Progress, source: ModelSource, lane: Lane) -> Optimized:
         """The optimize action of a model.
+
+        Args:
+            progress: of its group.
+            source: the model.
+            lane: of the session group that is to be compiled of it: its worker reads and optimizes
+                the model, which leaves no trace in what it compiles (real-eps.md section 1).
 
         Raises:
             EpctxError: what the job raised; also for who asks for the same model later.
@@ -50,13 +58,13 @@ class Optimizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known = self._optimize(progress, source, settings, model)
+                    model.known = self._optimize(progress, source, settings, model, lane)
             except Exception as error:
                 model.failure = error
                 raise
             return replace(model.known, source=source)
 
-    def folder(self, progress: Progress, known: Optimized) -> Path:
+    def folder(self, progress: Progress, known: Optimized, lane: Lane) -> Path:
         """The folder of an optimized model: what the job wrote, or a copy from the cache.
 
         Raises:
@@ -68,7 +76,7 @@ class Optimizing:
             if model.folder is None:
                 model.folder = self._fetched(known)
             if model.folder is None:
-                again = self._run(progress, known.source, settings, model)
+                again = self._run(progress, known.source, settings, model, lane)
                 self._actions.did(progress, "optimize", known.source.name, again.key, ran=True)
                 _refuse_other(known, again)
             assert model.folder is not None
@@ -81,7 +89,12 @@ class Optimizing:
             return self._models.setdefault(name, _Model())
 
     def _optimize(
-        self, progress: Progress, source: ModelSource, settings: OptimizeSettings, model: _Model
+        self,
+        progress: Progress,
+        source: ModelSource,
+        settings: OptimizeSettings,
+        model: _Model,
+        lane: Lane,
     ) -> Optimized:
         lookup = self._actions.lookup
         known = lookup.model(source, settings)
@@ -94,20 +107,26 @@ class Optimizing:
                 known = lookup.model(source, settings)
                 ran = known.action is None
                 if ran:
-                    known = self._run(progress, source, settings, model)
+                    known = self._run(progress, source, settings, model, lane)
         self._actions.did(progress, "optimize", source.name, known.key, ran=ran)
         return known
 
     def _run(
-        self, progress: Progress, source: ModelSource, settings: OptimizeSettings, model: _Model
+        self,
+        progress: Progress,
+        source: ModelSource,
+        settings: OptimizeSettings,
+        model: _Model,
+        lane: Lane,
     ) -> Optimized:
         lookup = self._actions.lookup
         folder = self._actions.new_folder("o")
         begun = time.time()
         job = OptimizeJob(source=source, settings=settings, folder=folder)
-        # A model that was not optimized before has not been compiled either.
-        self._actions.expect_worker(progress.planned.group, progress.planned.label)
-        with self._actions.shared_worker() as worker:
+        # What passes of others leave in a process nobody knows: nothing is compiled there.
+        foreign = registry.foreign(settings.passes)
+        with self._actions.shared_worker() if foreign else lane.worker() as worker:
+            lookup.prepare(progress.planned.group)  # while the worker starts
             result = progress.run(worker, source.name, job, OptimizeResult)
         progress.remember(result.peak_memory)
         model.folder = folder

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from epctx import outputs
 from epctx.digest import Digest
 from epctx.errors import VerificationError
-from epctx.findings import POLICIES, FolderReport
+from epctx.findings import FolderReport
 from epctx.graph.exclusion import refuse_unmatched
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
+from epctx.runner import checks
 from epctx.runner.actions import Actions
+from epctx.runner.assessment import contents_of
 from epctx.runner.compiling import Compiling, Made
 from epctx.runner.lookup import Verified
 from epctx.runner.progress import Progress
 from epctx.runner.results import joined, part_of, without
-from epctx.verification import VerifyRequest
 
 
 def settle(
@@ -36,11 +37,12 @@ def settle(
     )
     folder = place.staged(planned.target, planned.group.name)
     files = [file for each in made for file in each.result.output.files]
-    sums = outputs.write_sums(folder, files)
+    if not any(each.checked for each in made):
+        outputs.write_sums(folder, files)
     outputs.sync_files(
         folder / file.name for each in made if each.restored for file in each.result.output.files
     )
-    contents = {file.name: file.blake3 for file in (*files, sums)}
+    contents = contents_of(files)
     known = _look(actions, [each.verified for each in made], contents)
     ran = not known.complete
     if ran:
@@ -90,16 +92,18 @@ def _verify(
     planned, group = progress.planned, progress.planned.group
     new = [m for m, session in zip(made, known.sessions, strict=True) if session.action is None]
     passed = [m for m in made if m not in new]
-    request = VerifyRequest(
-        group=group,
-        folder=place.staged(planned.target, group.name),
-        label=planned.label,
-        recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
-        passed=tuple(name for each in passed for name in each.compiled.outputs),
-        policies=tuple(p for p in POLICIES if p != "numbers" or not actions.lookup.skips(group)),
-    )
-    with actions.worker(group, f"{planned.label}-verify") as worker:
-        found = progress.run(worker, group.name, request, FolderReport)
+    found = made[0].checked
+    if found is None:
+        request = checks.request(
+            progress,
+            place.staged(planned.target, group.name),
+            skips_numbers=actions.lookup.skips(group),
+            written=[file for each in made for file in each.result.output.files],
+            recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
+            passed=[name for each in passed for name in each.compiled.outputs],
+        )
+        with checks.lane(actions, progress) as lane, lane.worker() as worker:
+            found = progress.run(worker, group.name, request, FolderReport)
     _refuse(planned, found)
     sessions = [
         session

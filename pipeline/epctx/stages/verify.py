@@ -47,7 +47,9 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
 
 def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
     known: tuple[Policy, ...] = (
-        Integrity(expected=request.expected, passed=frozenset(request.passed)),
+        Integrity(
+            expected=request.expected, passed=frozenset(request.passed), written=request.written
+        ),
         Conformance(),
         Compatibility(),
         Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started),

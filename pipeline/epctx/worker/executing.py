@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from epctx import codec, generated_numbers
+from epctx import codec, generated_numbers, outputs
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
@@ -116,11 +116,16 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
         for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
     ]
+    checked = None
+    if job.check is not None:
+        outputs.write_sums(job.folder, output.files)
+        checked = _verify(replace(job.check, written=output.files), started)
     return CompileResult(
         output=output,
         models=tuple(reports),
         unmatched=unmatched,
         recorded=recorded,
+        checked=checked,
         peak_memory=peak_memory(),
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from epctx.digest import Digest
+from epctx.findings import FolderReport
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
@@ -36,6 +37,8 @@ class CompileJob:
         folder: where the outputs go; exists, may hold other session groups' outputs.
         scratch: an empty folder for the EPs.
         recorded: where what the generating sessions compute is kept; None: they are not run.
+        check: what is to be verified of `folder` when all of it is written, `SHA256SUMS` too, which
+            this job writes then; None: that is not for this job to do.
     """
 
     group: ModelGroup
@@ -44,6 +47,7 @@ class CompileJob:
     folder: Path
     scratch: Path
     recorded: Path | None = None
+    check: VerifyRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +93,14 @@ class CompileResult:
     Attributes:
         unmatched: for each model, entries of `partition.exclude` that match nothing in it.
         recorded: the generating sessions were run.
+        checked: what `check` found.
     """
 
     output: GroupOutput
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
     recorded: bool
+    checked: FolderReport | None
     peak_memory: int
 
 

@@ -13,6 +13,44 @@ from epctx.errors import EpctxError
 from epctx.worker.process import Worker
 
 
+class Lane:
+    """Where the jobs of one session group are carried out, one after the other. For one thread.
+
+    Attributes:
+        own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
+            idle.
+    """
+
+    def __init__(self, pool: Pool, label: str | None) -> None:
+        self.own = label is not None
+        self._pool = pool
+        self._label = label
+        self._worker: Worker | None = None
+
+    @contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """The worker for the next job; one of its own is started with the first."""
+        if self._label is None:
+            with self._pool.shared() as worker:
+                yield worker
+            return
+        if self._worker is None:
+            self._worker = self._pool.take(self._label)
+        yield self._worker
+
+    def close(self) -> None:
+        """After the last job: end the own worker. Raises CompileError if it does not end well."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            self._pool.give_back(worker)
+
+    def abandon(self) -> None:
+        """A job failed, or none is to come: end the own worker at once, if it is there still."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            self._pool.drop(worker)
+
+
 class Pool:
     """Hands out workers, and ends them all. Thread-safe.
 
@@ -41,33 +79,57 @@ class Pool:
             yield worker
         except EpctxError:
             # It may have crashed; a new one costs a second, a sick one a build.
-            self._drop(worker)
+            self.drop(worker)
             raise
         with self._lock:
             self._idle.append(worker)
 
     def expect(self, label: str) -> None:
-        """Start a fresh worker now for a job that will need one soon: its imports take a second."""
+        """Start a fresh worker now for a job that will need it soon: imports take half a second."""
         with self._lock:
             if label not in self._fresh:
                 self._fresh[label] = self._start(label)
 
     @contextmanager
+    def lane(self, label: str | None) -> Iterator[Lane]:
+        """A lane with a worker of its own, called `label`, or None: with those that all share."""
+        lane = Lane(self, label)
+        try:
+            yield lane
+            lane.close()
+        finally:
+            lane.abandon()
+
+    @contextmanager
     def isolated(self, label: str) -> Iterator[Worker]:
         """A fresh worker for one job, whose exit code counts."""
-        with self._lock:
-            expected = next((known for known in self._fresh if label.startswith(known)), None)
-            worker = self._fresh.pop(expected) if expected is not None else None
-        worker = worker or self._start(label)
-        try:
+        with self.lane(label) as lane, lane.worker() as worker:
             yield worker
+
+    def take(self, label: str) -> Worker:
+        """A fresh worker, to be given back or dropped."""
+        with self._lock:
+            return self._fresh.pop(label, None) or self._start(label)
+
+    def give_back(self, worker: Worker) -> None:
+        """End a worker in good order. Raises CompileError if it does not end so."""
+        try:
             worker.close()
         except BaseException:
-            self._drop(worker)
+            self.drop(worker)
             raise
         worker.log.unlink()
         with self._lock:
             self._alive.discard(worker)
+
+    def drop(self, worker: Worker) -> None:
+        """End a worker at once; its log stays, if there is anything in it."""
+        worker.kill()
+        with self._lock:
+            self._alive.discard(worker)
+        with contextlib.suppress(FileNotFoundError):
+            if worker.log.stat().st_size == 0:
+                worker.log.unlink()
 
     def end(self, reason: EpctxError | None = None) -> None:
         """End every worker, in good order or, with a reason, at once; then no new one starts."""
@@ -81,7 +143,7 @@ class Pool:
             if self._ended is None:
                 worker.close()
                 worker.log.unlink()
-            self._drop(worker)
+            self.drop(worker)
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
 
@@ -100,11 +162,3 @@ class Pool:
             worker = Worker(self._work / f"w{number}", self._logs / f"{label}-{number}.log")
             self._alive.add(worker)
         return worker
-
-    def _drop(self, worker: Worker) -> None:
-        worker.kill()
-        with self._lock:
-            self._alive.discard(worker)
-        with contextlib.suppress(FileNotFoundError):
-            if worker.log.stat().st_size == 0:
-                worker.log.unlink()

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from epctx.digest import Digest, of_file
+from epctx.outputs import OutputFile
 from epctx.verification import ExpectedFile
 from tests.unit.policies import folders
 from tests.unit.policies.folders import found, outcomes
@@ -30,6 +32,42 @@ def test_a_flipped_byte_names_the_file(tmp_path: Path) -> None:
     assert failed.subject == "m_reference.bin"
     assert failed.message.startswith("was changed: its SHA-256 is ")
     assert "build again" in failed.remedy
+
+
+def written(folder: Path) -> tuple[OutputFile, ...]:
+    """What a build knows of the files that it has just written."""
+    return tuple(
+        OutputFile(
+            name=path.name,
+            size=path.stat().st_size,
+            sha256=of_file(path, "sha256"),
+            blake3=of_file(path),
+        )
+        for path in sorted(folder.iterdir())
+        if path.name != "SHA256SUMS"
+    )
+
+
+def test_what_was_just_written_is_read_anew_for_its_blake3(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path)
+    known = written(folder)
+    assert {f.message for f in found(folder, "sums", written=known)} == {
+        "its BLAKE3 is that of what was written"
+    }
+    data = bytearray((folder / "m_reference.bin").read_bytes())
+    data[300] ^= 1
+    (folder / "m_reference.bin").write_bytes(data)
+    (failed,) = found(folder, "sums", "fail", written=known)
+    assert failed.subject == "m_reference.bin"
+    assert failed.message.startswith("was changed: its BLAKE3 is ")
+
+
+def test_sums_that_are_not_those_of_what_was_written_are_held_to_themselves(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path)
+    known = tuple(replace(file, sha256=Digest("sha256", "0" * 64)) for file in written(folder))
+    assert {f.message for f in found(folder, "sums", written=known)} == {
+        "its SHA-256 is that of SHA256SUMS"
+    }
 
 
 def test_missing_and_extra_files_are_named(tmp_path: Path) -> None:

@@ -46,11 +46,50 @@ def test_an_isolated_worker_is_expected_once_and_used_once(workers: pool.Pool) -
     workers.expect("llm@x")
     workers.expect("llm@x")
     assert len(FakeWorker.made) == 1
-    with workers.isolated("llm@x-main") as worker:
+    with workers.isolated("llm@x") as worker:
         assert worker is FakeWorker.made[0]
     assert worker.ended == "closed"
-    with workers.isolated("llm@x-other") as other:
+    with workers.isolated("llm@x") as other:
         assert other is not worker
+
+
+def test_a_lane_has_one_worker_for_all_its_jobs_and_its_exit_counts(workers: pool.Pool) -> None:
+    with workers.lane("llm@x-main") as lane:
+        assert not FakeWorker.made, "started before there is a job"
+        with lane.worker() as first:
+            pass
+        with lane.worker() as second:
+            assert second is first
+        lane.close()
+        assert first.ended == "closed"
+    assert len(FakeWorker.made) == 1
+
+
+def test_a_lane_whose_job_fails_ends_its_worker_at_once(workers: pool.Pool) -> None:
+    with pytest.raises(EpctxError), workers.lane("a") as lane, lane.worker() as worker:
+        raise EpctxError("sick", remedy="none")
+    assert worker.ended == "killed"
+
+
+def test_a_worker_that_ends_badly_fails_its_lane(
+    workers: pool.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def badly(worker: FakeWorker) -> None:
+        raise EpctxError("SIGABRT at its exit", remedy="none")
+
+    monkeypatch.setattr(FakeWorker, "close", badly)
+    with pytest.raises(EpctxError, match="SIGABRT"), workers.lane("a") as lane:
+        with lane.worker():
+            pass
+        lane.close()
+
+
+def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) -> None:
+    with workers.lane(None) as lane, lane.worker() as first:
+        pass
+    with workers.lane(None) as other, other.worker() as second:
+        assert second is first
+    assert first.ended is None
 
 
 def test_a_worker_that_nobody_needed_is_ended(workers: pool.Pool, tmp_path: Path) -> None:

@@ -149,6 +149,11 @@ def fingerprint(wanted: Iterable[str]) -> Mapping[str, str]:
     return {name: f"{_package(e)} {_sources(e)}" for name in chosen for e in third_party[name]}
 
 
+def foreign(wanted: Iterable[str]) -> bool:
+    """Whether a pass in `wanted` is of a third party."""
+    return any(name not in _BUILT_IN for name in wanted)
+
+
 def owner(name: str) -> str | None:
     """The package that a third-party pass comes from, with its version; None: built in."""
     found = () if name in _BUILT_IN else _third_party().get(name, ())
