@@ -18,6 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import epctx
 from epctx.graph import epcontext
 from scripts import random_weights
 
@@ -205,6 +206,20 @@ def test_embedded_contexts_need_no_binary(both) -> None:
     assert {p.name for p in (published / "inside").iterdir()} == {"m_ctx.onnx", "SHA256SUMS"}
     sources = {source for source, _ in contexts(published / "inside" / "m_ctx.onnx")}
     assert sources == {QNN, OPENVINO}
+
+
+def test_compile_model_chains_them_too(tmp_path: Path) -> None:
+    """In a process of its own, as a build of the one model."""
+    onnx.save(between(), tmp_path / "m.onnx")
+    path = epctx.compile_model(
+        tmp_path / "m.onnx",
+        output=tmp_path / "out" / "m_ctx.onnx",
+        providers=[(QNN, {"soc_model": "60"}), OPENVINO],
+        optimize="none",
+    )
+    assert {source for source, _ in contexts(path)} == {QNN, OPENVINO}
+    files = {p.name for p in path.parent.iterdir()}
+    assert files == {"m_ctx.onnx", "m_qnn.bin", f"m_{OPENVINO}.bin"}
 
 
 def test_what_is_excluded_goes_to_neither(both) -> None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from epctx.errors import CompileError, UsageError
 from epctx.generation import described, placing
 from epctx.generation.request import Request
-from epctx.graph import surgery
 from epctx.graph.model import PartitionedModel
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider, Replacement, SessionGroupSpec, Workspace
+from epctx.providers.base import ExecutionProvider, SessionGroupSpec, Workspace
 from epctx.stages import dump, load, optimize, partition
-from epctx.stages.compile import CompiledGroup
+from epctx.stages.compile import Chain, CompiledGroup
 
 
 class Sharing:
@@ -85,11 +83,16 @@ class Sharing:
         loaded = load.run(group.models[0])
         optimized = optimize.run(loaded, group.optimize, self._folder(f"optimized-{number}"))
         model = partition.run(optimized, self._providers, group.partition)
-        _splice(model, self._workspaces)
+        if not model.partitions:
+            raise _nothing_compiled(model)
+        chain = Chain(model=model, providers=self._providers)
+        chain.compile(self._workspaces)
+        settled = chain.settle(self._workspaces)
         workspaces = self._workspaces if request.is_last else ()
         compiled = CompiledGroup(
-            models={model.name: model.model},
-            partitioned=(model,),
+            models={model.name: settled.model},
+            partitioned=(settled,),
+            joint=frozenset((model.name,)) if chain.joint else frozenset(),
             binaries=tuple(b for workspace in workspaces for b in workspace.finish()),
             workspaces=tuple(self._workspaces),
         )
@@ -135,17 +138,10 @@ def _open(
     return workspace
 
 
-def _splice(model: PartitionedModel, workspaces: Sequence[Workspace]) -> None:
-    replacements: list[Replacement] = []
-    for index, workspace in enumerate(workspaces):
-        partitions = [p for p in model.partitions if p.provider == index]
-        if partitions:
-            replacements.extend(workspace.compile(model, partitions))
-    if not replacements:
-        raise CompileError(
-            "nothing compiled: no execution provider takes any node",
-            where=f"model {model.name}",
-            why="; ".join(dict.fromkeys(r for d in model.declined for _, r in d.reasons)) or None,
-            remedy="change the EPs, their options or `partition`",
-        )
-    surgery.splice(model.model, replacements)
+def _nothing_compiled(model: PartitionedModel) -> CompileError:
+    return CompileError(
+        "nothing compiled: no execution provider takes any node",
+        where=f"model {model.name}",
+        why="; ".join(dict.fromkeys(r for d in model.declined for _, r in d.reasons)) or None,
+        remedy="change the EPs, their options or `partition`",
+    )

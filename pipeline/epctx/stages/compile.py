@@ -77,13 +77,11 @@ def run(
             workspace = provider.open_workspace(session_group)
             stack.callback(workspace.close)
             workspaces.append(workspace)
-        works = [_Work(model=model, providers=providers) for model in models]
+        works = [Chain(model=model, providers=providers) for model in models]
         for work in works:
             work.compile(workspaces, started)
         binaries = tuple(binary for workspace in workspaces for binary in workspace.finish())
-        settled = tuple(work.settled(workspaces) for work in works)
-        for work in works:
-            surgery.splice(work.model.model, work.replacements)
+        settled = tuple(work.settle(workspaces) for work in works)
         yield CompiledGroup(
             models={work.model.name: work.model.model for work in works},
             partitioned=settled,
@@ -94,8 +92,8 @@ def run(
 
 
 @dataclass(kw_only=True, eq=False)
-class _Work:
-    """A model on its way through the EPs.
+class Chain:
+    """A model on its way through the EPs: `compile`, then `settle`.
 
     Attributes:
         model: as it is partitioned now.
@@ -112,8 +110,13 @@ class _Work:
     replacements: list[Replacement] = field(default_factory=list)
     joint: bool = False
 
-    def compile(self, workspaces: Sequence[Workspace], started: SessionStarted) -> None:
-        """Let each EP compile its partitions; what it leaves goes to the EPs after it."""
+    def compile(self, workspaces: Sequence[Workspace], started: SessionStarted = _unheard) -> None:
+        """Let each EP compile its partitions; what it leaves goes to the EPs after it.
+
+        Raises:
+            CompileError: an EP failed.
+            ModelError: no EP takes a node that one had left, nor does the default EP.
+        """
         for index, workspace in enumerate(workspaces):
             partitions = [p for p in self.model.partitions if p.provider == index]
             if not partitions:
@@ -126,8 +129,24 @@ class _Work:
             if index + 1 < len(workspaces) and reports and _leaves(partitions, made):
                 self._hand_on(index + 1, workspaces)
 
-    def settled(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
-        """Who took which nodes. To be asked before `replacements` are spliced."""
+    def settle(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
+        """Put everything compiled in its place in the model. Returns who took which nodes.
+
+        Raises:
+            CompileError: nobody took any.
+        """
+        settled = self._placed(workspaces)
+        if self.providers and not settled.partitions:
+            raise _nothing_compiled(settled)
+        return settled
+
+    def _placed(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
+        settled = self._settled(workspaces)
+        surgery.splice(settled.model, self.replacements)
+        self.replacements = []
+        return settled
+
+    def _settled(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
         left = {
             index: workspace.left_out(self.model.name)
             for index, workspace in enumerate(workspaces)
@@ -137,15 +156,14 @@ class _Work:
         return partition.settle(self.model, left, labels, self.reasons)
 
     def _hand_on(self, first: int, workspaces: Sequence[Workspace]) -> None:
-        settled = self.settled(workspaces[:first])
-        surgery.splice(settled.model, self.replacements)
+        settled = self._placed(workspaces[:first])
         labels = {provider.label for provider in self.providers[:first]}
         for declined in settled.declined:
             self.reasons[declined.node] = tuple(r for r in declined.reasons if r[0] in labels)
         # What was planned for the EPs after is planned anew: nobody compiles that partition.
         self.joint = self.joint or any(p.provider >= first for p in settled.partitions)
         self.model = partition.again(settled, self.providers, first, self.reasons)
-        self.first, self.replacements = first, []
+        self.first = first
 
 
 def _leaves(partitions: Sequence[Partition], made: Sequence[Replacement]) -> bool:

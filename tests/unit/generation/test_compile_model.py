@@ -22,10 +22,13 @@ from epctx.errors import (
     UsageError,
 )
 from epctx.graph.epcontext import EPContextNode, read_all
-from epctx.manifest import PartitionSettings
+from epctx.manifest import PartitionSettings, ProviderSpec
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
 from epctx.providers.reference.workspace import ReferenceWorkspace
 from epctx.runtime import InferenceSession, release_shared_contexts
 from tests.building import assert_close, cpu, mlp, normal
+from tests.unit.stages.test_compile import Composite
 
 REFERENCE = "ReferenceExecutionProvider"
 SHARE = {"ep.share_ep_contexts": "1"}
@@ -436,3 +439,33 @@ def test_nothing_is_left_in_the_temporary_folder(
         compile_(source, providers=[(REFERENCE, {"ops": ("Conv",)})])
     assert names(scratch) == []
     assert names(source.parent) == ["m.onnx", "m_ctx.onnx", "m_reference.bin"]
+
+
+def test_what_an_ep_leaves_inside_its_partition_goes_to_the_next(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mock as first EP: those that leave nodes inside are real ones, in a process of their own
+    (tests/integration/test_two_eps.py).
+    """
+    first = Composite("MatMul", "Add", label="one")
+    create = registry.create
+
+    def created(spec: ProviderSpec) -> ExecutionProvider:
+        return first if spec.options else create(spec)  # type: ignore[return-value]
+
+    monkeypatch.setattr(registry, "create", created)
+    embedded = {"ep.context_embed_mode": "1"}
+    providers = [(REFERENCE, {"source": "one"}), REFERENCE]
+    path = compile_(source, providers=providers, session_options=embedded)
+    assert {node.source for node in nodes(path)} == {"one", "reference"}
+    assert {node.op_type for node in onnx.load(path).graph.node} == {"EPContext"}
+
+
+def test_an_ep_that_takes_nothing_in_the_end_is_an_error(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same mock: it wants every node, and gives all of them back."""
+    monkeypatch.setattr(registry, "create", lambda spec: Composite("Celu", label="one"))
+    with pytest.raises(CompileError, match="nothing compiled"):
+        compile_(source, session_options={"ep.context_embed_mode": "1"})
+    assert names(source.parent) == ["m.onnx"]

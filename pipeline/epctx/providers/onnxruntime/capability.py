@@ -121,8 +121,8 @@ def require_static_shapes(model: ir.Model, *, provider: str) -> None:
         ModelError: an input's dimension has no number.
     """
     for value in model.graph.inputs:
-        if value.is_initializer():
-            continue
+        if value.is_initializer() or not isinstance(value.type, ir.TensorType | None):
+            continue  # of other types there is no shape to fix, and no node that uses one is taken
         if value.shape is None:
             raise _dynamic(value, f"input {value.name!r} has no shape", provider, ())
         free = [dim for dim in value.shape if not isinstance(dim, int)]

@@ -111,6 +111,14 @@ def test_unknown_sizes_are_refused_with_what_to_write(shape, words):
     assert words in str(caught.value)
 
 
+def test_an_input_that_is_no_tensor_has_no_shape_to_fix():
+    """`shapes` cannot fix it; the nodes that use it stay on the CPU, and the rest is taken."""
+    text = "g (seq(float[n]) s, int64 i, float[3] x) => (float[n] t, float[3] y) "
+    model = onnx_text.model(text + "{ t = SequenceAt (s, i)  y = Relu (x) }")
+    require_static_shapes(model, provider="QNN")
+    assert [node.op_type for node in capability(model, never).nodes] == ["Relu"]
+
+
 def test_a_default_value_has_its_shape():
     model = onnx_text.model(
         "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add (x, w) }"
