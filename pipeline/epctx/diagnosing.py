@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from epctx import build_report, codec, probing
+from epctx import build_report, codec, limits, probing
 from epctx._version import __version__
 from epctx.build_report import Failure
 from epctx.cache import location as places
@@ -28,8 +28,6 @@ from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, packages
 from epctx.worker import process
 
-PROBE_TIMEOUT = 60.0
-"""Seconds; registering a plugin and listing its devices takes less than two."""
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -115,11 +113,11 @@ def _probe(name: str) -> list[ProviderDiagnosis]:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stream,
-                    timeout=PROBE_TIMEOUT,
+                    timeout=limits.PROBE_SECONDS.value,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                return [_broken(name, f"did not answer within {PROBE_TIMEOUT:g} s", log)]
+                return [_broken(name, f"did not answer within {limits.PROBE_SECONDS}", log)]
         # Its exit code is believed over its answer: a library may crash when it is unloaded.
         if ended.returncode == 0:
             return codec.decode(ended.stdout, list[ProviderDiagnosis])

@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from epctx.limits import MESSAGE_LENGTH
+
 
 class EpctxError(Exception):
     """An error that says what happened, where, why, and what to do.
@@ -39,17 +41,25 @@ class EpctxError(Exception):
     def __init__(
         self, what: str, *, remedy: str, where: str | None = None, why: str | None = None
     ) -> None:
-        self.what = what
-        self.where = where
-        self.why = why
-        self.remedy = remedy
-        super().__init__(what)
+        self.what = _bounded(what)
+        self.where = where and _bounded(where)
+        self.why = why and _bounded(why)
+        self.remedy = _bounded(remedy)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
         if self.why:
             head = f"{head}: {self.why}"
         return f"{head}\n  -> {self.remedy}"
+
+
+def _bounded(text: str) -> str:
+    """A part of a message without its middle, where it is too long: names in models may be."""
+    if len(text) <= MESSAGE_LENGTH:
+        return text
+    head, tail = text[: MESSAGE_LENGTH * 3 // 4], text[-MESSAGE_LENGTH // 4 :]
+    return f"{head} … ({len(text) - MESSAGE_LENGTH:,} characters more) … {tail}"
 
 
 class UsageError(EpctxError):

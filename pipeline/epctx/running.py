@@ -172,6 +172,8 @@ def _cases(
         for spec in specs:
             if spec.problem is not None:
                 raise UsageError(spec.problem, remedy=_unfixed(spec))
+        for problem in feeds.problems(specs, count=count):
+            raise UsageError(problem, remedy="give its values: --input FILE")
         for name in ranges:
             if name not in {spec.name for spec in specs}:
                 raise UsageError(

@@ -76,7 +76,7 @@ def carry_out(row: Row, folder: Path) -> str:
     _left_nothing(row, room, before, story)
     if row.after is not None:
         row.after(room)
-    return _first(ended, folder)
+    return _first(row, ended, folder)
 
 
 def _run(row: Row, room: Room) -> Ended:
@@ -217,20 +217,15 @@ def _below(root: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in (*names, *linked))
 
 
-def _first(ended: Ended, folder: Path) -> str:
+def _first(row: Row, ended: Ended, folder: Path) -> str:
     """What it said first, as a cell of the table: no path, no number of this run."""
-    lines = (ended.err if ended.code else ended.out).splitlines()
-    errors = [line for line in lines if line.startswith(("error: ", "Error: "))]
-    text = errors[0].split(": ", 1)[1] if errors else "" if ended.code == 0 else _told(lines)
+    lines = [*ended.err.splitlines(), *ended.out.splitlines()]
+    errors = [line.split(": ", 1)[1] for line in lines if line.startswith(("error: ", "Error: "))]
+    told = [line.strip() for line in lines if row.says in line]
+    text = next(iter([*errors, *told]), row.says)
     for path in (folder / "project", folder):
         text = text.replace(f"{path.as_posix()}/", "").replace(path.as_posix(), "...")
     text = _NUMBERED.sub(r"\g<1>...", text)
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     shown = shown.replace("|", "¦").replace("`", "'")
     return shown if len(shown) <= 240 else f"{shown[:239]}…"
-
-
-def _told(lines: list[str]) -> str:
-    """The first line of a report that says what failed, without the marks of its layout."""
-    words = [line.strip() for line in lines if re.search(r"\w", line)]
-    return words[0] if words else ""

@@ -130,7 +130,7 @@ def test_a_crash_is_told_and_harms_no_other(acme: Path, monkeypatch: pytest.Monk
 
 def test_a_hang_is_told(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "Hangs")
-    monkeypatch.setattr(diagnosing, "PROBE_TIMEOUT", 2.0)
+    monkeypatch.setenv("EPCTX_LIMIT_PROBE_SECONDS", "2")
     monkeypatch.setattr(diagnosing.probing, "BUILT_IN", "Hangs")
     found = diagnosing.diagnose()
     assert {p.what for p in found.problems} == {"did not answer within 2 s"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from epctx.errors import StorageError, UsageError
 
 FOLDER_VARIABLE = "EPCTX_CACHE_DIR"
 READONLY_VARIABLE = "EPCTX_CACHE_READONLY"
+SHARED_VARIABLE = "EPCTX_CACHE_SHARED"
 FORMAT = "v1"
 """Changes with the form of what is stored; the folders of other versions are left alone."""
 
@@ -42,10 +44,13 @@ class Location:
             StorageError: the system refuses; the message names the two ways out.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            tag = self.folder / "CACHEDIR.TAG"
-            if not tag.exists():
-                tag.write_text(_TAG, encoding="utf-8")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, exist_ok=True)
+            with (
+                contextlib.suppress(FileExistsError),
+                (self.folder / "CACHEDIR.TAG").open("x", encoding="utf-8") as tag,
+            ):
+                tag.write(_TAG)
         except OSError as error:
             raise refused(self.folder, error) from error
 
@@ -54,13 +59,57 @@ def locate(environment: Mapping[str, str] = os.environ) -> Location:
     """The cache of this user: `$EPCTX_CACHE_DIR`, else the platform's folder for caches.
 
     Raises:
-        UsageError: `$EPCTX_CACHE_READONLY` is neither true nor false.
+        UsageError: `$EPCTX_CACHE_READONLY` or `$EPCTX_CACHE_SHARED` is neither true nor false.
+        StorageError: others can write to it, and `$EPCTX_CACHE_SHARED` does not say that they may.
     """
     named = environment.get(FOLDER_VARIABLE, "")
-    return Location(
+    location = Location(
         folder=Path(named).absolute() if named else _of_platform(),
-        readonly=_truth(environment.get(READONLY_VARIABLE, "")),
+        readonly=_truth(READONLY_VARIABLE, environment),
     )
+    if not _truth(SHARED_VARIABLE, environment):
+        _require_own(location)
+    return location
+
+
+def _require_own(location: Location) -> None:
+    """Refuse a cache that others can write to: what is in it is as good as who writes there.
+
+    A digest tells that a file is what its writer meant it to be, not who that was. On Windows the
+    access control of the folder is not looked at.
+
+    Raises:
+        StorageError: another user's, or writable by everybody.
+    """
+    if os.name != "posix":
+        return
+    for folder in (location.folder, location.root):
+        try:
+            status = folder.stat()
+        except OSError:
+            return  # it will be made, or refused when it is used
+        reason = None
+        if status.st_uid not in (0, os.geteuid()):
+            reason = f"it belongs to another user, {_user(status.st_uid)}"
+        elif status.st_mode & 0o002:
+            reason = f"everybody can write to it (mode {status.st_mode & 0o777:o})"
+        if reason is not None:
+            raise StorageError(
+                "the cache is not used",
+                where=str(folder),
+                why=f"{reason}, so what is in it cannot be trusted",
+                remedy=f"name a folder of your own in {FOLDER_VARIABLE}, build with --no-cache, "
+                f"or, if whoever can write there is trusted, set {SHARED_VARIABLE}=1",
+            )
+
+
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"number {number}"
 
 
 def refused(path: Path, error: Exception) -> StorageError:
@@ -80,13 +129,14 @@ def _of_platform() -> Path:
     return platformdirs.user_cache_path("epctx", appauthor=False)
 
 
-def _truth(value: str) -> bool:
+def _truth(variable: str, environment: Mapping[str, str]) -> bool:
+    value = environment.get(variable, "")
     folded = value.strip().lower()
     if folded in _TRUE:
         return True
     if folded in _FALSE:
         return False
     raise UsageError(
-        f"{READONLY_VARIABLE} is {value!r}",
-        remedy=f"set it to 1 or 0, or unset it: `unset {READONLY_VARIABLE}`",
+        f"{variable} is {value!r}",
+        remedy=f"set it to 1 or 0, or unset it: `unset {variable}`",
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from epctx import digest
 from epctx.cache import copying
+from epctx.cache.entries import Irregular, entries, open_entry
 from epctx.cache.location import Location, refused
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
@@ -68,8 +70,11 @@ class Objects:
         """
         place = self.path(content)
         try:
-            reader = place.open("rb", buffering=0)
+            reader = open_entry(place)
         except FileNotFoundError:
+            return False
+        except Irregular as error:
+            self.quarantine.take(place, None, error.reason)
             return False
         except OSError as error:
             self.quarantine.unreadable(place, error)
@@ -89,10 +94,13 @@ class Objects:
         """Whether an object is there and whole; one that is corrupt is set aside."""
         place = self.path(content)
         try:
-            with place.open("rb", buffering=0) as stream:
+            with open_entry(place) as stream:
                 found = os.fstat(stream.fileno())
                 got = digest.of_stream(stream)
         except FileNotFoundError:
+            return False
+        except Irregular as error:
+            self.quarantine.take(place, None, error.reason)
             return False
         except OSError as error:
             self.quarantine.unreadable(place, error)
@@ -106,14 +114,14 @@ class Objects:
         folder = self.location.root / "objects"
         if not folder.is_dir():
             return
-        for shard in sorted(folder.iterdir()):
-            for entry in sorted(shard.iterdir()):
-                with contextlib.suppress(FileNotFoundError):
-                    yield Digest("blake3", entry.name), entry.stat()
+        for entry in entries(folder):
+            with contextlib.suppress(FileNotFoundError):
+                yield Digest("blake3", entry.name), entry.lstat()
 
     def _holds(self, content: Digest, size: int) -> bool:
         try:
-            return self.path(content).stat().st_size == size
+            status = self.path(content).lstat()
+            return stat.S_ISREG(status.st_mode) and status.st_size == size
         except OSError:
             return False
 

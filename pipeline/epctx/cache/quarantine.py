@@ -35,7 +35,7 @@ class Quarantine:
             return
         with contextlib.suppress(OSError):
             # Another process may have made it again meanwhile: that one is good.
-            if found is None or os.path.samestat(found, path.stat()):
+            if found is None or os.path.samestat(found, path.lstat()):
                 self.folder.mkdir(exist_ok=True)
                 path.replace(
                     self.folder / f"{path.parent.parent.name}-{path.name}-{uuid.uuid4().hex[:8]}"

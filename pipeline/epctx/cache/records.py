@@ -12,7 +12,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from epctx import codec, digest
+from epctx import codec, digest, limits
+from epctx.cache.entries import Irregular, entries, open_entry
 from epctx.cache.location import Location, refused
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
@@ -44,10 +45,13 @@ class Records:
         """
         path = self.path(kind, name)
         try:
-            with path.open("rb", buffering=0) as stream:
+            with open_entry(path) as stream:
                 found = os.fstat(stream.fileno())
-                content = stream.read()
+                content = stream.read(limits.RECORD_BYTES.value)
         except FileNotFoundError:
+            return None
+        except Irregular as error:
+            self.quarantine.take(path, None, error.reason)
             return None
         except OSError as error:
             self.quarantine.unreadable(path, error)
@@ -60,6 +64,10 @@ class Records:
             return codec.decode(payload, form)
         except msgspec.MsgspecError:
             return None
+
+    def refuse(self, kind: Kind, name: str, why: str) -> None:
+        """Set aside a record that is whole, and cannot be right."""
+        self.quarantine.take(self.path(kind, name), None, why)
 
     def write(self, kind: Kind, name: str, value: object) -> None:
         """Put a record in its place, whole or not at all; nothing in a read-only cache.
@@ -86,10 +94,7 @@ class Records:
 
     def names(self, kind: Kind) -> Iterator[str]:
         """The names of all records of a kind."""
-        folder = self.location.root / kind
-        if folder.is_dir():
-            for shard in sorted(folder.iterdir()):
-                yield from sorted(entry.name for entry in shard.iterdir())
+        yield from (entry.name for entry in entries(self.location.root / kind))
 
 
 def _sum(kind: Kind, name: str, payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from epctx import codec
+from epctx import codec, digest
 from epctx.cache import locks
 from epctx.cache.digests import RememberedDigests
 from epctx.cache.location import Location
@@ -104,6 +104,9 @@ class Cache:
         stored = self.records.read("actions", key.hex, Action[msgspec.Raw])
         if stored is None:
             return None
+        if digest.of_json(msgspec.json.decode(stored.record)) != key:
+            self.records.refuse("actions", key.hex, "has the record of another action")
+            return None
         self.records.used("actions", key.hex)
         try:
             result = codec.decode(bytes(stored.result), form)
@@ -130,7 +133,8 @@ class Cache:
         Raises:
             StorageError: the folder cannot be written.
         """
-        if not all(_stays_inside(file.name) for file in action.files):
+        names = [file.name.casefold() for file in action.files]
+        if len(set(names)) < len(names) or not all(map(_stays_inside, names)):
             return False
         made: list[Path] = []
         for file in action.files:

@@ -19,6 +19,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from epctx import limits
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 REMEDY = "\n  -> "
@@ -221,6 +222,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
         try:
+            limits.check()
             function(ui, *args, **kwargs)
         except EpctxError as error:
             ui.error(error)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx import limits
 from epctx.document import yaml_tree
 from epctx.document.tree import Node
 from epctx.errors import InvalidManifest, ManifestError, Violation
-
-MAX_BYTES = 4 << 20
-"""Largest manifest, in bytes: 4 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ def read(path: Path) -> Document:
     """
     try:
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(limits.MANIFEST_BYTES.value + 1)
     except FileNotFoundError:
         raise ManifestError(
             "there is no such file",
@@ -70,8 +68,10 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
     Raises:
         InvalidManifest: it is too large, not UTF-8, or not one YAML document.
     """
-    if len(data) > MAX_BYTES:
-        raise _refusal(file, 0, 0, f"is larger than {MAX_BYTES >> 20} MiB", "split the manifest")
+    limit = limits.MANIFEST_BYTES
+    if len(data) > limit.value:
+        remedy = f"split the manifest; {limit.remedy}"
+        raise _refusal(file, 0, 0, f"is larger than {limit}", remedy)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

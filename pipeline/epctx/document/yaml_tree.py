@@ -13,14 +13,10 @@ from typing import NoReturn
 
 import yaml
 
+from epctx import limits
 from epctx.document import scalars
 from epctx.document.tree import Keys, Mark, Node, Scalar, path_text, quoted
 from epctx.errors import InvalidManifest, Violation
-
-MAX_DEPTH = 64
-"""Deepest nesting, in levels, aliases expanded."""
-MAX_VALUES = 100_000
-"""Most values in a document, aliases expanded."""
 
 _CONTAINER_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"})
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -80,6 +76,8 @@ class _Open:
 class _Builder:
     def __init__(self, file: str) -> None:
         self.file = file
+        self.most = limits.MANIFEST_VALUES.value
+        self.deepest = limits.MANIFEST_DEPTH.value
         self.stack: list[_Open] = []
         self.root: Node | None = None
         self.anchors: dict[str, Node] = {}
@@ -136,8 +134,8 @@ class _Builder:
             self._open(event, mark)
 
     def _open(self, event: yaml.NodeEvent, mark: Mark) -> None:
-        if len(self.stack) >= MAX_DEPTH:
-            self._stop(mark, f"is nested deeper than {MAX_DEPTH} levels", "flatten it")
+        if len(self.stack) >= self.deepest:
+            self._too_deep(mark)
         opened = _Open(
             path=self._path(),
             mark=mark,
@@ -162,11 +160,12 @@ class _Builder:
         self._put(node)
 
     def _remember(self, node: Node, anchor: str | None, *, size: int, height: int) -> None:
-        if size > MAX_VALUES:
-            what = f"holds more than {MAX_VALUES:,} values, aliases expanded"
-            self._stop(node.mark, what, "write fewer values, or fewer aliases of aliases")
-        if height > MAX_DEPTH:
-            self._stop(node.mark, f"is nested deeper than {MAX_DEPTH} levels", "flatten it")
+        if size > self.most:
+            what = f"holds more than {limits.MANIFEST_VALUES}, aliases expanded"
+            remedy = "write fewer values, or fewer aliases of aliases"
+            self._stop(node.mark, what, f"{remedy}; {limits.MANIFEST_VALUES.remedy}")
+        if height > self.deepest:
+            self._too_deep(node.mark)
         self.size[node] = size
         self.height[node] = height
         if anchor is not None:
@@ -266,6 +265,9 @@ class _Builder:
                 remedy=remedy,
             )
         )
+
+    def _too_deep(self, mark: Mark) -> NoReturn:
+        self._stop(mark, f"is nested deeper than {limits.MANIFEST_DEPTH}", "flatten it")
 
     def _stop(self, mark: Mark, what: str, remedy: str) -> NoReturn:
         self._report(mark, (), what, remedy)

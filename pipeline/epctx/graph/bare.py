@@ -12,9 +12,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from epctx.errors import ModelError
 from epctx.graph import opening, texts, wire
 
-LARGEST: Final = 2**31 - 1
-"""Bytes that a protobuf message can have."""
-
 _THRESHOLD: Final = 1 << 12
 _INSIDE: Final = f"inside {secrets.token_hex(16)}"
 """`location` of a tensor whose data was left out here; no file can know it."""
@@ -31,7 +28,7 @@ def read(path: Path) -> onnx.ModelProto:
             one with names that are not UTF-8.
     """
     file = opening.open_model(path)
-    if file.size > LARGEST:
+    if file.size > wire.LARGEST:
         raise ModelError(
             f"has {file.size} bytes, beyond the 2 GB that protobuf can hold",
             where=str(path),
@@ -42,6 +39,8 @@ def read(path: Path) -> onnx.ModelProto:
         model: onnx.ModelProto = onnx.ModelProto.FromString(stripped)
     except (wire.Malformed, DecodeError) as error:
         raise opening.not_onnx(file, str(error), str(path)) from error
+    except wire.TooLarge as error:
+        raise opening.too_large(error, str(path)) from error
     if not model.HasField("graph") or not model.opset_import:
         raise opening.not_onnx(file, "it has no graph or no opset imports", str(path))
     texts.require_utf8(model, where=str(path))

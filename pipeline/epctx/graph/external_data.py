@@ -17,6 +17,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph import locations
 from epctx.graph.mapped import DataFile, MappedTensor, Sink, chunks, content_digest
@@ -160,16 +161,11 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         kind = "strings" if dtype == ir.DataType.STRING else f"data type {tensor.data_type}"
         raise ModelError(
-            f"has {kind} as external data, which ONNX does not allow",
+            f"has {kind} as raw or external data, which ONNX does not allow",
             where=where,
             remedy="export the model again with this tensor inside the model",
         )
-    if any(dim < 0 for dim in tensor.dims):
-        raise ModelError(
-            f"has a negative dimension: {list(tensor.dims)}",
-            where=where,
-            remedy="export the model again",
-        )
+    require_dimensions(tensor, where=where)
     bits: int = math.prod(tensor.dims) * dtype.bitwidth
     if bits > _LARGEST:
         raise ModelError(
@@ -178,6 +174,22 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
             remedy="export the model again",
         )
     return -(-bits // 8)
+
+
+def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
+    """Raise ModelError for more dimensions than there can be, or a negative one."""
+    if len(tensor.dims) > limits.TENSOR_RANK:
+        raise ModelError(
+            f"has {len(tensor.dims):,} dimensions, more than {limits.TENSOR_RANK}",
+            where=where,
+            remedy="export the model again",
+        )
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(
+            f"has a negative dimension: {list(tensor.dims)}",
+            where=where,
+            remedy="export the model again",
+        )
 
 
 def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:

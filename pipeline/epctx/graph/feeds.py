@@ -7,6 +7,7 @@ inputs, not on the other inputs.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from epctx import limits
 from epctx.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -77,6 +79,24 @@ def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
         for info in model.graph.input
         if info.name not in initializers
     )
+
+
+def problems(inputs: Sequence[InputSpec], *, count: int) -> list[str]:
+    """Why `count` input sets cannot be generated; nothing if they can."""
+    found = [spec.problem for spec in inputs if spec.problem is not None]
+    if not found:
+        size = count * sum(map(_bytes, inputs))
+        if size > limits.INPUT_BYTES.value:
+            found.append(
+                f"its generated inputs would take {size:,} bytes, more than {limits.INPUT_BYTES} "
+                f"({limits.INPUT_BYTES.variable})"
+            )
+    return found
+
+
+def _bytes(spec: InputSpec) -> int:
+    assert spec.dtype is not None
+    return math.prod(int(dim or 0) for dim in spec.shape) * spec.dtype.itemsize
 
 
 def generate(

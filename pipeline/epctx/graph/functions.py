@@ -11,14 +11,11 @@ from collections.abc import Iterable
 import onnx
 import onnx.inliner
 
+from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph import protos
 
 _Key = tuple[str, str, str]
-MAX_NODES = 2_000_000
-"""Most nodes that inlining may make; functions that call each other can double at every level."""
-MAX_DEPTH = 200
-"""Most functions that may call each other in a chain."""
 
 
 def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
@@ -62,7 +59,9 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
 def _bound(
     model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto], *, where: str
 ) -> None:
-    """Refuse recursion, and more than MAX_NODES nodes after inlining."""
+    """Refuse recursion, and more nodes after inlining than limits.MODEL_NODES:
+    functions that call each other can double at every level.
+    """
     sizes: dict[_Key, int] = {}
     active: list[_Key] = []
 
@@ -76,9 +75,9 @@ def _bound(
                 remedy="ONNX functions must not be recursive: export the model again",
             )
         if key not in sizes:
-            if len(active) == MAX_DEPTH:
+            if len(active) == limits.FUNCTION_DEPTH.value:
                 raise ModelError(
-                    f"nests local functions more than {MAX_DEPTH} deep",
+                    f"nests local functions more than {limits.FUNCTION_DEPTH.value} deep",
                     where=where,
                     remedy="export the model with fewer nested functions",
                 )
@@ -93,11 +92,12 @@ def _bound(
     for key in functions:
         size(key)
     count = total(node for graph in protos.nested(model.graph) for node in graph.node)
-    if count > MAX_NODES:
+    if count > limits.MODEL_NODES.value:
         raise ModelError(
-            f"has {count} nodes when its local functions are inlined, more than {MAX_NODES}",
+            f"has {count:,} nodes when its local functions are inlined, more than "
+            f"{limits.MODEL_NODES.value:,}",
             where=where,
-            remedy="export the model with fewer nested functions",
+            remedy=f"export the model with fewer nested functions; {limits.MODEL_NODES.remedy}",
         )
 
 

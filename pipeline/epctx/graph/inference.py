@@ -7,7 +7,7 @@ leaves: megabytes, whatever the weights.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import cache
 from typing import Final
 
@@ -21,8 +21,13 @@ _NUMBERED: Final = b"unk__"
 """What the symbols that onnx makes up begin with."""
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer(
+    model: onnx.ModelProto, contradicted: Callable[[str], None] = _log.warning
+) -> onnx.ModelProto:
     """The model with types and shapes of its values inferred; no weight is read.
+
+    `contradicted` hears of a node whose inputs do not fit it, as onnx sees it; what can be inferred
+    in spite of it is.
 
     What is inferred wins over what the file declares, which may be from before its dimensions
     were changed. Declared types are taken of what operators make that onnx cannot infer (unknown
@@ -32,7 +37,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     bare.CopyFrom(model)
     for graph in protos.graphs(bare):
         _forget(graph)
-    inferred = _infer(bare)
+    inferred = _infer(bare, contradicted)
     if inferred is None:
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
@@ -42,7 +47,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         if lacking := _lacking(old, new):
             gained += _restore(old, new, lacking & _border(new))
     if gained:
-        inferred = _infer(inferred) or inferred
+        inferred = _infer(inferred, _log.warning) or inferred
         _drop_symbols(inferred, named)
     for old, new in _pairs(model, inferred):
         _restore(old, new, None)
@@ -110,8 +115,12 @@ def _is_whole(kind: onnx.TypeProto) -> bool:
     return kind.tensor_type.HasField("shape") and all(d.WhichOneof("value") for d in shape.dim)
 
 
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto | None:
+def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto | None:
     """What onnx infers; None where it gives the whole model up."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        contradicted(str(error))
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:

@@ -45,6 +45,10 @@ class InputSets:
         """Whether values are generated, not read."""
         return not self._settings.files
 
+    def problems(self, inputs: Sequence[InputSpec]) -> list[str]:
+        """Why a model's input sets cannot be generated; nothing if they can, or are read."""
+        return feeds.problems(inputs, count=self._settings.count) if self.generated else []
+
     def cases(self, inputs: Sequence[InputSpec]) -> Iterator[Case]:
         """The input sets of a model, one after the other.
 

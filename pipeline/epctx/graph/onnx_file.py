@@ -19,7 +19,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
 from epctx.graph import opening, protos, wire
-from epctx.graph.external_data import DataFolder, Reference, byte_size, mapped
+from epctx.graph.external_data import (
+    DataFolder,
+    Reference,
+    byte_size,
+    mapped,
+    require_dimensions,
+)
 from epctx.graph.mapped import DataFile, MappedTensor
 
 INLINE: Final = 1024
@@ -59,9 +65,10 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
         proto = onnx.ModelProto.FromString(data)
     except (wire.Malformed, DecodeError) as error:
         raise opening.not_onnx(file, str(error), where) from error
+    except wire.TooLarge as error:
+        raise opening.too_large(error, where) from error
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
         raise opening.not_onnx(file, "it has no graph", where)
-    proto.ClearField("training_info")  # inference has no use for it, onnx_ir no place
 
     def resolve(tensor: onnx.TensorProto) -> Reference:
         keys = {entry.key: entry.value for entry in tensor.external_data}
@@ -113,6 +120,7 @@ def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
     if tensor.HasField("raw_data"):
         _require_size(tensor, len(tensor.raw_data), where=where)
         return
+    require_dimensions(tensor, where=f"{where}: tensor {tensor.name!r}")
     try:
         dtype = ir.DataType(tensor.data_type)
         found = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))

@@ -9,6 +9,7 @@ from typing import Final
 from epctx.errors import ModelError
 from epctx.graph.mapped import DataFile
 from epctx.graph.regular import absent
+from epctx.graph.wire import TooLarge
 
 _HEAD: Final = 512
 """Bytes that tell what a file is."""
@@ -81,3 +82,8 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(character.isprintable() or character in "\t\n\r\f" for character in text)
+
+
+def too_large(error: TooLarge, where: str) -> ModelError:
+    """What to say of a model that would take far more memory than its file has bytes."""
+    return ModelError(str(error), where=where, remedy=error.limit.remedy)

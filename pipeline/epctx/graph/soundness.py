@@ -15,6 +15,7 @@ import onnxruntime as ort
 from epctx.errors import ModelError, StorageError
 from epctx.graph.onnx_file import STAND_IN
 
+_CONTRADICTION = ("ShapeInferenceError", "TypeInferenceError", "Type Error")
 _CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
 
 
@@ -106,6 +107,46 @@ def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
             )
 
 
+def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
+    """Ask ONNX Runtime whether the types and shapes of a model fit each other.
+
+    External weights of the main graph stand as inputs: their values matter to no shape, and no file
+    is opened.
+
+    Raises:
+        ModelError: they do not. Whatever else it has against the model is not asked here.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.initializer[:]
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            bare.graph.initializer.add().CopyFrom(tensor)
+        elif all(value.name != tensor.name for value in model.graph.input):
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            bare.graph.input.add().CopyFrom(info)
+    text = _session_error(bare.SerializeToString())
+    if any(word in text for word in _CONTRADICTION):
+        raise ModelError(
+            "types or shapes in it do not fit each other",
+            where=where,
+            why=text.partition(" failed:")[2] or text,
+            remedy="the file is broken: export the model again",
+        )
+
+
+def _session_error(model: bytes) -> str:
+    """What ONNX Runtime says against a model, in one line; empty if it takes it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own exceptions have no narrower base
+        return " ".join(str(error).split())
+    return ""
+
+
 @cache
 def _refusal(domain: str, version: int) -> str | None:
     """What ONNX Runtime says of an empty model with this opset; None: it takes it."""
@@ -115,12 +156,6 @@ def _refusal(domain: str, version: int) -> str | None:
         opset_imports=[onnx.helper.make_opsetid(domain, version)],
         ir_version=8,
     )
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        ort.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own exceptions have no narrower base
-        text = " ".join(str(error).split())
-        _, _, limit = text.partition("Current official support")
-        return f"its support{limit.rstrip(' .')}" if limit else text
-    return None
+    text = _session_error(probe.SerializeToString())
+    _, _, limit = text.partition("Current official support")
+    return f"its support{limit.rstrip(' .')}" if limit else text or None

@@ -12,19 +12,20 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph import protos
-
-MAX_BYTES = 1 << 30
-"""Largest dense form: it is held in memory."""
+from epctx.graph.external_data import byte_size
 
 
 def densify(model: onnx.ModelProto, *, where: str) -> None:
     """Replace sparse initializers and `Constant` nodes' `sparse_value` by dense ones.
 
     Raises:
-        ModelError: broken indices; a dense form beyond MAX_BYTES; another sparse attribute.
+        ModelError: broken indices; dense forms that are too large together; another sparse
+            attribute.
     """
+    _require_bounded(model, where)
     for graph in protos.graphs(model):
         graph.initializer.extend(_dense(each, where) for each in graph.sparse_initializer)
         del graph.sparse_initializer[:]
@@ -45,6 +46,27 @@ def densify(model: onnx.ModelProto, *, where: str) -> None:
             attribute.t.CopyFrom(dense)
 
 
+def _require_bounded(model: onnx.ModelProto, where: str) -> None:
+    """The dense forms are held in memory, all at once: a file of a kilobyte may ask for all of it.
+
+    Raises:
+        ModelError: a shape is none, or they are too large together.
+    """
+    size = 0
+    for sparse in protos.sparse_tensors(model):
+        dense = onnx.TensorProto(data_type=sparse.values.data_type, dims=sparse.dims)
+        place = f"{where}: sparse tensor {sparse.values.name!r}"
+        size += byte_size(dense, where=place)
+        if size > limits.DENSE_BYTES.value:
+            raise ModelError(
+                f"has the shape {list(sparse.dims)}",
+                where=place,
+                why=f"the dense forms up to this one take more than {limits.DENSE_BYTES}",
+                remedy="export the model with this tensor dense, as external data; "
+                f"{limits.DENSE_BYTES.remedy}",
+            )
+
+
 def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
     """The dense form; indices are linear [NNZ], or coordinates [NNZ, rank]."""
     where = f"{where}: sparse tensor {sparse.values.name!r}"
@@ -56,13 +78,6 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
         raise ModelError(
             "cannot be read", where=where, why=repr(error), remedy="export the model again"
         ) from error
-    if any(dim < 0 for dim in shape) or math.prod(shape) * values.dtype.itemsize > MAX_BYTES:
-        raise ModelError(
-            f"has the shape {list(shape)}",
-            where=where,
-            why=f"its dense form is larger than {MAX_BYTES} bytes, or is none",
-            remedy="export the model with this tensor dense, as external data",
-        )
     linear = _linear(indices, shape)
     if linear is None or len(linear) != len(values):
         raise ModelError(

@@ -16,16 +16,28 @@ from typing import Final
 
 import onnx
 
+from epctx import limits
 from epctx.digest import Buffer
+from epctx.limits import Limit
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _JOIN: Final = 1 << 16
+LARGEST: Final = 2**31 - 1
+"""Bytes that a protobuf message can have."""
 _MAX_DEPTH: Final = 100
 """Nesting that protobuf's own parser accepts."""
 
 
 class Malformed(ValueError):
     """The bytes are no protobuf message."""
+
+
+class TooLarge(ValueError):
+    """The message is beyond one of `epctx.limits`; `limit` is that."""
+
+    def __init__(self, what: str, limit: Limit) -> None:
+        super().__init__(f"{what}, more than {limit}")
+        self.limit = limit
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,8 @@ class _Kind:
 
     name: str
     inner: Mapping[int, str]
+    messages: frozenset[int]
+    """Its other fields that hold messages: protobuf makes objects of them, whatever they hold."""
 
 
 def _kind(message: type, **fields: str) -> _Kind:
@@ -52,6 +66,11 @@ def _kind(message: type, **fields: str) -> _Kind:
     return _Kind(
         message.DESCRIPTOR.name,  # type: ignore[attr-defined]
         {numbers[field].number: kind for field, kind in fields.items()},
+        frozenset(
+            field.number
+            for name, field in numbers.items()
+            if field.message_type is not None and name not in fields
+        ),
     )
 
 
@@ -71,8 +90,13 @@ _KINDS: Final = {
         ),
     )
 }
+_MODEL: Final = onnx.ModelProto.DESCRIPTOR.name
+_TRAINING: Final = onnx.ModelProto.DESCRIPTOR.fields_by_name["training_info"].number
 _TENSOR: Final = onnx.TensorProto.DESCRIPTOR.fields_by_name
 _RAW_DATA: Final = _TENSOR["raw_data"].number
+_TENSOR_MESSAGES: Final = frozenset(
+    field.number for field in _TENSOR.values() if field.message_type is not None
+)
 _DATA_LOCATION: Final = _TENSOR["data_location"].number
 
 
@@ -80,14 +104,19 @@ def strip(data: memoryview, *, threshold: int, location: str) -> tuple[bytes, tu
     """A serialized ModelProto without the raw data of its large tensors, and where that was.
 
     A tensor with `threshold` or more bytes of raw data becomes an external one, whose `location`
-    is the given text and whose `offset` is the index of its span. Sparse tensors and training
-    information stay as they are. What is copied is proportional to what stays.
+    is the given text and whose `offset` is the index of its span. Training information, which
+    nothing here reads, is left out; sparse tensors stay as they are. What is copied is
+    proportional to what stays.
 
     Raises:
         Malformed: the bytes are no protobuf, are cut short, or nest too deeply.
+        TooLarge: parsing what stays would take far more memory than the file has bytes.
     """
     walk = _Walk(data, threshold, location)
     parts = walk.message(0, len(data), _KINDS["ModelProto"], _MAX_DEPTH)
+    size = len(data) if parts is None else parts.size
+    if size > LARGEST:
+        raise Malformed(f"has {size} bytes without its weights, and protobuf reads {LARGEST}")
     return (bytes(data) if parts is None else b"".join(parts.parts())), tuple(walk.spans)
 
 
@@ -96,6 +125,8 @@ class _Walk:
         self._data = data
         self._threshold = threshold
         self._location = location
+        self._fields = limits.MODEL_FIELDS.value
+        self._structure = limits.MODEL_STRUCTURE_BYTES.value
         self.spans: list[Span] = []
 
     def message(self, start: int, stop: int, kind: _Kind, depth: int) -> Message | None:
@@ -104,9 +135,16 @@ class _Walk:
             raise Malformed(f"nests more than {_MAX_DEPTH} messages")
         result: Message | None = None
         copied = start
-        for number, wire_type, field, payload, end in _fields(self._data, start, stop):
+        for number, wire_type, field, payload, end in self._walk(start, stop):
             inner = kind.inner.get(number)
+            if number == _TRAINING and kind.name == _MODEL:
+                result = result or Message()
+                result.encoded(self._data[copied:field])
+                copied = end
+                continue
             if inner is None or wire_type != _BYTES or end - payload < self._threshold:
+                if wire_type == _BYTES and (inner is not None or number in kind.messages):
+                    self._count_structure(end - payload)
                 continue
             if inner == "TensorProto":
                 replacement = self._tensor(payload, end)
@@ -121,9 +159,27 @@ class _Walk:
             result.encoded(self._data[copied:stop])
         return result
 
+    def _walk(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """The fields of a message, counted: each costs time here, and an object in protobuf."""
+        for found in _fields(self._data, start, stop):
+            self._fields -= 1
+            if self._fields < 0:
+                raise TooLarge("has too many fields", limits.MODEL_FIELDS)
+            yield found
+
+    def _count_structure(self, size: int) -> None:
+        """Count bytes that nobody looks into before protobuf makes objects of them."""
+        self._structure -= size
+        if self._structure < 0:
+            raise TooLarge(
+                "has too many bytes of small nodes, types or metadata", limits.MODEL_STRUCTURE_BYTES
+            )
+
     def _tensor(self, start: int, stop: int) -> Message | None:
         raw: list[tuple[int, int, int]] = []
-        for number, wire_type, field, payload, end in _fields(self._data, start, stop):
+        for number, wire_type, field, payload, end in self._walk(start, stop):
+            if number in _TENSOR_MESSAGES and wire_type == _BYTES:
+                self._count_structure(end - payload)
             if number == _DATA_LOCATION:
                 return None  # with a location of its own, it is for the checker to judge
             if number == _RAW_DATA and wire_type == _BYTES:

@@ -28,6 +28,7 @@ _EVERY = (
     "errors.py",
     "findings.py",
     "graph/**/*.py",
+    "limits.py",
     "manifest.py",
     "model_report.py",
     "outputs.py",

@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
+from epctx import limits
 from epctx.errors import LockError
 from epctx.lock import yaml_text
 from epctx.lock.types import VERSION, Lock
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
-_LARGEST = 64 << 20
-_DEEPEST = 16
 _AGAIN = "write it anew with `epctx build`"
 
 
@@ -86,7 +85,7 @@ READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _version_1}
 def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
+            content = stream.read(limits.LOCK_BYTES.value + 1)
     except FileNotFoundError:
         raise LockError(
             "there is no lock", where=path.as_posix(), remedy="run `epctx build`, which writes it"
@@ -98,11 +97,11 @@ def _content(path: Path) -> bytes:
             why=error.strerror,
             remedy="name the .lock.yaml beside a manifest",
         ) from error
-    if len(content) > _LARGEST:
+    if len(content) > limits.LOCK_BYTES.value:
         raise LockError(
-            f"is larger than {_LARGEST >> 20} MiB",
+            f"is larger than {limits.LOCK_BYTES}",
             where=path.as_posix(),
-            remedy="name the .lock.yaml beside a manifest",
+            remedy=f"name the .lock.yaml beside a manifest; {limits.LOCK_BYTES.remedy}",
         )
     return content
 
@@ -131,7 +130,7 @@ def _refuse_bombs(text: str) -> None:
     """Refuse aliases and depth, which no lock has: building them can take all memory, or crash."""
     import yaml
 
-    depth = 0
+    depth, deepest = 0, limits.LOCK_DEPTH.value
     for event in yaml.parse(text, Loader=_loader()):
         if isinstance(event, yaml.AliasEvent):
             raise _refused("it has an alias, which no lock has", event.start_mark)
@@ -139,7 +138,7 @@ def _refuse_bombs(text: str) -> None:
             depth += 1
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > _DEEPEST:
+        if depth > deepest:
             raise _refused("it is nested deeper than any lock", event.start_mark)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from epctx import digest
+from epctx import digest, limits
 from epctx.digest import Algorithm, Digest
 from epctx.errors import ModelError
 from epctx.findings import Finding, Outcome, PolicyName
@@ -25,7 +25,6 @@ from epctx.policies.folder import SUMS, GroupFolder
 from epctx.verification import ExpectedFile
 
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
-_LARGEST: Final = 1 << 24
 _CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
 
@@ -83,8 +82,8 @@ class Integrity:
 def read_sums(folder: Path) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
     """What `SHA256SUMS` lists, and what is wrong with it: the format is that of `sha256sum`."""
     reason = paths.missing(folder, SUMS)
-    if reason is None and (folder / SUMS).stat().st_size > _LARGEST:
-        reason = "it is larger than 16 MB"
+    if reason is None and (folder / SUMS).stat().st_size > limits.SUMS_BYTES.value:
+        reason = f"it is larger than {limits.SUMS_BYTES}"
     if reason is not None:
         return (), (f"{SUMS} cannot be used: {reason}",)
     try:

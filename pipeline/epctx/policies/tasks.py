@@ -156,8 +156,8 @@ class Preparation:
 
     def _cases(self, model: ContextModel, source: SourceModel) -> tuple[Case, ...]:
         inputs = source.fixed_inputs(model)
-        problems = [spec.problem for spec in inputs if spec.problem is not None]
-        if self.inputs.generated and problems:
+        problems = self.inputs.problems(inputs)
+        if problems:
             remedy = "give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`"
             raise Impossible(unchecked(model, "; ".join(problems), remedy))
         cases = tuple(self.inputs.cases(inputs))

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.graph import (
+    bounds,
     functions,
     inference,
     opening,
@@ -79,6 +80,7 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
     texts.require_utf8(proto, where=where)
+    bounds.require(proto, where=where)
     _initializers_are_constants(proto)
     _normalize_domains(proto)
     structure.normalize(proto, where=where)
@@ -87,7 +89,10 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     sparse.densify(proto, where=where)
     proto = functions.inline(proto, where=where)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
-    proto = inference.infer(proto)
+    contradictions: list[str] = []
+    proto = inference.infer(proto, contradictions.append)
+    if contradictions:  # onnx finds some where there are none
+        soundness.require_resolvable(proto, where=where)
     _refuse_maps(proto, where=where)
     return proto
 

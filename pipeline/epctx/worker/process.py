@@ -19,7 +19,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from epctx import codec
+from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
 from epctx.providers.onnxruntime import crash
 from epctx.worker import protocol
@@ -218,6 +218,7 @@ class Worker:
 def environment() -> dict[str, str]:
     """The scrubbed environment of a worker."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
     return kept | SET_VARIABLES
 
 

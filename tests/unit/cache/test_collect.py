@@ -24,8 +24,8 @@ def put(cache: Cache, name: str, *contents: bytes, age: float = 0.0) -> Digest:
         content_digest = digest.of_bytes(content)
         (folder / content_digest.hex).write_bytes(content)
         files.append(StoredFile(name=content_digest.hex, size=len(content), digest=content_digest))
-    key = digest.of_bytes(name.encode())
-    action = Action(kind="compile", record=msgspec.Raw(b"{}"), result=name, files=tuple(files))
+    key, record = digest.of_json([name]), msgspec.Raw(msgspec.json.encode([name]))
+    action = Action(kind="compile", record=record, result=name, files=tuple(files))
     cache.put(key, action, folder)
     used = time.time() - age * DAY
     os.utime(cache.records.path("actions", key.hex), (used, used))

@@ -136,14 +136,14 @@ def test_an_object_of_another_user_that_cannot_be_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place, opened = adopt(cache, source), Path.open
+    place, opened = adopt(cache, source), os.open
 
-    def refuse(self: Path, *args: str, **options: int) -> object:
-        if self == place:
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, *args, **options)
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if path == place:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, mode)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert not fetch(cache, tmp_path / "target")
     assert not cache.objects.check(DIGEST)
     name = f"objects/{DIGEST.hex[:2]}/{DIGEST.hex}"

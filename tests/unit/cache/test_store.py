@@ -13,7 +13,7 @@ from epctx.cache.location import Location
 from epctx.cache.store import Action, Cache, StoredFile
 from epctx.digest import Digest
 
-KEY = digest.of_bytes(b"key")
+KEY = digest.of_json({"v": 1})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ from pathlib import Path
 import msgspec
 from epctx.cache.location import Location
 from epctx.cache.store import Action, Cache, StoredFile
-from epctx.digest import Digest, of_bytes
+from epctx.digest import Digest, of_bytes, of_json
 
 folder, made = Path(sys.argv[1]), Path(sys.argv[2])
 cache = Cache(Location(folder=folder), print)
@@ -141,14 +141,15 @@ with cache.shared(lambda: None):
     for number in range(40):
         content = (made / str(number)).read_bytes()
         file = StoredFile(name=str(number), size=len(content), digest=of_bytes(content))
-        action = Action(kind="compile", record=msgspec.Raw(b"{}"), result=number, files=(file,))
-        cache.put(of_bytes(str(number).encode()), action, made)
+        record = msgspec.Raw(str(number).encode())
+        action = Action(kind="compile", record=record, result=number, files=(file,))
+        cache.put(of_json(number), action, made)
         print(number, flush=True)
 """
 
 
 def key(number: int) -> Digest:
-    return digest.of_bytes(str(number).encode())
+    return digest.of_json(number)
 
 
 def test_many_processes_write_the_same_at_once(cache: Cache, tmp_path: Path) -> None:

@@ -25,10 +25,11 @@ def run(*args: str | Path) -> Result:
 
 def put(name: str, content: bytes, folder: Path, days: float = 0) -> Digest:
     """An action used last some days ago, in the cache that the command will find."""
-    cache, key = Cache(locate(), print), digest.of_bytes(name.encode())
+    cache, key = Cache(locate(), print), digest.of_json([name])
+    record = msgspec.Raw(msgspec.json.encode([name]))
     (folder / name).write_bytes(content)
     file = StoredFile(name=name, size=len(content), digest=digest.of_bytes(content))
-    action = Action(kind="compile", record=msgspec.Raw(b"{}"), result=name, files=(file,))
+    action = Action(kind="compile", record=record, result=name, files=(file,))
     cache.put(key, action, folder)
     used = time.time() - days * 86_400
     os.utime(cache.records.path("actions", key.hex), (used, used))

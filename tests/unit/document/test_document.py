@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx import document
+from epctx import document, limits
 from epctx.errors import InvalidManifest, ManifestError
 
 
@@ -54,6 +54,6 @@ def test_text_that_is_not_utf8_is_told_where(tmp_path: Path) -> None:
 
 def test_size_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
-    path.write_bytes(b" " * (document.MAX_BYTES + 1))
+    path.write_bytes(b" " * (limits.MANIFEST_BYTES.value + 1))
     with pytest.raises(InvalidManifest, match="larger than 4 MiB"):
         document.read(path)

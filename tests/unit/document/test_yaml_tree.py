@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from epctx import limits
 from epctx.document import yaml_tree
 from epctx.document.tree import Keys, Node
 from epctx.errors import InvalidManifest, Violation
@@ -128,13 +129,13 @@ def test_what_is_no_manifest_at_all(text: str, what: str) -> None:
 
 
 def test_depth_is_bounded_before_it_is_built() -> None:
-    deep = yaml_tree.MAX_DEPTH
+    deep = limits.MANIFEST_DEPTH.value
     assert build("[" * deep + "]" * deep).root.kind == "list"
     assert "nested deeper" in refused("[" * 200_000).what
 
 
 def test_depth_is_bounded_through_aliases() -> None:
-    half = yaml_tree.MAX_DEPTH // 2 + 1
+    half = limits.MANIFEST_DEPTH.value // 2 + 1
     text = f"a: &a {'[' * half}{']' * half}\nb: {'[' * half}*a{']' * half}\n"
     assert "nested deeper" in refused(text).what
 

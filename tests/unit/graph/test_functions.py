@@ -134,7 +134,7 @@ def _chain(length: int, calls: int) -> str:
 
 def test_functions_that_double_at_every_level_are_refused_before_they_are_inlined() -> None:
     message = _refused(_chain(40, 2))
-    assert str(2**41) in message
+    assert f"{2**41:,}" in message
     assert "fewer nested functions" in message
 
 

@@ -85,7 +85,7 @@ def test_passes_that_feed_each_other_run_until_nothing_changes() -> None:
 
 def test_fixed_dimensions_fold_all_arithmetic_of_shapes() -> None:
     model = onnx_text.model(
-        "g (float[batch,seq,8] x) => (float[N,M,K,L] y) <int64 i0 = {0}, int64 i1 = {1},"
+        "g (float[batch,seq,4] x) => (float[N,M,K,L] y) <int64 i0 = {0}, int64 i1 = {1},"
         " int64[1] ax = {0}, int64[1] four = {4}, int64 two = {2}, int64[1] ax2 = {2}>"
         " { s = Shape(x) b = Gather(s, i0) t = Gather(s, i1) h = Div(b, two) h1 = Mul(h, two)"
         " bu = Unsqueeze(h1, ax) tu = Unsqueeze(t, ax) d = Concat<axis = 0>(bu, tu, four, four)"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from epctx import limits
+
 _STDERR: Final = 2
-_LARGEST: Final = 1 << 24
-"""Bytes of a log that are looked at; an SDK that runs wild writes gigabytes."""
 _ERROR: Final = re.compile(r"\[E:onnxruntime:[^,]*, (?P<place>[^\]]*)\] (?P<words>.*)")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _QUOTED: Final = 4
@@ -36,12 +36,12 @@ class Mark:
         return cls(path=path, position=path.stat().st_size if path else 0)
 
     def text(self) -> str:
-        """What was logged since, at most the last 16 MiB of it, without colours."""
+        """What was logged since, at most limits.LOG_BYTES of it, without colours."""
         if self.path is None:
             return ""
         with self.path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(self.position, size - _LARGEST))
+            stream.seek(max(self.position, size - limits.LOG_BYTES.value))
             return _COLOUR.sub("", stream.read().decode(errors="replace"))
 
     def errors(self) -> list[str]:

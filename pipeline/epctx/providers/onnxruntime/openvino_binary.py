@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from epctx import limits
+
 MAGIC: Final = b"OVEP_BIN"
 _HEADER: Final = struct.Struct("<8sQQQQ")
-_LARGEST_DOCUMENT: Final = 64 << 20
-_DEPTH: Final = 16
 
 Bson = Mapping[str, "Bson | str | int | float | bool | bytes | None"]
 
@@ -64,7 +64,7 @@ def read(path: Path) -> OpenVinoBinary:
         magic, version, _, start, length = _HEADER.unpack(head)
         if magic != MAGIC or version != 1:
             raise Malformed(f"it begins with {magic!r}, version {version}")
-        if length > _LARGEST_DOCUMENT or start + length > size:
+        if length > limits.DOCUMENT_BYTES.value or start + length > size:
             raise Malformed(f"its table reaches to byte {start + length} of {size}")
         stream.seek(start)
         document = _Reader(stream.read(length)).document(0)
@@ -97,7 +97,7 @@ class _Reader:
         self._position = 0
 
     def document(self, depth: int) -> Bson:
-        if depth > _DEPTH:
+        if depth > limits.DOCUMENT_DEPTH.value:
             raise Malformed("its table is nested too deeply")
         start = self._position
         (length,) = self._unpack("<i")

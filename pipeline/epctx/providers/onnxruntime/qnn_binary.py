@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
+from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.providers.onnxruntime import crash
 
-_TIMEOUT: Final = 120
 """Seconds; a binary of 3 GB is mapped and its tables are read, which takes less than one."""
 _MISSING, _REFUSED = 3, 4
 
@@ -76,13 +76,12 @@ def read(library: Path, binary: Path) -> QnnContext:
         InvalidGraph: it is no such binary, or it is broken.
         ProviderUnavailable: the library cannot be loaded.
     """
+    seconds = limits.READ_BINARY_SECONDS.value
     command = [sys.executable, "-P", "-m", __name__, str(library), str(binary)]
     try:
-        process = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+        process = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise _broken(
-            binary, f"the QNN system library did not return within {_TIMEOUT} s"
-        ) from None
+        raise _broken(binary, f"the QNN system library did not return within {seconds} s") from None
     if process.returncode == 0:
         return msgspec.json.decode(process.stdout, type=QnnContext)
     words = process.stderr.decode(errors="replace").strip()

@@ -1,0 +1,179 @@
+"""What epctx takes at most: sizes, counts, depths, times. All limits are here, and nowhere else.
+
+They bound what a file made by somebody else can cost in memory and time. Each can be set for one
+run by an environment variable, `EPCTX_LIMIT_<NAME>`, a whole number; SECURITY.md lists them. A
+limit only decides whether something is refused, it never changes a byte of what is built, so none
+is in a key. What a format or a system cannot go beyond is a fact, not a limit, and lies where the
+format is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+PREFIX: Final = "EPCTX_LIMIT_"
+_UNITS: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """One limit.
+
+    Attributes:
+        name: in the name of its variable, `EPCTX_LIMIT_<NAME>`.
+        default: what it is unless the variable says else.
+        unit: `bytes`, `s`, or what is counted.
+        of: what it bounds, in words.
+    """
+
+    name: str
+    default: int
+    unit: str
+    of: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.name
+
+    @property
+    def value(self) -> int:
+        """What it is now.
+
+        Raises:
+            UsageError: the variable is no whole number of 1 or more.
+        """
+        text = os.environ.get(self.variable)
+        return self.default if text is None else self._parse(text)
+
+    @property
+    def remedy(self) -> str:
+        """What to do if a file that is trusted goes beyond it."""
+        return f"if the file is what it should be, raise {self.variable}, which is {self.value}"
+
+    def __str__(self) -> str:
+        return amount(self.value, self.unit)
+
+    def _parse(self, text: str) -> int:
+        from epctx.errors import UsageError  # whose messages are bounded by this module
+
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) > 0):
+            raise UsageError(
+                f"{self.variable} is {text!r}",
+                remedy=f"set it to a whole number of {self.unit}, 1 or more, or unset it",
+            )
+        return int(text)
+
+
+def amount(count: int, unit: str) -> str:
+    """A number of something for people: `4 MiB`, `100,000 values`, `60 s`."""
+    if unit == "bytes":
+        for name, size in _UNITS.items():
+            if count >= size and count % size == 0:
+                return f"{count // size} {name}"
+    return f"{count:,} {unit}"
+
+
+MANIFEST_BYTES: Final = Limit(name="MANIFEST_BYTES", default=4 << 20, unit="bytes", of="a manifest")
+MANIFEST_DEPTH: Final = Limit(
+    name="MANIFEST_DEPTH", default=64, unit="levels", of="nesting in a manifest, aliases expanded"
+)
+MANIFEST_VALUES: Final = Limit(
+    name="MANIFEST_VALUES",
+    default=100_000,
+    unit="values",
+    of="values in a manifest, aliases expanded",
+)
+LOCK_BYTES: Final = Limit(name="LOCK_BYTES", default=64 << 20, unit="bytes", of="a lock file")
+LOCK_DEPTH: Final = Limit(
+    name="LOCK_DEPTH", default=16, unit="levels", of="nesting in a lock file; it has no alias"
+)
+SUMS_BYTES: Final = Limit(name="SUMS_BYTES", default=16 << 20, unit="bytes", of="a `SHA256SUMS`")
+MODEL_FIELDS: Final = Limit(
+    name="MODEL_FIELDS",
+    default=20_000_000,
+    unit="fields",
+    of="fields in a model's graphs, nodes and tensors",
+)
+MODEL_STRUCTURE_BYTES: Final = Limit(
+    name="MODEL_STRUCTURE_BYTES",
+    default=256 << 20,
+    unit="bytes",
+    of="a model's small nodes, types and metadata: they take up to 30 times as much in memory",
+)
+MODEL_NODES: Final = Limit(
+    name="MODEL_NODES",
+    default=1_000_000,
+    unit="nodes",
+    of="nodes of a model, its local functions inlined",
+)
+FUNCTION_DEPTH: Final = Limit(
+    name="FUNCTION_DEPTH", default=200, unit="functions", of="local functions that call each other"
+)
+DENSE_BYTES: Final = Limit(
+    name="DENSE_BYTES",
+    default=1 << 30,
+    unit="bytes",
+    of="the dense form of a model's sparse tensors, all together",
+)
+INPUT_BYTES: Final = Limit(
+    name="INPUT_BYTES",
+    default=2 << 30,
+    unit="bytes",
+    of="a generated input set, to compare numbers or to run a model",
+)
+DOCUMENT_BYTES: Final = Limit(
+    name="DOCUMENT_BYTES", default=64 << 20, unit="bytes", of="the table of an OpenVINO binary"
+)
+DOCUMENT_DEPTH: Final = Limit(
+    name="DOCUMENT_DEPTH",
+    default=16,
+    unit="levels",
+    of="nesting in that table",
+)
+RECORD_BYTES: Final = Limit(
+    name="RECORD_BYTES", default=256 << 20, unit="bytes", of="a record of the cache"
+)
+TENSOR_RANK: Final = 64
+"""Dimensions of a tensor: numpy's own limit."""
+MESSAGE_LENGTH: Final = 4000
+"""Characters of each part of an error message: models hold names of any length. Not to be set."""
+LOG_BYTES: Final = Limit(
+    name="LOG_BYTES",
+    default=16 << 20,
+    unit="bytes",
+    of="what is read of the log that onnxruntime and an SDK write in one call",
+)
+PROBE_SECONDS: Final = Limit(
+    name="PROBE_SECONDS", default=60, unit="s", of="the look at an EP by `epctx doctor`"
+)
+READ_BINARY_SECONDS: Final = Limit(
+    name="READ_BINARY_SECONDS",
+    default=120,
+    unit="s",
+    of="reading a QNN binary by the SDK's own library, in a process of its own",
+)
+
+ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Limit))
+
+
+def check(environment: Mapping[str, str] = os.environ) -> None:
+    """Every variable `EPCTX_LIMIT_…` is one of these, and a number.
+
+    Raises:
+        UsageError: one is not.
+    """
+    from epctx.errors import UsageError
+    from epctx.suggest import did_you_mean
+
+    known = {limit.variable: limit for limit in ALL}
+    for name in environment:
+        if name.startswith(PREFIX):
+            if name not in known:
+                raise UsageError(
+                    f"{name} is no limit of epctx", remedy=did_you_mean(name, sorted(known))
+                )
+            _ = known[name].value
