@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,11 +106,14 @@ def _in_this_process(row: Row, room: Room, environment: Mapping[str, str]) -> tu
         contextlib.redirect_stderr(err),
         _workers(row),
     ):
+        terminated = signal.getsignal(signal.SIGTERM)
         try:
             app(list(row.command), prog_name="epctx")
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        finally:
+            signal.signal(signal.SIGTERM, terminated)  # a build has its own
     return code, out.getvalue(), err.getvalue()
 
 
