@@ -13,7 +13,18 @@ from epctx._version import __version__
 if TYPE_CHECKING:
     from epctx.generation import compile_model
     from epctx.running import run
-    from epctx.verbs import build, doctor, init, inspect, plan, report, schema, validate, verify
+    from epctx.verbs import (
+        build,
+        doctor,
+        init,
+        inspect,
+        package,
+        plan,
+        report,
+        schema,
+        validate,
+        verify,
+    )
 
 __all__ = [
     "__version__",
@@ -22,6 +33,7 @@ __all__ = [
     "doctor",
     "init",
     "inspect",
+    "package",
     "plan",
     "report",
     "run",

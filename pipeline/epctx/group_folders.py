@@ -12,6 +12,7 @@ from epctx.errors import ModelError, UsageError
 from epctx.lock.types import Lock
 from epctx.manifest import Manifest
 from epctx.outputs import SUMS
+from epctx.packages import finding as packages
 from epctx.verification import ExpectedFile, VerifyRequest
 
 
@@ -27,6 +28,8 @@ class Missing:
 def find(paths: Sequence[Path]) -> list[VerifyRequest]:
     """A request for each group folder at or below the folders, and for each model named.
 
+    What is in a model package is left to `packages.checking`.
+
     A group folder has `SHA256SUMS`, an EPContext model, or a model that cannot be read. What is
     below it belongs to it.
 
@@ -37,14 +40,14 @@ def find(paths: Sequence[Path]) -> list[VerifyRequest]:
     for path in dict.fromkeys(paths):
         if path.is_dir():
             folders = list(_group_folders(path))
-            if not folders:
+            if not folders and not any(packages.below(path)):
                 raise UsageError(
                     "has nothing to verify: no EPContext model in it or below",
-                    where=_words(path),
+                    where=words(path),
                     remedy="name the folder that `epctx build --out` wrote, or a model",
                 )
             requests += [
-                VerifyRequest(folder=folder.resolve(), label=_words(folder)) for folder in folders
+                VerifyRequest(folder=folder.resolve(), label=words(folder)) for folder in folders
             ]
         else:
             requests.append(_of_model(path))
@@ -108,18 +111,20 @@ def _missing(
 def _of_model(path: Path) -> VerifyRequest:
     if not path.is_file():
         what = "is no regular file" if path.exists() else "does not exist"
-        raise UsageError(what, where=_words(path), remedy="name a group folder or a model")
+        raise UsageError(what, where=words(path), remedy="name a group folder or a model")
     if path.suffix != ".onnx":
         raise UsageError(
             "is not an .onnx file",
-            where=_words(path),
+            where=words(path),
             remedy="name the model that it belongs to; `epctx inspect` tells what is in a binary",
         )
     resolved = path.resolve()
-    return VerifyRequest(folder=resolved.parent, label=_words(path), models=(resolved.name,))
+    return VerifyRequest(folder=resolved.parent, label=words(path), models=(resolved.name,))
 
 
 def _group_folders(path: Path) -> Iterator[Path]:
+    if packages.is_package(path):
+        return
     if _is_group_folder(path):
         yield path
         return
@@ -133,7 +138,7 @@ def _is_group_folder(path: Path) -> bool:
         names = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise UsageError(
-            "cannot be read", where=_words(path), why=error.strerror, remedy="check its rights"
+            "cannot be read", where=words(path), why=error.strerror, remedy="check its rights"
         ) from error
     return SUMS in names or any(
         _has_context(path / name) for name in names if name.endswith(".onnx")
@@ -179,5 +184,6 @@ def _roots(paths: Sequence[Path], name: str) -> list[Path]:
     return [path for path in found if path.is_dir()]
 
 
-def _words(path: Path) -> str:
+def words(path: Path) -> str:
+    """A path as the user knows it: relative where it was given so."""
     return path.as_posix() if path.is_absolute() else os.path.relpath(path).replace("\\", "/")

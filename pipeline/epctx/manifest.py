@@ -156,6 +156,51 @@ class Target:
     groups: tuple[ModelGroup, ...]
 
 
+GENAI_CONFIG = "genai_config.json"
+"""The file by which onnxruntime-genai knows a model's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenaiSettings:
+    """`package.genai`: the one component's name; the asset that is the tokenizer, None: beside."""
+
+    component: str = "model"
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageSettings:
+    """`package`: what a model package holds beside the models.
+
+    Attributes:
+        groups: names of the model groups that are packaged; None: all.
+        assets: a file or folder, absolute, by its name; stored once.
+        files: files that every variant gets, by their name there: absolute paths in which
+            `{target}` and `{group}` stand for the variant's (`file`).
+        genai: onnxruntime-genai is to load it; None: it need not.
+    """
+
+    version: str | None = None
+    description: str | None = None
+    groups: tuple[str, ...] | None = None
+    assets: Mapping[str, Path] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    genai: GenaiSettings | None = None
+
+    def holds(self, group: str) -> bool:
+        """Whether a model group is packaged."""
+        return self.groups is None or group in self.groups
+
+    def file(self, name: str, *, target: str, group: str) -> Path:
+        """Where the file `name` of a variant comes from."""
+        return Path(filled(self.files[name].as_posix(), target=target, group=group))
+
+
+def filled(path: str, *, target: str, group: str) -> str:
+    """A path of `package.files` for one variant."""
+    return path.replace("{target}", target).replace("{group}", group)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """A whole manifest, resolved. `path` is the file, absolute."""
@@ -163,3 +208,4 @@ class Manifest:
     name: str
     path: Path
     targets: tuple[Target, ...]
+    package: PackageSettings = field(default_factory=PackageSettings)

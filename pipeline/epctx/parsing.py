@@ -21,7 +21,14 @@ from epctx.document import Document, problems
 from epctx.document.tree import Node, Plain
 from epctx.errors import InvalidManifest, Violation
 from epctx.layers import TargetTree, names, present
-from epctx.manifest import Manifest, ModelGroup, ModelSource, ProviderSpec, Target
+from epctx.manifest import (
+    Manifest,
+    ModelGroup,
+    ModelSource,
+    PackageSettings,
+    ProviderSpec,
+    Target,
+)
 from epctx.rules import options
 from epctx.rules.places import Places
 
@@ -89,6 +96,7 @@ def parse(read: Document) -> Manifest:
         name=root.mapping["name"].text,
         path=read.path,
         targets=tuple(_target(tree, models, places) for tree in layers.targets(root)),
+        package=_package(root.get("package"), places),
     )
 
 
@@ -111,6 +119,14 @@ def _model(name: str, node: Node, places: Places) -> ModelSource:
         if key in settings:
             settings[key] = places.absolute(str(settings[key])).as_posix()
     return _convert(settings, ModelSource)
+
+
+def _package(node: Node | None, places: Places) -> PackageSettings:
+    settings = _settings(node) if node is not None else {}
+    for key in ("assets", "files"):
+        for name, path in _section(settings, key).items():
+            _section(settings, key)[name] = places.absolute(str(path)).as_posix()
+    return _convert(settings, PackageSettings)
 
 
 def _target(tree: TargetTree, models: Mapping[str, ModelSource], places: Places) -> Target:

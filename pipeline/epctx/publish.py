@@ -1,6 +1,7 @@
 """Publication: a group's folder appears whole or not at all (design section 6).
 
     dist/<name>/<target>/<group>/          what is published
+    dist/<name>.ortpackage/                the model package, likewise
     dist/<name>.staging/new/…              staged, then renamed in
     dist/<name>.staging/old/…              the former one while it is swapped
     dist/<name>.staging/work/…             scratch of the build
@@ -22,6 +23,9 @@ from pathlib import Path
 
 from epctx import outputs
 from epctx.errors import StorageError
+
+PACKAGE = ".ortpackage"
+"""What the name of a model package's folder ends with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,16 @@ class Place:
     def staged(self, target: str, group: str) -> Path:
         """Where a group is put together before it is published."""
         return self.staging / "new" / target / group
+
+    @property
+    def package(self) -> Path:
+        """Where the model package is published."""
+        return self.out / f"{self.name}{PACKAGE}"
+
+    @property
+    def staged_package(self) -> Path:
+        """Where the model package is put together before it is published."""
+        return self.staging / f"new{PACKAGE}"
 
     @property
     def work(self) -> Path:
@@ -99,19 +113,20 @@ class Place:
         Raises:
             StorageError: the system refuses.
         """
-        staged, place = self.staged(target, group), self.group(target, group)
         old = self.staging / "old" / target / group
-        try:
-            outputs.sync_folder(staged)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if place.exists():
-                old.parent.mkdir(parents=True, exist_ok=True)
-                place.rename(old)
-            staged.rename(place)
-            outputs.sync_folder(place.parent)
-        except OSError as error:
-            raise outputs.unwritable(place, error) from error
-        _remove(old)
+        _swap(self.staged(target, group), self.group(target, group), old)
+
+    def publish_package(self) -> None:
+        """Swap the staged package in, as `publish` does a group.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        _swap(self.staged_package, self.package, self._old_package)
+
+    @property
+    def _old_package(self) -> Path:
+        return self.staging / f"old{PACKAGE}"
 
     def prune(self, keep: set[tuple[str, str]]) -> None:
         """Remove published groups that the manifest does not have any more."""
@@ -129,7 +144,23 @@ class Place:
                 if not place.exists():
                     place.parent.mkdir(parents=True, exist_ok=True)
                     old.rename(place)
+        if self._old_package.exists() and not self.package.exists():
+            self._old_package.rename(self.package)
         _remove(self.staging)
+
+
+def _swap(staged: Path, place: Path, old: Path) -> None:
+    try:
+        outputs.sync_folder(staged)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            place.rename(old)
+        staged.rename(place)
+        outputs.sync_folder(place.parent)
+    except OSError as error:
+        raise outputs.unwritable(place, error) from error
+    _remove(old)
 
 
 def _folders(path: Path) -> list[Path]:

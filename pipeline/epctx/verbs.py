@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from epctx.events import Listener
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
+    from epctx.packages.report import PackageReport
     from epctx.runner.prospect import Prospect
 
 
@@ -90,6 +91,45 @@ def build(
     return report
 
 
+def package(
+    manifest: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "dist",
+    jobs: int | None = None,
+    verify: bool = True,
+    cache: bool = True,
+    locked: bool = False,
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> PackageReport:
+    """Build what `manifest` declares, all of it, and write `<out>/<name>.ortpackage/` of it.
+
+    An ONNX Runtime model package, schema major 1, portable: a component for each model, a variant
+    for each target. The arguments are those of `build`.
+
+    Raises:
+        EpctxError: the build failed, and then no package was written; a file of `package` is gone;
+            the disk refuses.
+    """
+    from epctx import packaging
+
+    hear: Listener = listener or (lambda event: None)
+    done, failure = packaging.run(
+        Path(manifest),
+        out=Path(out),
+        jobs=jobs or os.cpu_count() or 1,
+        numbers=verify,
+        cached=cache,
+        locked=locked,
+        allow_outside=allow_outside,
+        listener=hear,
+    )
+    if failure is not None:
+        raise failure
+    assert done.package is not None
+    return done.package
+
+
 def verify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -98,7 +138,7 @@ def verify(
     strict: bool = False,
     allow_outside: bool = False,
 ) -> VerifyReport:
-    """Verify what was built: every group folder at or below `paths`, and every model in it.
+    """Verify what was built: group folders and packages at or below `paths`, models in them.
 
     Models are read and run in worker processes: one that crashes an EP's SDK is a finding.
 
@@ -117,20 +157,31 @@ def verify(
     """
     from epctx import group_folders, parsing, verifying
     from epctx import lock as locks
+    from epctx.packages import checking, finding
 
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
     requests = group_folders.find(named)
+    folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
+    packages = [checking.check(each.resolve(), group_folders.words(each)) for each in folders]
+    inside = [request for package in packages for request in package.requests]
     missing: list[group_folders.Missing] = []
     if manifest is not None:
         parsed = parsing.load(Path(manifest), allow_outside=allow_outside)
-        requests, missing = group_folders.match(requests, parsed, named)
+        everything = [*requests, *inside]
+        everything, missing = group_folders.match(everything, parsed, named)
+        requests, inside = everything[: len(requests)], everything[len(requests) :]
     if lock is not None:
         locked = locks.read(Path(lock))
         where = Path(lock).name
         requests, unlocked = group_folders.match_lock(requests, locked, named, where=where)
         told = {each.folder for each in missing}
         missing += [each for each in unlocked if each.folder not in told]
-    return verifying.run(requests, missing, strict=strict)
+    return verifying.run(
+        [*requests, *inside],
+        missing,
+        packages=[package.report for package in packages],
+        strict=strict,
+    )
 
 
 def inspect(file: str | os.PathLike[str]) -> Inspection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from epctx.digest import Digest
@@ -21,6 +22,23 @@ class ExpectedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a model package says of a model, for ONNX Runtime to select it by.
+
+    Attributes:
+        variant: `component/variant`.
+        model: its file.
+        ep: ONNX Runtime's name of the EP that it is for.
+        compatibility: the string that the EP is asked about; None: it is not asked.
+    """
+
+    variant: str
+    model: str
+    ep: str
+    compatibility: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
     """One folder to verify.
 
@@ -36,6 +54,8 @@ class VerifyRequest:
         written: what the build has just written into the folder, with the digests from then: such
             a file is held to its BLAKE3, a tenth of the time that its SHA-256 takes.
         policies: which policies to apply. The order is fixed.
+        data: models whose external data is in another folder, as a session is told it.
+        claims: what a package says of the models.
     """
 
     folder: Path
@@ -47,3 +67,5 @@ class VerifyRequest:
     passed: tuple[str, ...] = ()
     written: tuple[OutputFile, ...] = ()
     policies: tuple[PolicyName, ...] = POLICIES
+    data: Mapping[str, Path] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()

@@ -21,9 +21,19 @@ from epctx.worker.process import Worker
 
 
 def run(
-    requests: Sequence[VerifyRequest], missing: Sequence[Missing] = (), *, strict: bool = False
+    requests: Sequence[VerifyRequest],
+    missing: Sequence[Missing] = (),
+    *,
+    packages: Sequence[FolderReport] = (),
+    strict: bool = False,
 ) -> VerifyReport:
     """Verify the folders, several at a time; the report has them in the order asked.
+
+    Args:
+        requests: the folders.
+        missing: what is not there.
+        packages: what was found about packages as a whole: first in the report.
+        strict: what cannot be checked counts as a failure.
 
     Raises:
         ModelError: a manifest's input files cannot be read.
@@ -37,7 +47,8 @@ def run(
                 reports = list(threads.map(lambda request: _verify(pool, request), requests))
         finally:
             pool.end()
-    return VerifyReport(folders=(*reports, *map(_absent, missing)), strict=strict)
+    folders = (*packages, *reports, *map(_absent, missing))
+    return VerifyReport(folders=folders, strict=strict)
 
 
 def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:

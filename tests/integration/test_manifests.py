@@ -28,9 +28,13 @@ FILES = {
 }
 
 
+ELSEWHERE = {"package"}
+"""Built by tests of their own."""
+
+
 def test_every_manifest_is_built_here() -> None:
     found = {path.stem for path in MANIFESTS.glob("*.yaml")}
-    assert {stem for stem in found if not stem.endswith(".lock")} == set(FILES)
+    assert {stem for stem in found if not stem.endswith(".lock")} == set(FILES) | ELSEWHERE
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ LAYERS = (
     {"model_report", "planning", "publish", "events"},
     {"build_report"},
     {"generated_numbers", "worker"},
-    {"diagnosis", "probing"},
+    {"diagnosis", "probing", "packages"},
     {"runner", "group_folders", "verifying", "preview", "inspecting", "diagnosing", "reporting"},
-    {"verbs", "generation", "running"},
+    {"verbs", "generation", "running", "packaging"},
     {"cli"},
 )
 """From the ground up: a module imports from its own layer and those before it."""

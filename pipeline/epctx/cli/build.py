@@ -59,7 +59,7 @@ def build(
     from epctx.schemas import files
 
     # A job control system ends a build as a user does.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     watched = None if no_cache or locked else unchanged.Watched()
     if watched is not None:
         watched.note([manifest])
@@ -91,5 +91,6 @@ def build(
         raise failure
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Handles SIGTERM."""
     raise KeyboardInterrupt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,6 +85,7 @@ class GroupFolder:
         whole: the folder is looked at as a whole, not some models of it.
         group: what the manifest asks for; None: unknown.
         providers: the EPs that the nodes' sources belong to.
+        data: models whose external data is in another folder.
     """
 
     path: Path
@@ -95,6 +96,11 @@ class GroupFolder:
     whole: bool
     group: ModelGroup | None
     providers: Providers
+    data: Mapping[str, Path] = field(default_factory=dict)
+
+    def data_folder(self, model: ContextModel) -> Path:
+        """Where the external data of a model is."""
+        return self.data.get(model.file, self.path)
 
     @property
     def ours(self) -> bool:
@@ -132,6 +138,7 @@ def open_folder(
     providers: Providers,
     group: ModelGroup | None = None,
     models: Sequence[str] | None = None,
+    data: Mapping[str, Path] | None = None,
 ) -> GroupFolder:
     """Read a folder's models in short.
 
@@ -140,6 +147,7 @@ def open_folder(
         providers: the EPs to look for.
         group: what the manifest asks for: its models come in its order, also those of no EP.
         models: only these files of the folder; None: all of it.
+        data: models whose external data is in another folder.
 
     Raises:
         ModelError: it is no folder that can be read.
@@ -181,6 +189,7 @@ def open_folder(
         whole=models is None,
         group=group,
         providers=providers,
+        data=data or {},
     )
 
 

@@ -79,8 +79,15 @@ class Integrity:
         ]
 
 
-def read_sums(folder: Path) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
-    """What `SHA256SUMS` lists, and what is wrong with it: the format is that of `sha256sum`."""
+def read_sums(
+    folder: Path, *, nested: bool = False
+) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
+    """What `SHA256SUMS` lists, and what is wrong with it: the format is that of `sha256sum`.
+
+    Args:
+        folder: which has it.
+        nested: it lists files of folders in this one, too.
+    """
     reason = paths.missing(folder, SUMS)
     if reason is None and (folder / SUMS).stat().st_size > limits.SUMS_BYTES.value:
         reason = f"it is larger than {limits.SUMS_BYTES}"
@@ -99,8 +106,9 @@ def read_sums(folder: Path) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
         name = match.group(3) if match else ""
         if match is None:
             faults.append(f"line {number} is not `<64 hex digits>  <name>`")
-        elif match.group(1) or "/" in name or paths.objection(name) is not None:
-            faults.append(f"line {number} names {name!r}, which is no bare file name")
+        elif match.group(1) or paths.objection(name) or ("/" in name and not nested):
+            kind = "path inside" if nested else "bare file name"
+            faults.append(f"line {number} names {name!r}, which is no {kind}")
         elif name in listed:
             faults.append(f"line {number} names {name!r} a second time")
         else:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import onnx
 
@@ -24,7 +28,8 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
         )
         return
     try:
-        onnx.checker.check_model(str(subject.folder.path / subject.model.file))
+        with _data_beside(subject) as path:
+            onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
         yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
     except (ValueError, RuntimeError, OSError) as error:
@@ -32,6 +37,23 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
     domains = {entry.domain for entry in subject.proto.opset_import}
     if subject.model.nodes and epcontext.DOMAIN not in domains:
         yield Fault(message=f"its opset imports lack the domain {epcontext.DOMAIN!r}")
+
+
+@contextmanager
+def _data_beside(subject: Subject) -> Iterator[Path]:
+    """The model where its external data is beside it, as the checker wants it.
+
+    Of external data it asks only whether the file is there (`graph.soundness`): an empty one does.
+    """
+    path = subject.folder.path / subject.model.file
+    if subject.folder.data_folder(subject.model) == subject.folder.path:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
+        for name in subject.model.data:
+            if paths.objection(name) is None and "/" not in name:
+                (Path(folder) / name).touch()
+        yield Path(shutil.copyfile(path, Path(folder) / subject.model.file))
 
 
 def has_context(subject: Subject) -> Iterator[Fault]:
@@ -47,9 +69,10 @@ def has_context(subject: Subject) -> Iterator[Fault]:
 
 def self_contained(subject: Subject) -> Iterator[Fault]:
     """External data is in the folder, in reach, no link: the folder works wherever it is copied."""
-    data = DataFolder(subject.folder.path, model=subject.folder.path / subject.model.file)
+    folder = subject.folder.data_folder(subject.model)
+    data = DataFolder(folder, model=subject.folder.path / subject.model.file)
     for place in subject.model.data:
-        reason = paths.objection(place) or paths.missing(subject.folder.path, place)
+        reason = paths.objection(place) or paths.missing(folder, place)
         if reason is not None:
             yield Fault(message=f"its external data '{place}': {reason}")
     if any(paths.objection(p) or paths.missing(data.path, p) for p in subject.model.data):

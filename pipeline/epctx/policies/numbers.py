@@ -236,7 +236,8 @@ class _Run:
         path = self._folder.path / model.file
         self._started(task.source.source.name)
         try:
-            session = sessions.open_files(path, task.arguments, sharing=sharing)
+            data = self._folder.data_folder(model)
+            session = sessions.open_files(path, task.arguments, sharing=sharing, data=data)
         except ProviderUnavailable as error:
             yield unchecked(model, f"not on this host: {words(error)}", error.remedy)
             return None

@@ -53,9 +53,15 @@ def open_source(source: ModelSource) -> ort.InferenceSession:
 
 
 def open_files(
-    model: Path, providers: Sequence[tuple[str, Options]], *, sharing: bool
+    model: Path, providers: Sequence[tuple[str, Options]], *, sharing: bool, data: Path
 ) -> InferenceSession:
-    """A session of an EPContext model on its EPs; `sharing`: its context is others' too.
+    """A session of an EPContext model on its EPs.
+
+    Args:
+        model: its file.
+        providers: its EPs, with their options.
+        sharing: its context is others' too.
+        data: the folder of its external data.
 
     Raises:
         InvalidGraph: the EP refuses it.
@@ -65,6 +71,8 @@ def open_files(
     from epctx.runtime.session import InferenceSession
 
     options = {"ep.share_ep_contexts": "1"} if sharing else {}
+    if data != model.parent:
+        options[_DATA_FOLDER] = str(data)
     return InferenceSession(model, session_options=options, providers=providers)
 
 

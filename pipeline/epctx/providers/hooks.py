@@ -208,3 +208,20 @@ class HasDrivers(Protocol):
     def drivers(self) -> Mapping[str, str]:
         """Name to version, found without loading the EP's library: a build asks each time."""
         ...
+
+
+DeviceKind = Literal["cpu", "gpu", "npu"]
+"""The kinds of hardware that ONNX Runtime tells apart."""
+
+
+@runtime_checkable
+class DescribesSessions(Protocol):
+    """It knows what a session that runs its models must be told: a model package says it."""
+
+    def device_kind(self) -> DeviceKind:
+        """The kind of device that its models run on."""
+        ...
+
+    def inference_options(self) -> Mapping[str, str]:
+        """The provider options that a session needs, as ONNX Runtime takes them; no paths."""
+        ...

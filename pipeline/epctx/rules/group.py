@@ -67,6 +67,11 @@ def check(scope: Scope) -> Iterator[Problem]:
     yield from _outputs(scope)
 
 
+def outputs(scope: Scope) -> dict[str, str]:
+    """What each output of the group is, by its name as a file system without case sees it."""
+    return {fold(name): origin for name, _, origin in _files(scope)}
+
+
 def _references(listed: Node | None, known: Mapping[str, Node], word: str) -> Iterator[Problem]:
     for item in listed.items if listed is not None else ():
         if item.string is not None and item.string not in known:

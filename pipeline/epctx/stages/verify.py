@@ -7,6 +7,7 @@ conformance and compatibility, which need no run, then numbers.
 from __future__ import annotations
 
 from epctx.findings import Finding, FolderReport, OutputNumbers
+from epctx.policies.claims import Claims
 from epctx.policies.compatibility import Compatibility
 from epctx.policies.conformance import Conformance
 from epctx.policies.folder import Policy, open_folder
@@ -28,7 +29,13 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
     """
     group = request.group
     providers = Providers.of_group(group.execution_providers) if group else Providers()
-    folder = open_folder(request.folder, providers=providers, group=group, models=request.models)
+    folder = open_folder(
+        request.folder,
+        providers=providers,
+        group=group,
+        models=request.models,
+        data=request.data,
+    )
     findings: list[Finding] = []
     numbers: list[OutputNumbers] = []
     for policy in _policies(request, started):
@@ -51,6 +58,7 @@ def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
             expected=request.expected, passed=frozenset(request.passed), written=request.written
         ),
         Conformance(),
+        Claims(claims=request.claims),
         Compatibility(),
         Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started),
     )

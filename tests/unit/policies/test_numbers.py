@@ -94,7 +94,9 @@ class Case:
     def source(self, name: str, **how: Any) -> None:
         self.sources[name] = source_model(self.tmp / f"{name}.onnx", **how)
 
-    def _open(self, path: Path, providers: Sequence[object], *, sharing: bool) -> Session:
+    def _open(
+        self, path: Path, providers: Sequence[object], *, sharing: bool, data: Path
+    ) -> Session:
         if self.failure is not None:
             raise self.failure
         name = path.name.removesuffix("_ctx.onnx")

@@ -101,6 +101,8 @@ SETTINGS = {
     "external_initializers": manifest.ExternalInitializers,
     "execution_provider": manifest.ProviderSpec,
     "model": manifest.ModelSource,
+    "package": manifest.PackageSettings,
+    "genai": manifest.GenaiSettings,
 }
 """Definitions of the schema, and the types that they become."""
 

@@ -21,7 +21,7 @@ from epctx.digest import canonical_json
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint
-from epctx.providers.hooks import BinaryGraph, BinaryInfo, Precision, Verdict
+from epctx.providers.hooks import BinaryGraph, BinaryInfo, DeviceKind, Precision, Verdict
 from epctx.providers.onnxruntime import host, openvino_binary, packages
 from epctx.providers.onnxruntime.plugins import Plugin, describe
 from epctx.providers.onnxruntime.provider import OrtProvider, text
@@ -231,6 +231,15 @@ class OpenVINOExecutionProvider(OrtProvider):
         if self._computes_float32() and precision in ("float32", "float64"):
             return Tolerance(cosine_min=0.99999, max_rel=1e-3)
         return Tolerance(cosine_min=0.99, max_rel=0.2)
+
+    def device_kind(self) -> DeviceKind:
+        """That of `device_type`: `GPU.1` is a GPU."""
+        kinds: Mapping[str, DeviceKind] = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu"}
+        return kinds[self._device.partition(".")[0]]
+
+    def inference_options(self) -> Mapping[str, str]:
+        """All but the device, which is selected: OpenVINO applies properties when it imports."""
+        return self._options
 
     def _computes_float32(self) -> bool:
         hint = str(self._properties.get("INFERENCE_PRECISION_HINT", "")).lower()

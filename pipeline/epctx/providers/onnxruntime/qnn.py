@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
-from epctx.providers.hooks import BinaryGraph, BinaryInfo, BinaryTensor, Precision, Verdict
+from epctx.providers.hooks import (
+    BinaryGraph,
+    BinaryInfo,
+    BinaryTensor,
+    DeviceKind,
+    Precision,
+    Verdict,
+)
 from epctx.providers.onnxruntime import packages, qnn_binary, qnn_compatibility, qnn_socs
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
@@ -34,6 +41,12 @@ _QUANTIZERS: Final = frozenset(
 _BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OFFLOAD: Final = "offload_graph_io_quantization"
 _OVERRIDES: Final = "io_name_overrides"
+_WHERE_LOADED: Final = frozenset(
+    {
+        *("htp_performance_mode", "rpc_control_latency", "disable_file_mapped_weights"),
+        *("enable_htp_shared_memory_allocator", "skip_qnn_version_check"),
+    }
+)
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
@@ -141,6 +154,17 @@ class QNNExecutionProvider(OrtProvider):
                 remedy="quantize it (onnxruntime.quantization, QDQ), or choose another chip",
             )
         return super().get_capability(model)
+
+    def device_kind(self) -> DeviceKind:
+        """The HTP is the NPU of a Snapdragon."""
+        return "npu"
+
+    def inference_options(self) -> Mapping[str, str]:
+        """What matters where a context is loaded: the rest is in the binary, and the chip is
+        the device's.
+        """
+        given = self._options.given
+        return {name: value for name, value in given.items() if name in _WHERE_LOADED}
 
     def nothing_compiled_remedy(self) -> str:
         """What of the options decides what QNN takes."""

@@ -1,0 +1,99 @@
+"""`epctx package`: build a manifest, and write a model package of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from epctx.cli.build import interrupt
+from epctx.cli.render import UI, table
+from epctx.packages.report import PackagedVariant, PackageReport
+
+
+def package(
+    ui: UI,
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    *,
+    out: Annotated[
+        Path, typer.Option(help="Where the outputs go, and DIR/<name>.ortpackage.", metavar="DIR")
+    ] = Path("dist"),
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
+        ),
+    ] = 0,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
+    ] = False,
+    locked: Annotated[
+        bool,
+        typer.Option("--locked", help="Fail if anything would differ from the lock; write none."),
+    ] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing."),
+    ] = False,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
+    ] = False,
+) -> None:
+    """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
+
+    A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
+    variant that fits the device. `package` in the manifest adds a tokenizer and other files.
+    """
+    from epctx import packaging
+    from epctx.cli import progress, summary
+
+    signal.signal(signal.SIGTERM, interrupt)
+    with progress.live(ui) as listener:
+        done, failure = packaging.run(
+            manifest,
+            out=out,
+            jobs=jobs or os.cpu_count() or 1,
+            numbers=not no_verify,
+            cached=not no_cache,
+            locked=locked,
+            allow_outside=allow_outside,
+            listener=listener,
+        )
+    ui.emit(done.package or done.build)
+    summary.summary(ui, done.build, out)
+    if done.package is not None:
+        _show(ui, done.package, out)
+    told = list(summary.failures(done.build))
+    for each in told:
+        ui.error(each)
+    if failure is not None and told:
+        raise typer.Exit(failure.exit_code)
+    if failure is not None:  # of no group
+        raise failure
+
+
+def _show(ui: UI, report: PackageReport, out: Path) -> None:
+    from epctx.cli.summary import size_words
+
+    shown = table("component", "variant", "EP", "device", "folder", "selected by")
+    for each in report.variants:
+        shown.add_row(
+            *(each.component, each.variant, each.ep, each.device or "any", f"{each.folder}/"),
+            _selected_by(each),
+        )
+    words = [f"{report.files} files", size_words(report.size)]
+    words += [f"sharing saved {size_words(report.saved)}"] if report.saved else []
+    place = (out / report.path).as_posix()
+    ui.print(shown, Text.assemble((f"{place}/", "bold"), f"  {report.state}: {', '.join(words)}"))
+
+
+def _selected_by(variant: PackagedVariant) -> str:
+    """The compatibility string, which may be long JSON, or that there is none."""
+    text = variant.compatibility
+    if text is None:
+        return "its EP alone"
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,325 @@
+"""Checks of a package that ONNX Runtime's reader does not make (1.31.1).
+
+It opens packages whose files were changed, whose assets are not what their names say, and whose
+variants it can never select. What is in the variants' models is checked as in any folder of models
+(`requests`), by a process of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from epctx import codec
+from epctx.findings import Finding, FolderReport, Outcome, PolicyName
+from epctx.manifest import GENAI_CONFIG
+from epctx.outputs import SUMS
+from epctx.packages import ASSETS, MANIFEST, assets, form, hashes
+from epctx.packages.form import Component, OrtInfo, Package, Variant
+from epctx.packages.places import PackagePlaces, Unresolved
+from epctx.policies import paths
+from epctx.verification import Claim, VerifyRequest
+
+T = TypeVar("T")
+_LARGEST: Final = 1 << 26
+_VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
+_REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What was found about a package, and what is to be verified of its variants."""
+
+    report: FolderReport
+    requests: tuple[VerifyRequest, ...]
+
+
+def check(folder: Path, label: str) -> Checked:
+    """Check a package. What is wrong with it is a finding, whatever the bytes in it.
+
+    Args:
+        folder: its folder, absolute.
+        label: how the report calls it.
+    """
+    checking = _Checking(folder, label)
+    findings = tuple(checking.run())
+    requests = checking.requests()
+    if any(f.outcome == "fail" and f.policy == "integrity" for f in findings):
+        # Nothing whose bytes are not those that were packaged is run.
+        requests = tuple(replace(r, policies=("conformance", "compatibility")) for r in requests)
+    return Checked(report=FolderReport(folder=label, findings=findings), requests=requests)
+
+
+@dataclass(kw_only=True)
+class _Folder:
+    """A variant's folder: the models in it, where their data is, what is claimed of them."""
+
+    models: list[str] = field(default_factory=list)
+    data: dict[str, Path] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
+
+
+class _Checking:
+    """One check of one package."""
+
+    def __init__(self, root: Path, label: str) -> None:
+        self._root = root
+        self._label = label
+        self._entries = paths.entries(root)
+        self._places = PackagePlaces(root=root, overrides={})
+        self._folders: dict[str, _Folder] = {}
+        self._used = {MANIFEST, SUMS}
+        self._texts: list[str] = []
+
+    def run(self) -> Iterator[Finding]:
+        """Every finding."""
+        for entry in self._entries:
+            if paths.is_link((self._root / entry).lstat()):
+                yield _fail("conformance", "paths", entry, "is a link", _REBUILD)
+        yield from hashes.check(self._root, self._entries)
+        try:
+            package = self._read(MANIFEST, Package)
+        except Unresolved as error:
+            yield _fail("conformance", "manifest", MANIFEST, str(error), _REBUILD)
+            return
+        unknown = _other_version(package)
+        if unknown is not None:
+            yield unknown
+            return
+        self._places = PackagePlaces(root=self._root, overrides=package.shared_assets)
+        found = list(self._manifest(package))
+        yield from found
+        if not any(finding.outcome == "fail" for finding in found):
+            words = f"{len(package.components)} components, {len(self._folders)} folders of models"
+            yield _pass("manifest", MANIFEST, f"is as ONNX Runtime reads it: {words}")
+        yield from self._closure()
+
+    def requests(self) -> tuple[VerifyRequest, ...]:
+        """What is to be verified of the variants' folders."""
+        return tuple(
+            VerifyRequest(
+                folder=self._root / name,
+                label=f"{self._label}/{name}",
+                models=tuple(dict.fromkeys(held.models)),
+                data=held.data,
+                claims=tuple(held.claims),
+                policies=("conformance", "compatibility", "numbers"),
+            )
+            for name, held in self._folders.items()
+            if held.models
+        )
+
+    def _read(self, path: str, kind: type[T]) -> T:
+        """A JSON file of the package. Raises Unresolved."""
+        reason = paths.missing(self._root, path)
+        if reason is not None:
+            raise Unresolved(f"cannot be read: {reason}")
+        if (self._root / path).stat().st_size > _LARGEST:
+            raise Unresolved("is larger than 64 MB")
+        try:
+            content = (self._root / path).read_bytes()
+            self._texts.append(content.decode())
+            return codec.decode(content, kind)
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+            raise Unresolved(f"is not what ONNX Runtime reads: {error}") from error
+
+    def _manifest(self, package: Package) -> Iterator[Finding]:
+        if package.layout != "portable":
+            message = "is of layout installed: its paths may lead anywhere"
+            yield _unknown(MANIFEST, message, "package it in the portable layout")
+        if not package.components:
+            yield _fail("conformance", "manifest", MANIFEST, "has no component", _REBUILD)
+        for uri, path in package.shared_assets.items():
+            if not assets.REFERENCE.fullmatch(uri) or paths.objection(path) is not None:
+                message = f"shared_assets: {uri!r} at {path!r} is no asset inside the package"
+                yield _fail("conformance", "paths", MANIFEST, message, _REBUILD)
+        for name, body in package.components.items():
+            yield from self._component(name, body)
+        yield from self._genai(package)
+
+    def _component(self, name: str, body: Component | str) -> Iterator[Finding]:
+        base = ""
+        if isinstance(body, str):
+            try:
+                path = self._places.component(body)
+                self._used.add(path)
+                base = path.rpartition("/")[0]
+                body = self._read(path, Component)
+            except Unresolved as error:
+                yield _fail("conformance", "paths", MANIFEST, f"component {name}: {error}", "")
+                return
+        seen: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
+        for key, variant in body.variants.items():
+            subject = f"{name}/{key}"
+            place = self._places.folder(base, variant.variant_directory or key)
+            if isinstance(place, Unresolved):
+                yield _fail("conformance", "paths", subject, str(place), _REBUILD)
+                continue
+            self._folders.setdefault(place, _Folder())
+            yield from _selectable(subject, variant)
+            yield from self._executor(subject, variant, place)
+            same = (variant.ep, variant.device, variant.compatibility_string)
+            first, folder = seen.setdefault(same, (key, place))
+            if first != key and folder != place:
+                message = f"is never selected: {first} fits wherever it does, and comes first"
+                yield _unknown(subject, message, "leave one of them out, or give them other EPs")
+
+    def _executor(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
+        """`executor_info.ort` of a variant, whose folder is `place`."""
+        held = self._folders[place]
+        info = variant.executor_info.ort if variant.executor_info is not None else None
+        try:
+            if isinstance(info, str):
+                path = self._places.file(place, info)
+                self._used.add(path)
+                info = self._read(path, OrtInfo)
+            if info is None or info.model_file is None:
+                yield from self._without_model(subject, variant, place)
+                return
+            model = self._places.file(place, info.model_file)
+        except Unresolved as error:
+            yield _fail("conformance", "paths", subject, str(error), _REBUILD)
+            return
+        for option in form.FORBIDDEN:
+            if option in info.session_options:
+                message = f"sets {option}, with which ONNX Runtime opens no package"
+                yield _fail("conformance", "manifest", subject, message, "remove it")
+        for option in form.PATHS:
+            text = info.session_options.get(option)
+            if text is None:
+                continue
+            found = self._places.anything(place, text)
+            if isinstance(found, Unresolved):
+                yield _fail("conformance", "paths", subject, f"{option}: {found}", _REBUILD)
+            elif option == form.DATA_FOLDER:
+                held.data[Path(model).name] = self._root / found
+        if str(Path(model).parent.as_posix()) == place:
+            self._claim(subject, variant, place, Path(model).name)
+        else:
+            yield _unknown(subject, f"its model {model} is outside its folder", "look at it there")
+
+    def _without_model(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
+        """A variant of genai's: its configuration names the models."""
+        names = [n for n in self._inside(place) if n.endswith(".onnx")]
+        if GENAI_CONFIG not in self._inside(place):
+            message = "has no executor_info.ort.model_file: no session can be made of it"
+            yield _fail("conformance", "manifest", subject, message, _REBUILD)
+        for name in names:
+            self._claim(subject, variant, place, name)
+
+    def _claim(self, subject: str, variant: Variant, place: str, model: str) -> None:
+        held = self._folders[place]
+        held.models.append(model)
+        claim = Claim(
+            variant=subject,
+            model=model,
+            ep=variant.ep or "",
+            compatibility=variant.compatibility_string,
+        )
+        held.claims.append(claim)
+
+    def _inside(self, place: str) -> list[str]:
+        """The files directly in a folder of the package."""
+        prefix = f"{place}/" if place else ""
+        inner = (e.removeprefix(prefix) for e in self._entries if e.startswith(prefix))
+        return [name for name in inner if "/" not in name]
+
+    def _genai(self, package: Package) -> Iterator[Finding]:
+        """What onnxruntime-genai asks of a package, where one variant is for it."""
+        having = [name for name in self._folders if GENAI_CONFIG in self._inside(name)]
+        if not having:
+            return
+        found = []
+        if len(package.components) != 1:
+            found.append(f"has {len(package.components)} components: genai reads one")
+        lacking = [name for name in self._folders if name not in having]
+        found += [f"{name} has no {GENAI_CONFIG}" for name in lacking]
+        for message in found:
+            yield _fail("conformance", "genai", MANIFEST, message, _REBUILD)
+        if not found:
+            yield _pass("genai", MANIFEST, "is as onnxruntime-genai reads it")
+
+    def _closure(self) -> Iterator[Finding]:
+        """Nothing is left over: each file is a variant's, or of an asset that something names."""
+        for name in self._folders:
+            for file in self._inside(name):
+                if file.endswith(".json") and paths.missing(self._root, f"{name}/{file}") is None:
+                    content = (self._root / name / file).read_bytes()[:_LARGEST]
+                    self._texts.append(content.decode(errors="replace"))
+        left = []
+        for entry in self._entries:
+            parts = entry.split("/")
+            asset = assets.FOLDER.fullmatch(parts[1]) if parts[0] == ASSETS and parts[1:] else None
+            named = asset is not None and any(f"sha256:{asset[1]}" in t for t in self._texts)
+            held = any(not name or entry.startswith(f"{name}/") for name in self._folders)
+            if not (named or held or entry in self._used):
+                left.append(entry)
+        for entry in left:
+            message = "nothing in the package refers to it"
+            yield _fail("conformance", "unreferenced", entry, message, "remove it")
+        if not left:
+            yield _pass("unreferenced", ".", "every file is of a variant, or of an asset in use")
+
+
+def _other_version(package: Package) -> Finding | None:
+    """A format that is not known here; None: it is."""
+    match = _VERSION.fullmatch(str(package.schema_version))
+    if match is None or match[1] != "1":
+        message = f"is of schema version {package.schema_version}: ONNX Runtime 1.31 reads 1"
+        return _fail("conformance", "manifest", MANIFEST, message, _REBUILD)
+    if match[2] not in (None, "0"):
+        message = f"is of schema version {package.schema_version}, which is newer than 1.0"
+        return _unknown(MANIFEST, message, "verify it with a newer epctx")
+    return None
+
+
+def _selectable(subject: str, variant: Variant) -> Iterator[Finding]:
+    """What keeps ONNX Runtime 1.31.1 from ever selecting a variant, without a word."""
+    ep = variant.ep or ""
+    if not ep.endswith("ExecutionProvider"):
+        said = f"the EP {ep!r}, which is no whole name" if ep else "no EP"
+        message = f"has {said}: ONNX Runtime never selects it"
+        remedy = 'write ONNX Runtime\'s name of the EP, like "QNNExecutionProvider"'
+        yield _fail("conformance", "selectable", subject, message, remedy)
+    if ep == form.CPU and variant.device is not None:
+        message = f"names a device: ONNX Runtime 1.31 selects no variant of {form.CPU} then"
+        yield _fail("conformance", "selectable", subject, message, "remove `device`")
+    if variant.device is not None and variant.device.lower() not in form.DEVICES:
+        message = f"is for the device {variant.device!r}, which ONNX Runtime does not know"
+        remedy = f"write one of {', '.join(form.DEVICES)}, or nothing"
+        yield _fail("conformance", "selectable", subject, message, remedy)
+
+
+def _fail(policy: PolicyName, check: str, subject: str, message: str, remedy: str) -> Finding:
+    return _finding(policy, check, subject, "fail", message, remedy or _REBUILD)
+
+
+def _pass(check: str, subject: str, message: str) -> Finding:
+    return _finding("conformance", check, subject, "pass", message)
+
+
+def _unknown(subject: str, message: str, remedy: str) -> Finding:
+    return _finding("conformance", "manifest", subject, "not checkable", message, remedy)
+
+
+def _finding(
+    policy: PolicyName,
+    check: str,
+    subject: str,
+    outcome: Outcome,
+    message: str,
+    remedy: str = "",
+) -> Finding:
+    return Finding(
+        policy=policy,
+        check=check,
+        subject=subject,
+        outcome=outcome,
+        message=message,
+        remedy=remedy,
+    )
