@@ -13,6 +13,7 @@ from rich.text import Text
 from epctx.cli.build import interrupt
 from epctx.cli.render import UI, table
 from epctx.packages.report import PackagedVariant, PackageReport
+from epctx.sizes import size_words
 
 
 def package(
@@ -77,8 +78,6 @@ def package(
 
 
 def _show(ui: UI, report: PackageReport, out: Path) -> None:
-    from epctx.cli.summary import size_words
-
     shown = table("component", "variant", "EP", "device", "folder", "selected by")
     for each in report.variants:
         shown.add_row(
