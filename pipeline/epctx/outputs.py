@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx import digest
 from epctx.digest import Buffer, Digest, HashingWriter
 from epctx.errors import StorageError
 
@@ -47,6 +50,37 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     except OSError as error:
         raise unwritable(path, error) from error
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
+
+
+def take(source: Path, path: Path) -> OutputFile | None:
+    """Make a file of one's own the new file `path`, hashing it and flushing it to the disk.
+
+    None: it cannot be moved (it is a link, has another name too, lies on another disk, or the
+    system holds it: Windows, while it is open); then nothing has happened.
+
+    Raises:
+        StorageError: the disk refuses, or a file of that name is there.
+    """
+    status = source.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return None
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "it is there already")
+        try:
+            source.rename(path)
+        except OSError:
+            return None
+        with path.open("r+b") as stream, ThreadPoolExecutor(max_workers=1) as thread:
+            # SHA-256 takes ten times as long as all else here.
+            sha256 = thread.submit(digest.of_file, path, "sha256")
+            os.fsync(stream.fileno())
+            blake3 = digest.of_stream(stream)
+            return OutputFile(
+                name=path.name, size=status.st_size, sha256=sha256.result(), blake3=blake3
+            )
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def sums(files: Iterable[OutputFile]) -> bytes:

@@ -96,10 +96,13 @@ class ContextBinary:
     Attributes:
         name: `[first model]_[ep].bin`.
         chunks: makes a fresh iterator over the content each time it is called.
+        file: where the content lies, if that is a file which nobody needs any more and which may be
+            taken away in place of a copy.
     """
 
     name: str
     chunks: Callable[[], Iterator[Buffer]]
+    file: Path | None = None
 
 
 @runtime_checkable

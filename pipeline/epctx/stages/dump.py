@@ -7,7 +7,8 @@ from pathlib import Path
 from epctx import outputs
 from epctx.graph import canonical, placement
 from epctx.manifest import ExternalInitializers
-from epctx.outputs import GroupOutput
+from epctx.outputs import GroupOutput, OutputFile
+from epctx.providers.base import ContextBinary
 from epctx.stages.compile import CompiledGroup
 
 
@@ -28,7 +29,7 @@ def run(
         StorageError: the disk refuses, or a file of that name is there.
         CompileError: what is left in a model is more than protobuf's 2 GB.
     """
-    files = [outputs.write(folder / b.name, b.chunks()) for b in compiled.binaries]
+    files = [_binary(folder, binary) for binary in compiled.binaries]
     names: dict[str, str] = {}
     for name, model in compiled.models.items():
         if external_initializers is not None:
@@ -43,3 +44,9 @@ def run(
         files.append(outputs.write(path, canonical.chunks(model)))
         names[name] = path.name
     return GroupOutput(models=names, files=tuple(files))
+
+
+def _binary(folder: Path, binary: ContextBinary) -> OutputFile:
+    path = folder / binary.name
+    taken = None if binary.file is None else outputs.take(binary.file, path)
+    return taken or outputs.write(path, binary.chunks())

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import sys
 from pathlib import Path
 
 import blake3
@@ -141,6 +143,43 @@ def test_content_digest_of_strings_tells_their_borders() -> None:
 
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
     assert digest(b"ab", b"c") == digest(b"ab", b"c")
+
+
+@pytest.mark.parametrize("system", ["copies", "copies a part", "refuses", "has no call"])
+def test_a_range_is_copied_whole_with_or_without_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    data = np.random.default_rng(0).bytes(CHUNK + 12345)
+    file = _file(tmp_path, data)
+    real = getattr(os, "copy_file_range", None)
+    calls: list[int] = []
+
+    def partly(source: int, target: int, count: int, offset: int) -> int:
+        calls.append(count)
+        if system == "refuses" or len(calls) > 2:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        assert real is not None
+        done: int = real(source, target, min(count, 1000), offset)
+        return done
+
+    if system == "has no call":
+        monkeypatch.setattr(mapped.sys, "platform", "win32")
+    elif system != "copies":
+        monkeypatch.setattr(mapped.os, "copy_file_range", partly, raising=False)
+    with (tmp_path / "copy").open("wb", buffering=0) as stream:
+        stream.write(b"head")
+        file.copy(stream, 5, CHUNK + 100)
+    assert (tmp_path / "copy").read_bytes() == b"head" + data[5 : CHUNK + 105]
+    assert bool(calls) == (system in ("copies a part", "refuses") and sys.platform == "linux")
+
+
+def test_what_has_the_path_of_a_mapped_file_now_is_not_copied(tmp_path: Path) -> None:
+    file = _file(tmp_path, b"checked")
+    (tmp_path / "other").write_bytes(b"another")
+    (tmp_path / "other").replace(tmp_path / "weights.bin")
+    with (tmp_path / "copy").open("wb", buffering=0) as stream:
+        file.copy(stream, 0, 7)
+    assert (tmp_path / "copy").read_bytes() == b"checked"
 
 
 def test_a_file_that_is_written_to_has_changed(tmp_path: Path) -> None:

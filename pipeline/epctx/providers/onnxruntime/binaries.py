@@ -67,7 +67,8 @@ class Binaries:
         for name, users in nodes.items():
             self._provider.check_binary(self._path(name), users)
         return [
-            ContextBinary(name=name, chunks=partial(_chunks, self._path(name))) for name in nodes
+            ContextBinary(name=name, chunks=partial(_chunks, path), file=path)
+            for name, path in ((name, self._path(name)) for name in nodes)
         ]
 
     def check_embedded(self, fragments: Sequence[ir.Model]) -> None:

@@ -24,6 +24,7 @@ import msgspec
 
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
+from epctx.graph.regular import identity
 from epctx.providers.onnxruntime import crash
 
 """Seconds; a binary of 3 GB is mapped and its tables are read, which takes less than one."""
@@ -70,12 +71,28 @@ class QnnContext:
 
 
 def read(library: Path, binary: Path) -> QnnContext:
-    """What is in `binary`, as `library` (libQnnSystem) has it.
+    """What is in `binary`, as `library` (libQnnSystem) has it; asked once in a process.
+
+    A file that was renamed since is known still, one that was written to is not.
 
     Raises:
         InvalidGraph: it is no such binary, or it is broken.
         ProviderUnavailable: the library cannot be loaded.
     """
+    try:
+        name = (library, *identity(binary.stat()))
+    except OSError as error:
+        raise _broken(binary, error.strerror or str(error)) from error
+    known = _KNOWN.get(name)
+    if known is None:
+        known = _KNOWN[name] = _asked(library, binary)
+    return known
+
+
+_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnContext]] = {}
+
+
+def _asked(library: Path, binary: Path) -> QnnContext:
     seconds = limits.READ_BINARY_SECONDS.value
     command = [sys.executable, "-P", "-m", __name__, str(library), str(binary)]
     try:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import onnx_ir as ir
 
@@ -59,7 +60,7 @@ class Staging:
         sink_captured_initializers(model)
         try:
             if not self.inside:
-                with (self.folder / f"{stem}.weights").open("wb") as stream:
+                with (self.folder / f"{stem}.weights").open("wb", buffering=0) as stream:
                     for value, tensor in _large(model):
                         value.const_value = self._externalize(tensor, stream, f"{stem}.weights")
             write(model, self.folder / f"{stem}.onnx")
@@ -73,7 +74,7 @@ class Staging:
         return f"{stem}.onnx"
 
     def _externalize(
-        self, tensor: ir.TensorProtocol, stream: BinaryIO, location: str
+        self, tensor: ir.TensorProtocol, stream: FileIO, location: str
     ) -> ir.ExternalTensor:
         source: Source | None = None
         if isinstance(tensor, MappedTensor):
@@ -164,9 +165,14 @@ def _large(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
                 yield value, tensor
 
 
-def _append(stream: BinaryIO, tensor: ir.TensorProtocol) -> int:
+def _append(stream: FileIO, tensor: ir.TensorProtocol) -> int:
     offset = -(-stream.tell() // _ALIGNMENT) * _ALIGNMENT
     stream.seek(offset)
+    if isinstance(tensor, MappedTensor):
+        tensor.file.copy(stream, tensor.start, tensor.nbytes)
+        return offset
     for chunk in chunks(tensor):
-        stream.write(chunk)
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[stream.write(rest) :]
     return offset

@@ -41,3 +41,25 @@ def test_a_library_that_is_none(tmp_path):
     path.write_bytes(bytes(64))
     with pytest.raises(ProviderUnavailable, match="the QNN system library cannot be used"):
         qnn_binary.read(library, path)
+
+
+def test_a_binary_is_asked_about_once_until_it_is_written_to(tmp_path, monkeypatch):
+    """The library is a mock: what counts is how often it is asked."""
+    asked = []
+
+    def answer(library, binary):
+        asked.append(binary.name)
+        return qnn_binary.QnnContext(
+            build_id="", api="", blob="", blob_size=0, soc_model=None, graphs=()
+        )
+
+    monkeypatch.setattr(qnn_binary, "_asked", answer)
+    path = tmp_path / "scratch.bin"
+    path.write_bytes(b"a context")
+    first = qnn_binary.read(tmp_path / "lib.so", path)
+    path = path.rename(tmp_path / "a_qnn.bin")
+    assert qnn_binary.read(tmp_path / "lib.so", path) is first
+    path.write_bytes(b"another one")
+    qnn_binary.read(tmp_path / "lib.so", path)
+    qnn_binary.read(tmp_path / "other.so", path)
+    assert asked == ["scratch.bin", "a_qnn.bin", "a_qnn.bin"]
