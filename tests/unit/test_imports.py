@@ -18,7 +18,7 @@ LAYERS = (
     {"graph", "providers", "runtime", "cache"},
     {"document", "schemas", "rules", "layers", "parsing", "starter"},
     {"keys", "verification", "unchanged"},
-    {"lock", "policies", "inspection"},
+    {"lock", "policies", "inspection", "junit"},
     {"stages"},
     {"model_report", "planning", "publish", "events"},
     {"build_report"},

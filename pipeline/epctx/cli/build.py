@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from epctx.cli import completion
+from epctx.cli import completion, github
 from epctx.cli.render import UI
 
 
@@ -85,6 +85,7 @@ def build(
     told = list(summary.failures(report))
     for each in told:
         ui.error(each)
+    github.failures(report, manifest)
     if failure is not None and told:
         raise typer.Exit(failure.exit_code)
     if failure is not None:  # of no group

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx import limits
+from epctx.cli import github
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 REMEDY = "\n  -> "
@@ -226,6 +227,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             function(ui, *args, **kwargs)
         except EpctxError as error:
             ui.error(error)
+            github.error(error)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             interrupted = Interrupted(

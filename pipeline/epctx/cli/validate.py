@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli import render
+from epctx.cli import github, render
 from epctx.cli.render import UI
 from epctx.errors import ManifestError, Violation
 
@@ -38,6 +38,7 @@ def validate(
             ui.print(Text(f"{path.as_posix()}: ok", style="green"))
         for violation in told if not ui.json else ():
             ui.out.print(render.violation(violation))
+    github.violations(violation for told in found.values() for violation in told)
     if any(found.values()):
         raise typer.Exit(ManifestError.exit_code)
 

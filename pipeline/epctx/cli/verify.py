@@ -32,6 +32,10 @@ def verify(
     lock: Annotated[
         Path | None, typer.Option(help="Hold sizes and digests to this lock file, too.")
     ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
@@ -48,6 +52,11 @@ def verify(
     report = verbs.verify(
         paths, manifest=manifest, lock=lock, strict=strict, allow_outside=allow_outside
     )
+    if junit is not None:
+        from epctx import junit as xml
+        from epctx import publish
+
+        publish.replace_file(junit, xml.document(report))
     ui.emit(report)
     for folder in report.folders:
         ui.print(_folder(folder, every=bool(ui.verbose)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from junitparser import JUnitXml
 from typer.testing import CliRunner, Result
 
 from epctx import verbs
@@ -75,3 +76,14 @@ def test_brackets_and_colons_of_messages_are_printed_as_they_are(
 def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "gone")])
     assert result.exit_code == 2 and "does not exist" in result.stderr
+
+
+def test_junit_is_written_whatever_is_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "verify.xml"
+    result = run(monkeypatch, finding("fail"), a="--junit", b=str(file), c="-q")
+    assert result.exit_code == 7
+    assert JUnitXml.fromfile(str(file)).failures == 1
+    result = run(monkeypatch, finding("pass"), a="--junit", b=str(tmp_path / "none" / "v.xml"))
+    assert result.exit_code == 9 and "cannot be written" in result.stderr

@@ -1,0 +1,159 @@
+"""What CI systems are given: workflows by GitHub's schema, and what their steps do, done here."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from junitparser import JUnitXml
+
+from epctx.cli import COMMANDS
+from tests.projects import Project, make
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / ".github" / "workflows" / "build.yml"
+WORKFLOWS = [
+    *sorted((ROOT / ".github" / "workflows").glob("*.yml")),
+    ROOT / "examples/ci/release.yml",
+]
+BASH = shutil.which("bash")
+
+
+def steps(workflow: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]
+    return [step for job in jobs.values() for step in job.get("steps", ())]
+
+
+def check(workflow: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema"]
+    schema = ["--builtin-schema", "vendor.github-workflows"]
+    return subprocess.run([*command, *schema, str(workflow)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_one_by_the_schema(workflow: Path) -> None:
+    checked = check(workflow)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_schema_finds_what_is_wrong(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yml"
+    text = BUILD.read_text(encoding="utf-8").replace("runs-on:", "run-on:")
+    broken.write_text(text, encoding="utf-8")
+    assert check(broken).returncode == 1
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_no_expression_reaches_the_shell(workflow: Path) -> None:
+    assert not [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")]
+
+
+def test_every_command_of_the_steps_is_one_of_ours() -> None:
+    called = re.findall(r"\bepctx ([a-z]+)\b", "\n".join(s.get("run", "") for s in steps(BUILD)))
+    assert set(called) >= {"validate", "build", "verify", "package", "report"}
+    assert set(called) <= set(COMMANDS)
+
+
+def carry_out(project: Project, **inputs: object) -> dict[str, int]:
+    """The shell steps of the workflow in a checkout; exit codes by name.
+
+    Installing is left out: what is installed is what is tested. A step without a condition of its
+    own is not carried out after one that failed, as on GitHub.
+    """
+    declared = yaml.safe_load(BUILD.read_text(encoding="utf-8"))
+    given = {
+        key: inputs.get(key, spec.get("default", ""))
+        for key, spec in declared[True]["workflow_call"][
+            "inputs"
+        ].items()  # `on` is true in YAML 1.1
+    }
+    own: dict[str, str] = {
+        "MANIFEST": str(given["manifest"]),
+        "LOCKED": "--locked" if given["locked"] else "",
+        "EPCTX_CACHE_DIR": str(project.folder / ".epctx-cache"),
+    }
+    assert own.keys() <= declared["jobs"]["build"]["env"].keys()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    codes: dict[str, int] = {}
+    for step in steps(BUILD):
+        if "run" not in step or step["name"] == "Install epctx":
+            continue
+        condition = str(step.get("if", ""))
+        if condition == "inputs.package" and not given["package"]:
+            continue
+        if any(codes.values()) and "!cancelled()" not in condition:
+            continue
+        assert BASH is not None
+        ran = subprocess.run(
+            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=project.folder,
+            env=os.environ | own | {"PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        codes[step["name"]] = ran.returncode
+    return codes
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = make(tmp_path, {"g": ["a"]})
+    made.build()
+    shutil.rmtree(tmp_path / "dist")
+    return made
+
+
+needs_bash = pytest.mark.skipif(BASH is None, reason="GitHub's steps are in bash")
+
+
+@needs_bash
+def test_the_steps_build_what_is_locked_verify_package_and_report_it(project: Project) -> None:
+    codes = carry_out(project, manifest="m.yaml", package=True)
+    assert codes == {"Validate": 0, "Build": 0, "Verify": 0, "Package": 0, "Report": 0}
+    dist = project.folder / "dist"
+    assert (dist / "m.ortpackage" / "manifest.json").is_file()
+    assert JUnitXml.fromfile(str(dist / "verify.xml")).failures == 0
+    assert (dist / "m.report.html").stat().st_size > 10_000
+    assert (dist / "m" / "default" / "g" / "a_ctx.onnx").is_file()
+
+
+@needs_bash
+def test_a_build_that_is_not_what_the_lock_says_is_not_kept(project: Project) -> None:
+    project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
+    codes = carry_out(project, manifest="m.yaml")
+    assert codes == {"Validate": 0, "Build": 8, "Report": 0}
+    assert not (project.folder / "dist" / "m" / "default").exists()
+    assert carry_out(project, manifest="m.yaml", locked=False)["Build"] == 0
+
+
+@needs_bash
+def test_an_input_is_no_command(project: Project) -> None:
+    name = '$(touch pwned)"; touch pwned; ".yaml'
+    project.manifest.rename(project.folder / name)
+    project.lock.rename(project.folder / (name.removesuffix(".yaml") + ".lock.yaml"))
+    assert carry_out(project, manifest=name)["Verify"] == 0
+    assert not (project.folder / "pwned").exists()
+
+
+def test_the_hook_of_pre_commit_checks_manifests_alone(project: Project) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    files, exclude = re.compile(hook["files"]), re.compile(hook["exclude"])
+
+    def taken(path: str) -> bool:
+        return bool(files.search(path)) and not exclude.search(path)
+
+    assert taken("epctx.yaml") and taken("models/vision/epctx.yaml")
+    assert all(taken(p.relative_to(ROOT).as_posix()) for p in ROOT.glob("manifests/*.yaml"))
+    assert not taken("manifests/qnn.lock.yaml") and not taken(".github/workflows/build.yaml")
+    program, *arguments = hook["entry"].split()
+    assert program == "epctx"
+    command = [sys.executable, "-m", "epctx", *arguments, str(project.manifest)]
+    assert subprocess.run(command).returncode == 0
+    project.document["models"] = {}
+    project.write()
+    assert subprocess.run(command, capture_output=True).returncode == 3
