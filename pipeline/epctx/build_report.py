@@ -10,7 +10,7 @@ from typing import Literal
 from epctx.errors import EpctxError
 from epctx.findings import FolderReport
 from epctx.lock.types import Lock
-from epctx.model_report import ModelReport
+from epctx.model_report import CompositionReport, ModelReport
 from epctx.outputs import OutputFile
 from epctx.providers.onnxruntime import packages
 
@@ -46,8 +46,8 @@ class ActionReport:
     """An action of a group.
 
     Attributes:
-        action: optimize, compile, verify.
-        subject: the model, the sharing group, or the group as a whole.
+        action: optimize, compile, verify, compose.
+        subject: the model, the sharing group, or the group or composition as a whole.
         key: in the cache; None: its key could not be made.
         ran: it was carried out; else its result was in the cache.
     """
@@ -60,13 +60,14 @@ class ActionReport:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupReport:
-    """One model group for one target.
+    """One model group for one target, or one composition, which has a folder like a group's.
 
     Attributes:
         state: built (published), up to date (nothing was to be done), failed, or skipped (another
             group's failure ended the build).
         folder: where it was published, relative to the output folder; None if it was not.
         peak_memory: largest resident size of a worker that worked for it, in bytes.
+        composition: how it is wired; None: it is a model group.
     """
 
     target: str
@@ -80,6 +81,7 @@ class GroupReport:
     actions: tuple[ActionReport, ...] = ()
     stages: tuple[StageTime, ...] = ()
     peak_memory: int = 0
+    composition: CompositionReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from epctx.digest import Digest
 from epctx.errors import ModelError, UsageError
 from epctx.lock.types import Lock
-from epctx.manifest import Manifest
+from epctx.manifest import Composition, Manifest, Target
 from epctx.outputs import SUMS
 from epctx.packages import finding as packages
-from epctx.verification import ExpectedFile, VerifyRequest
+from epctx.verification import BuiltPart, Composed, ExpectedFile, VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def match(
     """The requests with their model groups, and the groups that are missing below `paths`.
 
     A folder `<target>/<group>` is that group of that target; another one is the group whose models
-    it has, if there is only one.
+    it has, if there is only one. Compositions likewise; their parts are looked for beside them.
 
     Raises:
         UsageError: a folder is of no group of the manifest, or of several.
@@ -69,10 +69,35 @@ def match(
     known = {
         key: {f"{model.name}_ctx.onnx" for model in group.models} for key, group in groups.items()
     }
+    composed = {f"{t.name}/{c.name}": (t, c) for t in manifest.targets for c in t.compositions}
+    known |= {key: {f"{c.name}_ctx.onnx"} for key, (_, c) in composed.items()}
     record = f"the manifest {manifest.path.name}"
-    matched = [replace(each, group=groups[_key(each, known, record)]) for each in requests]
+    matched = []
+    for each in requests:
+        key = _key(each, known, record)
+        if key in groups:
+            matched.append(replace(each, group=groups[key]))
+        else:
+            beside = each.folder.parent
+            matched.append(replace(each, composed=_composed(*composed[key], beside)))
     roots = _roots(paths, manifest.name)
-    return matched, _missing(requests, groups, roots, record)
+    return matched, _missing(requests, known, roots, record)
+
+
+def _composed(target: Target, composition: Composition, beside: Path) -> Composed:
+    groups = {group.name: group for group in target.groups}
+    return Composed(
+        composition=composition,
+        parts=tuple(
+            BuiltPart(
+                part=part,
+                source=next(m for m in groups[part.group].models if m.name == part.model),
+                folder=beside / part.group,
+                providers=groups[part.group].execution_providers,
+            )
+            for part in composition.parts
+        ),
+    )
 
 
 def match_lock(
@@ -80,19 +105,21 @@ def match_lock(
 ) -> tuple[list[VerifyRequest], list[Missing]]:
     """The requests with what the lock says of their files; `match` says the rest."""
     record = f"the lock {where}"
+    folders = {key: group.outputs for key, group in lock.groups.items()}
+    folders |= {key: dict(each.outputs) for key, each in lock.compositions.items()}
     known = {
-        key: {name for name in group.outputs if name.endswith("_ctx.onnx")}
-        for key, group in lock.groups.items()
+        key: {name for name in outputs if name.endswith("_ctx.onnx")}
+        for key, outputs in folders.items()
     }
     matched = []
     for request in requests:
-        outputs = lock.groups[_key(request, known, record)].outputs
+        outputs = folders[_key(request, known, record)]
         expected = tuple(
             ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
             for name, file in sorted(outputs.items())
         )
         matched.append(replace(request, expected=expected))
-    return matched, _missing(requests, lock.groups, _roots(paths, lock.name), record)
+    return matched, _missing(requests, folders, _roots(paths, lock.name), record)
 
 
 def _missing(

@@ -149,11 +149,69 @@ class ModelGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartOutput:
+    """An output of a part of a composition."""
+
+    part: str
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionPart:
+    """A model of a group as a part of a composition.
+
+    Attributes:
+        name: the manifest's key, in messages.
+        group: the model group that builds the model.
+        model: a key of `models`.
+        prefix: before its names of nodes, values and files.
+        links: input to the output of a part before that feeds it; only what the manifest says.
+        inputs: input to the composition's input that feeds it; only what the manifest says.
+    """
+
+    name: str
+    group: str
+    model: str
+    prefix: str = ""
+    links: Mapping[str, PartOutput] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """EPContext models joined into one (design section 6; spec/: "merge and interconnect").
+
+    Attributes:
+        name: of the folder and the model.
+        parts: in the order in which they run.
+        outputs: the composition's outputs by name; None: all that no part takes.
+        embed_mode: None: as each part's group has it.
+        verify: only `inputs`, `tolerance`, and `numbers` full or off.
+    """
+
+    name: str
+    parts: tuple[CompositionPart, ...]
+    outputs: Mapping[str, PartOutput] | None = None
+    embed_mode: Literal[0, 1] | None = None
+    verify: VerifySettings = field(default_factory=VerifySettings)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The model groups of its parts, each once."""
+        return tuple(dict.fromkeys(part.group for part in self.parts))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Target:
-    """A named variation, with every group as it is built for it."""
+    """A named variation, with every group as it is built for it.
+
+    Attributes:
+        compositions: those of which it builds every part.
+    """
 
     name: str
     groups: tuple[ModelGroup, ...]
+    compositions: tuple[Composition, ...] = ()
 
 
 GENAI_CONFIG = "genai_config.json"

@@ -1,4 +1,4 @@
-"""What happened to one model, as workers tell it and the build report has it."""
+"""What happened to one model or composition, as workers tell it and the build report has it."""
 
 from __future__ import annotations
 
@@ -36,3 +36,20 @@ class ModelReport:
     partitions: tuple[PartitionReport, ...]
     declined: tuple[Decline, ...]
     outline: Outline | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionReport:
+    """How a composition is wired; what is of a part is written `part.name`.
+
+    Attributes:
+        parts: `group/model` of each part, in the order in which they run.
+        links: input of a part to the output that feeds it.
+        inputs: input of the composition to the inputs of parts that it feeds.
+        outputs: output of the composition to the output of a part that it is.
+    """
+
+    parts: dict[str, str]
+    links: dict[str, str]
+    inputs: dict[str, tuple[str, ...]]
+    outputs: dict[str, str]

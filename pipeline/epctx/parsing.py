@@ -22,14 +22,17 @@ from epctx.document.tree import Node, Plain
 from epctx.errors import InvalidManifest, Violation
 from epctx.layers import TargetTree, names, present
 from epctx.manifest import (
+    Composition,
+    CompositionPart,
     Manifest,
     ModelGroup,
     ModelSource,
     PackageSettings,
+    PartOutput,
     ProviderSpec,
     Target,
 )
-from epctx.rules import options
+from epctx.rules import compositions, options
 from epctx.rules.places import Places
 
 T = TypeVar("T")
@@ -95,7 +98,7 @@ def parse(read: Document) -> Manifest:
     return Manifest(
         name=root.mapping["name"].text,
         path=read.path,
-        targets=tuple(_target(tree, models, places) for tree in layers.targets(root)),
+        targets=tuple(_target(root, tree, models, places) for tree in layers.targets(root)),
         package=_package(root.get("package"), places),
     )
 
@@ -129,7 +132,9 @@ def _package(node: Node | None, places: Places) -> PackageSettings:
     return _convert(settings, PackageSettings)
 
 
-def _target(tree: TargetTree, models: Mapping[str, ModelSource], places: Places) -> Target:
+def _target(
+    root: Node, tree: TargetTree, models: Mapping[str, ModelSource], places: Places
+) -> Target:
     specs = {alias: _provider(alias, entry, places) for alias, entry in tree.providers.items()}
     groups = []
     for layered in tree.groups:
@@ -144,7 +149,51 @@ def _target(tree: TargetTree, models: Mapping[str, ModelSource], places: Places)
                 ),
             )
         )
-    return Target(name=tree.name or layers.DEFAULT_TARGET, groups=tuple(groups))
+    return Target(
+        name=tree.name or layers.DEFAULT_TARGET,
+        groups=tuple(groups),
+        compositions=tuple(
+            _composition(name, node, tree, places)
+            for name, node in present(root.get("compose")).items()
+            if compositions.is_built(node, tree)
+        ),
+    )
+
+
+def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Composition:
+    settings = _settings(node)
+    settings.update(name=name, parts=[])
+    _input_files(settings, node, places)
+    parts = []
+    for key, part in node.mapping["parts"].mapping.items():
+        chosen = compositions.group_of(key, part, tree)
+        inputs = present(part.get("inputs"))
+        parts.append(
+            CompositionPart(
+                name=key,
+                group=chosen or "",
+                model=compositions.model_of(key, part),
+                prefix=_text(part, "prefix") or "",
+                links={
+                    own: PartOutput(
+                        part=_text(origin, "part") or "", output=_text(origin, "output") or own
+                    )
+                    for own, origin in inputs.items()
+                    if origin.get("part") is not None
+                },
+                inputs={
+                    own: outer
+                    for own, origin in inputs.items()
+                    if (outer := _text(origin, "input")) is not None
+                },
+            )
+        )
+    return dataclasses.replace(_convert(settings, Composition), parts=tuple(parts))
+
+
+def _text(node: Node, key: str) -> str | None:
+    child = node.get(key)
+    return None if child is None else child.string
 
 
 def _provider(alias: str, entry: Node, places: Places) -> ProviderSpec:
@@ -175,12 +224,18 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
     verify = _section(settings, "verify")
     _in_seconds(settings, "timeout")
     _in_seconds(verify, "budget")
+    _input_files(settings, node, places)
+    return settings
+
+
+def _input_files(settings: Settings, node: Node, places: Places) -> None:
+    """Put the files that the patterns of `verify.inputs.files` match in their place."""
     patterns = node.get("verify", "inputs", "files")
     if patterns is not None:
         found = (path for text in names(patterns) for path in places.files(text))
         unique: dict[Path, None] = dict.fromkeys(found)
-        _section(verify, "inputs")["files"] = [path.as_posix() for path in unique]
-    return settings
+        inputs = _section(_section(settings, "verify"), "inputs")
+        inputs["files"] = [path.as_posix() for path in unique]
 
 
 def _section(settings: Settings, key: str) -> Settings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.errors import UsageError
-from epctx.manifest import Manifest, ModelGroup, ModelSource
+from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
 from epctx.suggest import did_you_mean
 
 
@@ -44,11 +44,30 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedComposition:
+    """A composition for one target: published in a folder of its own, after its parts' groups.
+
+    Attributes:
+        groups: those of its parts, in manifest order.
+    """
+
+    target: str
+    composition: Composition
+    groups: tuple[PlannedGroup, ...]
+
+    @property
+    def label(self) -> str:
+        """`composition@target`, as `--only` takes it."""
+        return f"{self.composition.name}@{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a build does, in manifest order. `whole`: nothing of the manifest was left out."""
 
     manifest: Manifest
     groups: tuple[PlannedGroup, ...]
+    compositions: tuple[PlannedComposition, ...] = ()
     whole: bool
 
 
@@ -75,9 +94,17 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
         for target in manifest.targets
         for group in target.groups
     ]
+    composed = [
+        _composition(target.name, composition, groups)
+        for target in manifest.targets
+        for composition in target.compositions
+    ]
     if not only:
-        return Plan(manifest=manifest, groups=tuple(groups), whole=True)
+        return Plan(
+            manifest=manifest, groups=tuple(groups), compositions=tuple(composed), whole=True
+        )
     known = {g.label for g in groups} | {g.group.name for g in groups}
+    known |= {c.label for c in composed} | {c.composition.name for c in composed}
     for wanted in only:
         if wanted not in known:
             raise UsageError(
@@ -85,8 +112,19 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
                 where=manifest.path.name,
                 remedy=did_you_mean(wanted, known),
             )
-    chosen = tuple(g for g in groups if g.label in only or g.group.name in only)
-    return Plan(manifest=manifest, groups=chosen, whole=len(chosen) == len(groups))
+    joined = tuple(c for c in composed if c.label in only or c.composition.name in only)
+    parts = {group.label for each in joined for group in each.groups}
+    chosen = tuple(g for g in groups if g.label in only or g.group.name in only or g.label in parts)
+    whole = len(chosen) == len(groups) and len(joined) == len(composed)
+    return Plan(manifest=manifest, groups=chosen, compositions=joined, whole=whole)
+
+
+def _composition(
+    target: str, composition: Composition, groups: Sequence[PlannedGroup]
+) -> PlannedComposition:
+    wanted = composition.groups
+    parts = (g for g in groups if g.target == target and g.group.name in wanted)
+    return PlannedComposition(target=target, composition=composition, groups=tuple(parts))
 
 
 def _session_groups(group: ModelGroup) -> tuple[SessionGroup, ...]:

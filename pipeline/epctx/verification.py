@@ -8,7 +8,7 @@ from pathlib import Path
 
 from epctx.digest import Digest
 from epctx.findings import POLICIES, PolicyName
-from epctx.manifest import ModelGroup
+from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource, ProviderSpec
 from epctx.outputs import OutputFile
 
 
@@ -39,6 +39,46 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BuiltPart:
+    """A part of a composition, built: `<folder>/<model>_ctx.onnx`.
+
+    Attributes:
+        source: what it was built from.
+        folder: its group's folder.
+        providers: its group's EPs, in priority order.
+    """
+
+    part: CompositionPart
+    source: ModelSource
+    folder: Path
+    providers: tuple[ProviderSpec, ...]
+
+    @property
+    def path(self) -> Path:
+        """The EPContext model."""
+        return self.folder / f"{self.part.model}_ctx.onnx"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A composition and what it is made of, in the order of its parts."""
+
+    composition: Composition
+    parts: tuple[BuiltPart, ...]
+
+    @property
+    def providers(self) -> tuple[ProviderSpec, ...]:
+        """The EPs of one session that runs it, each once: those of the first part come first."""
+        found: list[ProviderSpec] = []
+        for part in self.parts:
+            for spec in part.providers:
+                known = ((each.provider, each.options) for each in found)
+                if (spec.provider, spec.options) not in known:
+                    found.append(spec)
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
     """One folder to verify.
 
@@ -47,6 +87,7 @@ class VerifyRequest:
         label: how the report calls it.
         models: file names of the models to look at; None: the folder as a whole.
         group: what the manifest asks for, with the source models; None: unknown.
+        composed: what the folder is a composition of; None: of nothing, or that is unknown.
         expected: what the lock says of the folder's files; None: no lock.
         recorded: where the generating sessions' outputs are (`graph.recordings`); None: nowhere.
         passed: files of the folder that passed before as they are: they are neither read for
@@ -62,6 +103,7 @@ class VerifyRequest:
     label: str
     models: tuple[str, ...] | None = None
     group: ModelGroup | None = None
+    composed: Composed | None = None
     expected: tuple[ExpectedFile, ...] | None = None
     recorded: Path | None = None
     passed: tuple[str, ...] = ()

@@ -69,7 +69,11 @@ def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
 
 
 def _worker(pool: Pool, request: VerifyRequest) -> AbstractContextManager[Worker]:
-    specs = request.group.execution_providers if request.group is not None else ()
+    specs: tuple[ProviderSpec, ...] = ()
+    if request.group is not None:
+        specs = request.group.execution_providers
+    elif request.composed is not None:
+        specs = request.composed.providers
     return pool.isolated("verify") if any(map(_is_isolated, specs)) else pool.shared()
 
 

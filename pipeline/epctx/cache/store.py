@@ -23,7 +23,7 @@ from epctx.cache.temporary import Temporary
 from epctx.digest import Digest
 
 T = TypeVar("T")
-ActionKind = Literal["optimize", "compile", "recording", "verify"]
+ActionKind = Literal["optimize", "compile", "recording", "verify", "compose"]
 
 
 @dataclass(frozen=True, kw_only=True)

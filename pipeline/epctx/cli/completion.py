@@ -44,7 +44,9 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
         targets = parsing.load(Path(named), allow_outside=True).targets if named else ()
     except EpctxError:
         return []
-    labels = [f"{group.name}@{target.name}" for target in targets for group in target.groups]
-    names = [group.name for target in targets for group in target.groups]
+    built = [(group.name, t.name) for t in targets for group in t.groups]
+    built += [(composition.name, t.name) for t in targets for composition in t.compositions]
+    labels = [f"{name}@{target}" for name, target in built]
+    names = [name for name, _ in built]
     found = dict.fromkeys(names if len(targets) == 1 else [*names, *labels])
     return [name for name in found if name.startswith(incomplete)]

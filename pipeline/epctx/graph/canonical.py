@@ -98,7 +98,7 @@ def is_canonical(path: Path) -> bool:
     """
     file = DataFile.open(path)
     try:
-        return _same(encoder.encode(_reread(file)), file)
+        return _same(encoder.encode(read(file)), file)
     except _UNREADABLE:
         return False
 
@@ -122,8 +122,10 @@ def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
         message.encoded(wire.external(str(content_digest(tensor))))
 
 
-def _reread(file: DataFile) -> ir.Model:
-    """The model in a file, its large tensors mapped, references to other files left alone."""
+def read(file: DataFile) -> ir.Model:
+    """The model in a file that epctx wrote, its large tensors mapped, references to other files
+    left alone.
+    """
     token = secrets.token_hex(16)  # no file can have guessed it
     data, spans = wire.strip(file.view(), threshold=_LARGE, location=token)
     proto = onnx.ModelProto.FromString(data)

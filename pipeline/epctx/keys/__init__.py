@@ -1,14 +1,15 @@
 """Keys: what an action's result depends on, as one digest (design section 9).
 
-Three actions: *optimize* (a model), *compile* and *verify* (a session group). A recording comes
-with a compile; a folder as a whole is verified beside its session groups. `records` says field by
-field what is in their keys, `making` makes the records from a manifest, `changes` explains why two
-differ.
+Actions: *optimize* (a model), *compile* and *verify* (a session group), *compose* (a composition).
+A recording comes with a compile; a folder as a whole is verified beside its session groups.
+`records` says field by field what is in their keys, `making` makes the records from a manifest,
+`changes` explains why two differ.
 """
 
 from epctx.keys.changes import Change, between
 from epctx.keys.records import (
     CompileRecord,
+    ComposeRecord,
     FolderRecord,
     KeyRecord,
     OptimizeRecord,
@@ -21,6 +22,7 @@ from epctx.keys.toolchain import Toolchain
 __all__ = [
     "Change",
     "CompileRecord",
+    "ComposeRecord",
     "FolderRecord",
     "KeyRecord",
     "OptimizeRecord",

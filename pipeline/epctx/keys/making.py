@@ -11,6 +11,8 @@ from epctx.errors import ModelError
 from epctx.keys.records import (
     CompiledModel,
     CompileRecord,
+    ComposedModel,
+    ComposeRecord,
     FolderRecord,
     InitializersRecord,
     InputsRecord,
@@ -24,6 +26,8 @@ from epctx.keys.records import (
 from epctx.keys.sources import SourceDigests
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import (
+    Composition,
+    CompositionPart,
     ExternalInitializers,
     ModelGroup,
     ModelSource,
@@ -144,6 +148,65 @@ def verify(
         budget=None if inputs is None else settings.budget,
         devices=toolchain.devices(group.execution_providers),
         toolchain=toolchain.of("verify"),
+    )
+
+
+def compose(
+    composition: Composition,
+    parts: Sequence[ComposedModel],
+    *,
+    inputs: InputsRecord | None,
+    devices: Mapping[str, str],
+    toolchain: Toolchain,
+) -> ComposeRecord:
+    """The record of a composition's compose action.
+
+    Args:
+        composition: what the manifest says.
+        parts: as they were built.
+        inputs: what it is run with; None: it is not.
+        devices: what runs it here.
+        toolchain: of this process.
+    """
+    settings, outputs = composition.verify, composition.outputs
+    return ComposeRecord(
+        name=composition.name,
+        parts=tuple(parts),
+        outputs=None if outputs is None else {n: (o.part, o.output) for n, o in outputs.items()},
+        embed_mode=composition.embed_mode,
+        given=inputs,
+        tolerance=_tolerance(settings.tolerance),
+        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
+        devices=devices,
+        toolchain=toolchain.of("compose"),
+    )
+
+
+def part(
+    part: CompositionPart,
+    group: ModelGroup,
+    outputs: Mapping[str, Digest],
+    source: tuple[ModelSource, SourceDigests],
+    toolchain: Toolchain,
+) -> ComposedModel:
+    """A part's part of that record.
+
+    Args:
+        part: what the manifest says.
+        group: that built it.
+        outputs: the files of its session group: name to digest.
+        source: what it was built from.
+        toolchain: of this process.
+    """
+    return ComposedModel(
+        part=part.name,
+        name=part.model,
+        outputs={name: str(content) for name, content in outputs.items()},
+        prefix=part.prefix,
+        links={name: (origin.part, origin.output) for name, origin in part.links.items()},
+        inputs=dict(part.inputs),
+        providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
+        source=_verified(*source),
     )
 
 

@@ -235,7 +235,63 @@ class FolderRecord:
     toolchain: Mapping[str, str]
 
 
-KeyRecord = OptimizeRecord | CompileRecord | RecordingRecord | VerifyRecord | FolderRecord
+@dataclass(frozen=True, kw_only=True)
+class ComposedModel:
+    """A part of a composition.
+
+    Attributes:
+        part: its name: of files that clash, and of metadata in which parts differ.
+        name: of the model.
+        outputs: the files of its session group: name to digest.
+        prefix: before its names.
+        links: input to the part and the output that feed it.
+        inputs: input to the composition's input that feeds it.
+        providers: its group's EPs, in priority order.
+        source: with what it is compared, for the range of inputs and its precision.
+    """
+
+    part: str
+    name: str
+    outputs: Mapping[str, str]
+    prefix: str
+    links: Mapping[str, tuple[str, str]]
+    inputs: Mapping[str, str]
+    providers: tuple[ProviderRecord, ...]
+    source: VerifiedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposeRecord:
+    """Key of *compose*, of one composition: joined, checked, run and compared with its parts.
+
+    Attributes:
+        name: of the model.
+        parts: in the order in which they run.
+        outputs: the composition's outputs: name to part and output; None: all that are free.
+        embed_mode: None: as each part has it.
+        given: what it is run with; None: it is not run.
+        tolerance: what may differ.
+        numbers: full, off, or skipped by `--no-verify`.
+        devices: what runs the models here: CPU, drivers.
+        toolchain: epctx's sources and the libraries that join, run and compare.
+    """
+
+    action: Literal["compose"] = "compose"
+    version: Literal[1] = 1
+    name: str
+    parts: tuple[ComposedModel, ...]
+    outputs: Mapping[str, tuple[str, str]] | None
+    embed_mode: int | None
+    given: InputsRecord | None
+    tolerance: ToleranceRecord
+    numbers: str
+    devices: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+KeyRecord = (
+    OptimizeRecord | CompileRecord | RecordingRecord | VerifyRecord | FolderRecord | ComposeRecord
+)
 
 
 def key(record: KeyRecord) -> Digest:

@@ -38,17 +38,13 @@ _EVERY = (
     "verification.py",
     "worker/*.py",
 )
-Running = Literal["optimize", "compile", "verify"]
+Running = Literal["optimize", "compile", "verify", "compose"]
+_RUNNING = ("generated_numbers.py", "policies/*.py", "runtime/*.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
     "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
-    "verify": (
-        *_EVERY,
-        "generated_numbers.py",
-        "policies/*.py",
-        "runtime/*.py",
-        "stages/verify.py",
-    ),
+    "verify": (*_EVERY, *_RUNNING, "stages/verify.py"),
+    "compose": (*_EVERY, *_RUNNING, "stages/verify.py", "stages/compose.py"),
 }
 """What of epctx an action runs, by glob patterns. A test follows the imports of the stages, so that
 none is missing; an EP's own package is in its ProviderRecord."""
@@ -58,6 +54,7 @@ LIBRARIES: Mapping[Running, tuple[str, ...]] = {
     "optimize": _PREPARING,
     "compile": (*_PREPARING, "onnxruntime"),
     "verify": (*_PREPARING, "onnxruntime"),
+    "compose": (*_PREPARING, "onnxruntime"),
 }
 """The distributions whose version can change what an action makes. Python's own cannot: nothing
 that reaches bytes is computed by it that it does not define exactly."""

@@ -28,7 +28,10 @@ def place(manifest: Path) -> Path:
 
 def text(lock: Lock) -> str:
     """A lock as it is written: sorted, one entry a line, the same for the same lock."""
-    return HEAD + yaml_text.text(msgspec.to_builtins(lock))
+    plain = msgspec.to_builtins(lock)
+    if not lock.compositions:
+        del plain["compositions"]
+    return HEAD + yaml_text.text(plain)
 
 
 def read(path: Path) -> Lock:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epctx.keys.changes import Change, between
-from epctx.lock.types import Lock, LockedFile, LockedGroup, LockedModel
+from epctx.lock.types import Lock, LockedComposition, LockedFile, LockedGroup, LockedModel
 
 Kind = Literal["toolchain", "host", "source", "setting", "key", "output"]
 
@@ -88,6 +88,24 @@ def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
             continue
         for change in between(_plain_settings(before), _plain_settings(after)):
             yield Difference(kind="setting", where=name, what=_words(change))
+    for name in _both(old.compositions, new.compositions):
+        one, other = old.compositions.get(name), new.compositions.get(name)
+        if one is None or other is None:
+            what = "is composed now" if one is None else "is not composed any more"
+            yield Difference(kind="setting", where=name, what=what)
+            continue
+        for change in between(_plain_composition(one), _plain_composition(other)):
+            yield Difference(kind="setting", where=name, what=_words(change))
+
+
+def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:
+    """What the manifest says of a composition."""
+    return {
+        "outputs": composition.asked,
+        "embed_mode": composition.embed_mode,
+        "order": composition.order,
+        "parts": composition.parts,
+    }
 
 
 def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
@@ -134,7 +152,9 @@ def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
 
 
 def _outputs(old: Lock, new: Lock) -> Iterator[Difference]:
-    for name, before, after in _groups(old, new):
+    for name in _both({**old.groups, **old.compositions}, {**new.groups, **new.compositions}):
+        before = old.groups.get(name) or old.compositions.get(name)
+        after = new.groups.get(name) or new.compositions.get(name)
         if before is None or after is None:
             continue
         for file in _both(before.outputs, after.outputs):

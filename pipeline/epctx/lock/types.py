@@ -157,6 +157,40 @@ class LockedGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LockedPart:
+    """A part of a composition, as the manifest has it.
+
+    Attributes:
+        inputs: input to the composition's input that feeds it.
+        links: input to `part.output` that feeds it.
+    """
+
+    group: str
+    inputs: Mapping[str, str]
+    links: Mapping[str, str]
+    model: str
+    prefix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedComposition:
+    """A composition for one target: every setting that can change bytes, and what came out.
+
+    Attributes:
+        asked: the outputs that the manifest asks for, as `part.output`; None: all that are free.
+        order: its parts in the order in which they run.
+        outputs: every file of its folder but SHA256SUMS, by name.
+        parts: by name.
+    """
+
+    asked: Mapping[str, str] | None
+    embed_mode: Literal[0, 1] | None
+    order: tuple[str, ...]
+    outputs: Mapping[str, LockedFile]
+    parts: Mapping[str, LockedPart]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lock:
     """A whole lock.
 
@@ -166,9 +200,11 @@ class Lock:
         sources: by path, relative to the manifest's folder, with `/`.
         execution_providers: by ONNX Runtime's name; a second toolchain of one EP is `name#2`.
         cpus: by a name that is a digest of the rest.
+        compositions: by `<target>/<composition>`, likewise.
         groups: by `<target>/<group>`, the folder below `dist/<name>`.
     """
 
+    compositions: Mapping[str, LockedComposition] = field(default_factory=dict)
     cpus: Mapping[str, LockedCpu] = field(default_factory=dict)
     execution_providers: Mapping[str, LockedToolchain]
     groups: Mapping[str, LockedGroup]

@@ -29,6 +29,7 @@ class Judge:
         providers: the EPs of the model.
         asked: the manifest's limits.
         idle: outputs that can be wrong, but whose being right says nothing.
+        right: who computed what is right.
     """
 
     file: str
@@ -37,6 +38,7 @@ class Judge:
     precision: Precision
     asked: Tolerance
     idle: frozenset[str] = frozenset()
+    right: str = "the source model"
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
 
     def judge(
@@ -78,7 +80,7 @@ class Judge:
         sets = len({numbers.input_set for numbers in self._judged})
         words = [
             f"{outputs} output{'s' * (outputs != 1)} on {sets} input set{'s' * (sets != 1)} "
-            f"{_WHO[self.sessions]} agree with the source model"
+            f"{_WHO[self.sessions]} agree with {self.right}"
         ]
         comparisons = [n.comparison for n in self._judged if n.output in told]
         if all(comparison.equal for comparison in comparisons):

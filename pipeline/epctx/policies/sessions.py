@@ -15,12 +15,14 @@ import onnxruntime as ort
 
 from epctx.graph.feeds import Array, Feeds
 from epctx.manifest import ModelSource
+from epctx.providers.base import NativeSessions
 from epctx.runtime import values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epctx.policies.providers import Options
+    from epctx.providers.base import ExecutionProvider
     from epctx.runtime.session import InferenceSession
 
 _BEYOND_NUMPY = ("bfloat16", "float8")
@@ -74,6 +76,20 @@ def open_files(
     if data != model.parent:
         options[_DATA_FOLDER] = str(data)
     return InferenceSession(model, session_options=options, providers=providers)
+
+
+def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
+    """Load an EPContext model in one session of onnxruntime itself, and let go of it.
+
+    Raises:
+        Exception: whatever ONNX Runtime has to say; its errors have no common class.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    for provider in providers:
+        if isinstance(provider, NativeSessions):
+            provider.add_to(options)
+    ort.InferenceSession(str(model), options, enable_fallback=0)
 
 
 def close(sessions: Sequence[InferenceSession]) -> None:

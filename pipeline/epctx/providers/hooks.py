@@ -6,11 +6,12 @@ A provider that has none of them still builds and runs; what only it can know is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from epctx.digest import Buffer
 from epctx.findings import Outcome
 from epctx.manifest import Tolerance
 
@@ -199,6 +200,39 @@ class PlacesPrefix(Protocol):
     """It says where `node_name_prefix` goes; without this, into both names."""
 
     prefixed: frozenset[Literal["name", "partition_name"]]
+
+
+@runtime_checkable
+class FindsGraphs(Protocol):
+    """It says which name of a node it finds the node's graph by; without this, perhaps by both.
+
+    The other one may be changed when models are joined (`epctx.stages.compose`).
+    """
+
+    finds_graphs_by: Literal["name", "partition_name"]
+
+
+@runtime_checkable
+class BindsByName(Protocol):
+    """Its nodes find the inputs and outputs of their graphs by the names of the values.
+
+    Without this the order of the node's inputs and outputs counts, and values may be renamed.
+    """
+
+    binds_by_name: bool
+
+
+@runtime_checkable
+class MergesBinaries(Protocol):
+    """One session reads one context binary of it; it can make one of several."""
+
+    def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
+        """One context binary with all graphs of several, in pieces; the same for the same ones.
+
+        Raises:
+            InvalidGraph: one of them is broken; two have a graph of the same name.
+        """
+        ...
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from epctx.document import Document
 from epctx.document.problems import Problem
 from epctx.document.tree import Node
 from epctx.layers import TargetTree
-from epctx.rules import group, options, package, settings, whole
+from epctx.rules import compositions, group, options, package, settings, whole
 from epctx.rules.places import Places
 
 
@@ -30,7 +30,11 @@ def check(document: Document, broken: frozenset[Node], *, allow_outside: bool) -
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     places = Places(folder=document.path.parent, allow_outside=allow_outside)
-    problems = [*whole.check(document.root, places), *_resolved(document.root, broken, places)]
+    problems = [
+        *whole.check(document.root, places),
+        *_resolved(document.root, broken, places),
+        *compositions.check(document.root, broken, places),
+    ]
     problems += package.check(document.root, broken, places)
     return [p for p in problems if p.node is None or p.node not in broken]
 

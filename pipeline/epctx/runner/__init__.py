@@ -21,6 +21,7 @@ from epctx.publish import Place
 from epctx.runner import holding, locking, publishing
 from epctx.runner.assessment import Assessment, assess
 from epctx.runner.building import Build, Built, Ended
+from epctx.runner.composing import ComposedGroup, Composing, ReadyGroup
 from epctx.runner.history import History
 from epctx.runner.lookup import Compiled, Lookup
 from epctx.runner.progress import Telling
@@ -121,16 +122,19 @@ class _Run:
                 holding.refuse_edited_outputs(old, self._plan, self._place)
             known = {planned.label: self._assess(planned) for planned in self._plan.groups}
             left = [p for p in self._plan.groups if not self._up_to_date(known[p.label])]
-            with self._shared() if left else nullcontext():
+            with self._shared() if left or self._plan.compositions else nullcontext():
                 built = self._build(left)
-                return self._finish(known, built, old)
+                composed = self._compose(known, built)
+                return self._finish(known, built, composed, old)
 
     def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
         """Note what is looked at beside what is digested."""
         targets = {self._place.root / planned.target for planned in self._plan.groups}
         watched.note((self._lock_file, self._place.report, self._place.root, *targets))
         watched.absent(self._place.staging)
-        if any(planned.group.verify.inputs.files for planned in self._plan.groups):
+        verified = [planned.group.verify for planned in self._plan.groups]
+        verified += [planned.composition.verify for planned in self._plan.compositions]
+        if any(settings.inputs.files for settings in verified):
             watched.give_up()  # a pattern may match a new file anywhere
         return Watching(digests, watched)
 
@@ -172,10 +176,9 @@ class _Run:
     def _build(self, groups: list[PlannedGroup]) -> dict[str, Built]:
         if not groups:
             return {}
-        manifest, cache = self._plan.manifest.path, self._cache
         build = Build(
             self._lookup,
-            None if cache is None else History(records=cache.records, manifest=manifest),
+            self._history(),
             self._place,
             self._telling,
             jobs=self._options.jobs,
@@ -183,18 +186,67 @@ class _Run:
         )
         return {built.planned.label: built for built in build.run(groups)}
 
+    def _compose(
+        self, known: dict[str, Assessment | None], built: dict[str, Built]
+    ) -> list[ComposedGroup]:
+        """The compositions of the groups that were built or are up to date."""
+        composing = Composing(self._lookup, self._history(), self._place, self._telling)
+        looked = []
+        for planned in self._plan.compositions:
+            ready: dict[str, ReadyGroup] = {}
+            for each in planned.groups:
+                made = built.get(each.label)
+                if made is None or made.failure is None:
+                    ready[each.group.name] = self._ready(each, made, known[each.label])
+            if len(ready) < len(planned.groups):
+                ended = Ended("a group of its parts failed", remedy="see its error")
+                looked.append(ComposedGroup(planned=planned, groups=ready, failure=ended))
+            else:
+                looked.append(composing.look(planned, ready))
+        if any(b.failure is not None for b in built.values()) and not self._options.keep_going:
+            return looked
+        return composing.run(looked)
+
+    def _ready(
+        self, planned: PlannedGroup, built: Built | None, known: Assessment | None
+    ) -> ReadyGroup:
+        target, name = planned.target, planned.group.name
+        if built is not None:
+            folder, sessions = self._place.staged(target, name), built.sessions
+        else:
+            assert known is not None
+            folder, sessions = self._place.group(target, name), known.sessions
+        return ReadyGroup(planned=planned, folder=folder, sessions=sessions)
+
+    def _history(self) -> History | None:
+        cache = self._cache
+        if cache is None:
+            return None
+        return History(records=cache.records, manifest=self._plan.manifest.path)
+
     def _finish(
-        self, known: dict[str, Assessment | None], built: dict[str, Built], old: Lock | None
+        self,
+        known: dict[str, Assessment | None],
+        built: dict[str, Built],
+        composed: list[ComposedGroup],
+        old: Lock | None,
     ) -> tuple[BuildReport, EpctxError | None]:
         """Hold to the lock, publish, write report and lock."""
         failures = [b.failure for b in built.values() if b.failure is not None]
-        new = None if failures else self._lock(known, built)
+        failures += [c.failure for c in composed if c.failure is not None]
+        new = None if failures else self._lock(known, built, composed)
         if old is not None and new is not None:
             holding.refuse_differences(old, new, self._plan)
         reports = [
             self._report(known[p.label], built.get(p.label), publish=not failures)
             for p in self._plan.groups
         ]
+        publish_them = not failures or self._options.keep_going
+        reports += [
+            publishing.composition(each, self._place, self._cache, publish=publish_them)
+            for each in composed
+        ]
+        self._tell_composed(reports, composed)
         report = BuildReport(
             schema_version=build_report.SCHEMA_VERSION,
             epctx=__version__,
@@ -205,13 +257,22 @@ class _Run:
             groups=tuple(reports),
             lock=new,
         )
-        if built or not self._place.report.exists():
+        ran = bool(built) or any(not each.up_to_date for each in composed)
+        if ran or not self._place.report.exists():
             publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
         if new is not None and self._plan.whole:
-            self._place.prune({(p.target, p.group.name) for p in self._plan.groups})
+            kept = {(p.target, p.group.name) for p in self._plan.groups}
+            kept |= {(p.target, p.composition.name) for p in self._plan.compositions}
+            self._place.prune(kept)
             if old is None:
                 self._write_lock(new)
         return report, next((f for f in failures if not isinstance(f, Ended)), None)
+
+    def _tell_composed(self, reports: list[GroupReport], composed: list[ComposedGroup]) -> None:
+        """What became of compositions that were not up to date; what failed was told already."""
+        for report, each in zip(reports[len(reports) - len(composed) :], composed, strict=True):
+            if not each.up_to_date and report.state != "failed":
+                self._telling.tell(Event(group=each.planned.label, state=report.state))
 
     def _report(
         self, known: Assessment | None, built: Built | None, *, publish: bool
@@ -223,7 +284,12 @@ class _Run:
             return publishing.published(built, known, self._place, self._cache)
         return publishing.unpublished(built)
 
-    def _lock(self, known: dict[str, Assessment | None], built: dict[str, Built]) -> Lock:
+    def _lock(
+        self,
+        known: dict[str, Assessment | None],
+        built: dict[str, Built],
+        composed: list[ComposedGroup],
+    ) -> Lock:
         def sessions(planned: PlannedGroup) -> tuple[Compiled, ...]:
             made, assessed = built.get(planned.label), known[planned.label]
             if made is not None:
@@ -231,7 +297,8 @@ class _Run:
             return assessed.sessions if assessed is not None else ()
 
         groups = [(planned, sessions(planned)) for planned in self._plan.groups]
-        return locking.make(self._plan.manifest, groups, self._lookup.toolchain)
+        compositions = [(each.planned, each.files) for each in composed]
+        return locking.make(self._plan.manifest, groups, self._lookup.toolchain, compositions)
 
     def _write_lock(self, new: Lock) -> None:
         """Write the lock, if it is another."""

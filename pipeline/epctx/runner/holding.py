@@ -51,7 +51,8 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
         groups.append((planned, sessions))
     # What is missing is told once, as that and not as a source that nobody uses any more.
     _refuse(tuple(dict.fromkeys(missing)), plan)
-    new = locking.make(plan.manifest, groups, lookup.toolchain)
+    compositions = [(planned, ()) for planned in plan.compositions]
+    new = locking.make(plan.manifest, groups, lookup.toolchain, compositions)
     _refuse(causes_between(_part(old, plan), new), plan)
 
 
@@ -61,15 +62,18 @@ def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
     Raises:
         UsageError: one does; nothing was changed.
     """
-    for planned in plan.groups:
-        for path in _inputs(planned):
-            for folder in (place.group(planned.target, planned.group.name), place.staging):
-                if any(p.is_relative_to(folder) for p in (path, path.resolve())):
-                    raise UsageError(
-                        "is an input of the build, and lies where its outputs replace everything",
-                        where=str(path),
-                        remedy="move it, or give another folder with --out",
-                    )
+    places = [place.group(each.target, each.group.name) for each in plan.groups]
+    places += [place.group(each.target, each.composition.name) for each in plan.compositions]
+    inputs = [path for planned in plan.groups for path in _inputs(planned)]
+    inputs += [path for each in plan.compositions for path in each.composition.verify.inputs.files]
+    for path in dict.fromkeys(inputs):
+        for folder in (*places, place.staging):
+            if any(p.is_relative_to(folder) for p in (path, path.resolve())):
+                raise UsageError(
+                    "is an input of the build, and lies where its outputs replace everything",
+                    where=str(path),
+                    remedy="move it, or give another folder with --out",
+                )
 
 
 def _inputs(planned: PlannedGroup) -> Iterator[Path]:
@@ -90,7 +94,13 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:
         Difference(kind="output", where=f"{_name(planned)}/{name}", what=what)
         for planned in plan.groups
         if (locked := old.groups.get(_name(planned))) is not None
-        for name, what in _edits(place.group(planned.target, planned.group.name), locked)
+        for name, what in _edits(place.group(planned.target, planned.group.name), locked.outputs)
+    ]
+    differences += [
+        Difference(kind="output", where=f"{key}/{name}", what=what)
+        for each in plan.compositions
+        if (composed := old.compositions.get(key := f"{each.target}/{each.composition.name}"))
+        for name, what in _edits(place.group(each.target, each.composition.name), composed.outputs)
     ]
     _refuse(tuple(differences), plan, remedy="restore the files, or build without --locked")
 
@@ -143,6 +153,9 @@ def _part(lock: Lock, plan: Plan) -> Lock:
     return replace(
         lock,
         groups=groups,
+        compositions=_only(
+            lock.compositions, {f"{c.target}/{c.composition.name}" for c in plan.compositions}
+        ),
         execution_providers=_only(lock.execution_providers, providers),
         sources=_only(lock.sources, sources),
     )
@@ -152,11 +165,10 @@ def _only(values: Mapping[str, T], names: set[str]) -> dict[str, T]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _edits(folder: Path, locked: LockedGroup) -> Iterator[tuple[str, str]]:
+def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:
     """How a published folder differs from the lock: file and what is wrong with it."""
     if not folder.is_dir():
         return
-    expected = locked.outputs
     present = {entry.name for entry in folder.iterdir()} - {SUMS}
     for name in sorted(expected.keys() - present):
         yield name, "is missing"

@@ -13,11 +13,13 @@ from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Running
 from epctx.lock.types import (
     Lock,
+    LockedComposition,
     LockedCpu,
     LockedFile,
     LockedGroup,
     LockedInitializers,
     LockedModel,
+    LockedPart,
     LockedPartition,
     LockedProvider,
     LockedSession,
@@ -25,34 +27,62 @@ from epctx.lock.types import (
     LockedToolchain,
 )
 from epctx.manifest import Manifest
-from epctx.planning import PlannedGroup
+from epctx.outputs import OutputFile
+from epctx.planning import PlannedComposition, PlannedGroup
 from epctx.runner.lookup import Compiled, Optimized
 
 _MAKING: tuple[Running, ...] = ("optimize", "compile")
 """The actions that make bytes."""
+_COMPOSING: tuple[Running, ...] = (*_MAKING, "compose")
 
 
 def make(
     manifest: Manifest,
     groups: Sequence[tuple[PlannedGroup, Sequence[Compiled]]],
     toolchain: Toolchain,
+    compositions: Sequence[tuple[PlannedComposition, Sequence[OutputFile]]] = (),
 ) -> Lock:
-    """The lock of groups, as far as their session groups are known."""
+    """The lock of groups and compositions, as far as what came of them is known."""
     lock = _Lock(manifest, toolchain)
     made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
     return Lock(
+        compositions={
+            f"{planned.target}/{planned.composition.name}": _composition(planned, files)
+            for planned, files in compositions
+        },
         cpus=lock.cpus,
         execution_providers=lock.toolchains,
         groups=made,
         name=manifest.name,
         sources=lock.sources,
-        toolchain=_libraries(toolchain),
+        toolchain=_libraries(toolchain, _COMPOSING if compositions else _MAKING),
     )
 
 
-def _libraries(toolchain: Toolchain) -> dict[str, str]:
+def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> LockedComposition:
+    composition = planned.composition
+    asked = composition.outputs
+    return LockedComposition(
+        asked=None if asked is None else {n: f"{o.part}.{o.output}" for n, o in asked.items()},
+        embed_mode=composition.embed_mode,
+        order=tuple(part.name for part in composition.parts),
+        outputs={file.name: LockedFile(sha256=file.sha256.hex, size=file.size) for file in files},
+        parts={
+            part.name: LockedPart(
+                group=part.group,
+                inputs=part.inputs,
+                links={name: f"{o.part}.{o.output}" for name, o in part.links.items()},
+                model=part.model,
+                prefix=part.prefix,
+            )
+            for part in composition.parts
+        },
+    )
+
+
+def _libraries(toolchain: Toolchain, actions: Sequence[Running]) -> dict[str, str]:
     found = {"epctx": __version__}
-    for action in _MAKING:
+    for action in actions:
         for name, version in toolchain.of(action).items():
             found[f"epctx/{action}" if name == "epctx" else name] = version
     return found

@@ -224,6 +224,11 @@ class Lookup:
             return None
         return making.inputs(group.verify.inputs, self.digests)
 
+    @property
+    def runs_models(self) -> bool:
+        """Models are run and compared, where the manifest does not say `off`."""
+        return self._numbers
+
     def skips(self, group: ModelGroup) -> bool:
         """Whether the manifest asks for numbers and the build does not."""
         return not self._numbers and group.verify.numbers != "off"

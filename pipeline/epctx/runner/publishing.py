@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx import build_report
-from epctx.build_report import GroupReport
+from epctx.build_report import ActionReport, GroupReport
 from epctx.cache import Cache, identity
 from epctx.model_report import ModelReport
+from epctx.outputs import OutputFile
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
 from epctx.runner.assessment import Assessment, contents_of, files_of
 from epctx.runner.building import Built, Ended
+from epctx.runner.composing import ComposedGroup
 from epctx.runner.lookup import Compiled
 from epctx.runner.results import model_reports
 
@@ -34,7 +36,7 @@ def published(
         and contents_of(known.files) == contents_of(files)
     )
     if not same:
-        _swap(built, place, cache)
+        _swap(planned.target, planned.group.name, files, place, cache)
     built.progress.tell("built")
     return replace(
         _progressed(built),
@@ -43,6 +45,56 @@ def published(
         files=files,
         models=_models(planned, built.sessions),
         verify=built.verify,
+    )
+
+
+def composition(
+    composed: ComposedGroup, place: Place, cache: Cache | None, *, publish: bool
+) -> GroupReport:
+    """Swap a composition in, if it was composed and is to be published.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    planned, result = composed.planned, composed.result
+    target, name = planned.target, planned.composition.name
+    report = GroupReport(target=target, group=name, state="skipped")
+    if composed.failure is not None and not isinstance(composed.failure, Ended):
+        return replace(report, state="failed", failure=build_report.failure(composed.failure))
+    if result is None or not publish:
+        return report
+    if composed.ran:
+        _swap(target, name, result.files, place, cache)
+    return replace(
+        report,
+        state="built" if composed.ran else "up to date",
+        folder=place.group(target, name).relative_to(place.out).as_posix(),
+        files=result.files,
+        models=(_whole(composed),),
+        verify=result.verify,
+        actions=(
+            ActionReport(action="compose", subject=name, key=str(composed.name), ran=composed.ran),
+        ),
+        peak_memory=composed.peak_memory,
+        composition=result.report,
+    )
+
+
+def _whole(composed: ComposedGroup) -> ModelReport:
+    """What is told of a composition's model: its parts', one after the other."""
+    parts = []
+    for part in composed.planned.composition.parts:
+        ready = composed.groups[part.group]
+        found = _models(ready.planned, [ready.session(part.model)])
+        parts.append(next(model for model in found if model.name == part.model))
+    nodes = sum(part.nodes for part in parts)
+    return ModelReport(
+        name=composed.planned.composition.name,
+        passes=(),
+        nodes=nodes,
+        coverage=sum(part.coverage * part.nodes for part in parts) / nodes if nodes else 0.0,
+        partitions=tuple(each for part in parts for each in part.partitions),
+        declined=tuple(each for part in parts for each in part.declined),
     )
 
 
@@ -69,10 +121,11 @@ def unchanged(known: Assessment, place: Place) -> GroupReport:
     )
 
 
-def _swap(built: Built, place: Place, cache: Cache | None) -> None:
-    target, group = built.planned.target, built.planned.group.name
+def _swap(
+    target: str, group: str, files: Sequence[OutputFile], place: Place, cache: Cache | None
+) -> None:
     staged = place.staged(target, group)
-    contents = contents_of(files_of(built.sessions))
+    contents = contents_of(files)
     # Taken while nobody else knows the files: what settled by now is as it was hashed.
     seen = {name: identity.of_path(staged / name) for name in contents}
     place.publish(target, group)

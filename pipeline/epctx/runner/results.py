@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from epctx.digest import Digest
+from epctx.errors import VerificationError
 from epctx.findings import POLICIES, FolderReport
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord
@@ -108,6 +109,23 @@ def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
         findings=tuple(sorted(findings, key=lambda f: POLICIES.index(f.policy))),
         numbers=tuple(n for report in reports for n in report.numbers),
     )
+
+
+def refuse(label: str, found: FolderReport) -> None:
+    """A folder with a finding that failed is not published.
+
+    Raises:
+        VerificationError: there is one; says how many more.
+    """
+    failed = [finding for finding in found.findings if finding.outcome == "fail"]
+    if failed:
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise VerificationError(
+            f"{first.policy}: {first.message}{more}",
+            where=f"{label}: {first.subject}",
+            remedy=first.remedy,
+        )
 
 
 def _file(subject: str) -> str:

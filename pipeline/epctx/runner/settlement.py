@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from epctx import outputs
 from epctx.digest import Digest
-from epctx.errors import VerificationError
 from epctx.findings import FolderReport
 from epctx.graph.exclusion import refuse_unmatched
 from epctx.planning import PlannedGroup
@@ -18,7 +17,7 @@ from epctx.runner.assessment import contents_of
 from epctx.runner.compiling import Compiling, Made
 from epctx.runner.lookup import Verified
 from epctx.runner.progress import Progress
-from epctx.runner.results import joined, part_of, without
+from epctx.runner.results import joined, part_of, refuse, without
 
 
 def settle(
@@ -104,7 +103,7 @@ def _verify(
         )
         with checks.lane(actions, progress) as lane, lane.worker() as worker:
             found = progress.run(worker, group.name, request, FolderReport)
-    _refuse(planned, found)
+    refuse(planned.label, found)
     sessions = [
         session
         if session.action is not None
@@ -118,15 +117,3 @@ def _verify(
 
 def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:
     return replace(verified, action=actions.store(verified.key, "verify", verified.record, report))
-
-
-def _refuse(planned: PlannedGroup, found: FolderReport) -> None:
-    failed = [finding for finding in found.findings if finding.outcome == "fail"]
-    if failed:
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise VerificationError(
-            f"{first.policy}: {first.message}{more}",
-            where=f"{planned.label}: {first.subject}",
-            remedy=first.remedy,
-        )

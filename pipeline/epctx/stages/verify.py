@@ -27,8 +27,12 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
         ModelError: there is no such folder; input files of the manifest cannot be read.
         ManifestError: the manifest's input files or ranges do not fit its models.
     """
-    group = request.group
-    providers = Providers.of_group(group.execution_providers) if group else Providers()
+    group, composed = request.group, request.composed
+    providers = Providers()
+    if group is not None:
+        providers = Providers.of_group(group.execution_providers)
+    elif composed is not None:
+        providers = Providers.of_group(composed.providers)
     folder = open_folder(
         request.folder,
         providers=providers,
@@ -53,6 +57,8 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
 
 
 def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
+    from epctx.policies.composed import ComposedNumbers
+
     known: tuple[Policy, ...] = (
         Integrity(
             expected=request.expected, passed=frozenset(request.passed), written=request.written
@@ -60,6 +66,8 @@ def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
         Conformance(),
         Claims(claims=request.claims),
         Compatibility(),
-        Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started),
+        Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started)
+        if request.composed is None
+        else ComposedNumbers(composed=request.composed, started=started),
     )
     return [policy for policy in known if policy.name in request.policies]

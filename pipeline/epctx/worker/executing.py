@@ -12,7 +12,7 @@ from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
 from epctx.graph.outline import Outlined
 from epctx.manifest import ModelGroup
-from epctx.model_report import ModelReport, PartitionReport
+from epctx.model_report import CompositionReport, ModelReport, PartitionReport
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, SessionGroupSpec
 from epctx.stages import compile, dump, load, optimize, partition, verify
@@ -20,6 +20,8 @@ from epctx.verification import VerifyRequest
 from epctx.worker.jobs import (
     CompileJob,
     CompileResult,
+    ComposeJob,
+    ComposeResult,
     OptimizeJob,
     OptimizeResult,
     PartitionJob,
@@ -41,6 +43,8 @@ def execute(message: Message, started: Started) -> object:
             return _partition(codec.decode(encoded, PartitionJob), started)
         case "CompileJob":
             return _compile(codec.decode(encoded, CompileJob), started)
+        case "ComposeJob":
+            return _compose(codec.decode(encoded, ComposeJob), started)
         case "VerifyRequest":
             return _verify(codec.decode(encoded, VerifyRequest), started)
     raise ValueError(f"no such job: {message.kind}")
@@ -128,6 +132,22 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         checked=checked,
         peak_memory=peak_memory(),
     )
+
+
+def _compose(job: ComposeJob, started: Started) -> ComposeResult:
+    from epctx.stages import compose
+
+    composition = job.composed.composition
+    started(StageStarted(stage="compose", model=composition.name))
+    found = compose.run(job.composed, job.contents, job.folder)
+    wired = found.wiring
+    report = CompositionReport(
+        parts={part.name: f"{part.group}/{part.model}" for part in composition.parts},
+        links={str(port): str(origin) for port, origin in wired.links.items()},
+        inputs={name: tuple(map(str, ports)) for name, ports in wired.inputs.items()},
+        outputs={name: str(port) for name, port in wired.outputs.items()},
+    )
+    return ComposeResult(files=found.files, report=report, peak_memory=peak_memory())
 
 
 def _verify(request: VerifyRequest, started: Started) -> FolderReport:

@@ -12,9 +12,9 @@ from epctx.findings import FolderReport
 from epctx.graph.exclusion import Unmatched
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
-from epctx.model_report import ModelReport
-from epctx.outputs import GroupOutput
-from epctx.verification import VerifyRequest
+from epctx.model_report import CompositionReport, ModelReport
+from epctx.outputs import GroupOutput, OutputFile
+from epctx.verification import Composed, VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class StageStarted:
         provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
     """
 
-    stage: Literal["load", "optimize", "partition", "compile", "dump", "verify"]
+    stage: Literal["load", "optimize", "partition", "compile", "dump", "verify", "compose"]
     model: str | None = None
     provider: str | None = None
 
@@ -112,4 +112,27 @@ class PartitionResult:
     unmatched: tuple[tuple[Unmatched, ...], ...]
 
 
-Job = OptimizeJob | PartitionJob | CompileJob | VerifyRequest
+@dataclass(frozen=True, kw_only=True)
+class ComposeJob:
+    """Join built models into one.
+
+    Attributes:
+        contents: of each group the BLAKE3 digests of its files, by name.
+        folder: where the composition goes: empty.
+    """
+
+    composed: Composed
+    contents: Mapping[str, Mapping[str, Digest]]
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposeResult:
+    """What a ComposeJob wrote, without SHA256SUMS; how it is wired."""
+
+    files: tuple[OutputFile, ...]
+    report: CompositionReport
+    peak_memory: int
+
+
+Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | VerifyRequest

@@ -46,6 +46,7 @@ STARTS: Mapping[Running, tuple[str, ...]] = {
         "providers/registry.py",
     ),
     "verify": ("stages/verify.py", "generated_numbers.py"),
+    "compose": ("stages/compose.py", "stages/verify.py"),
 }
 FRONT = ("document", "parsing", "rules", "schema")
 """What `manifest.load` imports: workers are given manifests that were parsed."""

@@ -4,11 +4,13 @@ import pytest
 
 from epctx.lock.types import (
     Lock,
+    LockedComposition,
     LockedCpu,
     LockedFile,
     LockedGroup,
     LockedInitializers,
     LockedModel,
+    LockedPart,
     LockedPartition,
     LockedProvider,
     LockedSession,
@@ -69,7 +71,22 @@ def lock() -> Lock:
         session_groups={"prefill": session},
         session_options={"session.x": "1"},
     )
+    part = LockedPart(
+        group="llm",
+        inputs={"mask": "mask"},
+        links={"x": "prefill.y"},
+        model="decode",
+        prefix="decode_",
+    )
+    whole = LockedComposition(
+        asked={"y": "decode.y"},
+        embed_mode=0,
+        order=("prefill", "decode"),
+        outputs={"whole_ctx.onnx": LockedFile(sha256="4" * 64, size=40)},
+        parts={"decode": part},
+    )
     return Lock(
+        compositions={"default/whole": whole},
         name="tiny-llm",
         toolchain={"epctx": "0.1.0", "epctx/compile": digest("e"), "onnxruntime": "1.31.1"},
         sources={

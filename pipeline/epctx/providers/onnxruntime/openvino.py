@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from epctx.digest import canonical_json
+from epctx.digest import Buffer, canonical_json
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint
@@ -55,6 +55,8 @@ class OpenVINOExecutionProvider(OrtProvider):
     shares_outside = True
     tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, CPU"
     prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name", "partition_name"})
+    finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
+    binds_by_name = True
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find(
@@ -166,6 +168,22 @@ class OpenVINOExecutionProvider(OrtProvider):
     def recognizes(self, head: bytes) -> bool:
         """OVEP_BIN."""
         return head.startswith(openvino_binary.MAGIC)
+
+    def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
+        """One binary for a session with several: it looks for every graph in the first.
+
+        "Blob not found" (onnxruntime-ep-openvino 1.8.1); with several embedded ones, "Multiple
+        embedded native EPContext main contexts are not supported".
+        """
+        try:
+            yield from openvino_binary.merge(binaries)
+        except openvino_binary.Malformed as error:
+            raise InvalidGraph(
+                "the context binaries cannot become one",
+                where=", ".join(path.name for path in binaries),
+                why=str(error),
+                remedy="build the models in one group, sharing one context: `sharing_groups`",
+            ) from error
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         """The blobs of a context binary.

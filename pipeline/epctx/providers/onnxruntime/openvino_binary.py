@@ -14,15 +14,18 @@ Found out from what onnxruntime-ep-openvino 1.8.1 writes (format 1, document ver
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from epctx import limits
+from epctx.digest import Buffer
 
 MAGIC: Final = b"OVEP_BIN"
 _HEADER: Final = struct.Struct("<8sQQQQ")
+_ALIGNMENT: Final = 65536
+"""Of blobs and of the file's end."""
 
 Bson = Mapping[str, "Bson | str | int | float | bool | bytes | None"]
 
@@ -74,6 +77,82 @@ def read(path: Path) -> OpenVinoBinary:
         version=str(document.get("version", "")),
         blobs=blobs,
     )
+
+
+def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
+    """One binary with the blobs of several, in the order of their names, in pieces.
+
+    Raises:
+        Malformed: one of them is broken, by another version, or has a name that another has.
+    """
+    from epctx.graph.mapped import DataFile
+
+    binaries = [read(path) for path in paths]
+    makers = sorted({(binary.producer, binary.version) for binary in binaries})
+    if len(makers) > 1:
+        raise Malformed(f"they are by {' and by '.join(producer for producer, _ in makers)}")
+    sources: dict[str, tuple[Path, Blob]] = {}
+    for path, binary in zip(paths, binaries, strict=True):
+        for blob in binary.blobs:
+            if blob.name in sources:
+                raise Malformed(
+                    f"{path.name} and {sources[blob.name][0].name} both have {blob.name}"
+                )
+            sources[blob.name] = (path, blob)
+    # The table's size does not depend on the offsets: it has 64 bits for each.
+    places = dict.fromkeys(sources, 0)
+    end = _HEADER.size + len(_table(places, sources, *makers[0]))
+    for name in sorted(sources):
+        places[name] = end = _aligned(end)
+        end += sources[name][1].size
+    table = _table(places, sources, *makers[0])
+    yield _HEADER.pack(MAGIC, 1, _HEADER.size, _HEADER.size, len(table)) + table
+    written = _HEADER.size + len(table)
+    for name in sorted(sources):
+        yield bytes(places[name] - written)
+        path, blob = sources[name]
+        yield from DataFile.open(path).chunks(blob.offset, blob.size)
+        written = places[name] + blob.size
+    yield bytes(_aligned(written) - written)
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _ALIGNMENT) * _ALIGNMENT
+
+
+def _table(
+    places: Mapping[str, int],
+    sources: Mapping[str, tuple[Path, Blob]],
+    producer: str,
+    version: str,
+) -> bytes:
+    entries = {
+        name: _document(
+            _element(0x12, "data_offset", struct.pack("<q", places[name])),
+            _element(0x12, "size", struct.pack("<q", sources[name][1].size)),
+        )
+        for name in sorted(sources)
+    }
+    blobs = _document(*(_element(0x03, name, entry) for name, entry in entries.items()))
+    return _document(
+        _element(0x03, "blob_metadata_map", blobs),
+        _element(0x02, "producer", _string(producer)),
+        _element(0x02, "version", _string(version)),
+    )
+
+
+def _document(*elements: bytes) -> bytes:
+    content = b"".join(elements) + b"\0"
+    return struct.pack("<i", len(content) + 4) + content
+
+
+def _element(kind: int, name: str, value: bytes) -> bytes:
+    return bytes([kind]) + name.encode() + b"\0" + value
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode() + b"\0"
+    return struct.pack("<i", len(encoded)) + encoded
 
 
 def _blobs(table: object, size: int) -> list[Blob]:

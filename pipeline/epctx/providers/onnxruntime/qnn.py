@@ -73,6 +73,7 @@ class QNNExecutionProvider(OrtProvider):
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
     extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
     prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name", "partition_name"})
+    finds_graphs_by: Literal["name", "partition_name"] = "name"
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)

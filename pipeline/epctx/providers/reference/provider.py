@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.manifest import OptionValue, Tolerance
@@ -55,6 +55,7 @@ class ReferenceExecutionProvider:
     isolated = False
     can_share = True
     native = False
+    finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self.options = ReferenceOptions.parse(options)

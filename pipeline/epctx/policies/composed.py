@@ -1,0 +1,299 @@
+"""Numbers of a composition: one session of the whole against its parts, run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from epctx.errors import EpctxError, ModelError, ProviderUnavailable
+from epctx.findings import Finding, OutputNumbers, PolicyName
+from epctx.graph import bare, feeds, wiring
+from epctx.graph.feeds import Array, Feeds, InputSpec
+from epctx.graph.input_sets import Case, InputSets
+from epctx.graph.wiring import Interface, Port, Wiring
+from epctx.manifest import Composition
+from epctx.policies import sessions, sources
+from epctx.policies.folder import ContextModel, GroupFolder, summarize
+from epctx.policies.judging import Judge
+from epctx.policies.numbers import Started, unheard
+from epctx.policies.providers import Options
+from epctx.policies.sources import SourceModel
+from epctx.policies.tasks import finding, unchecked, words
+from epctx.providers import hooks
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Precision
+from epctx.verification import BuiltPart, Composed
+
+if TYPE_CHECKING:
+    from epctx.runtime.session import InferenceSession
+
+Found = Finding | OutputNumbers
+_ON_DEVICE: Final = "verify it on the device"
+_EXACTNESS: Final[tuple[Precision, ...]] = (
+    "quantized",
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+)
+
+
+def interfaces(composed: Composed) -> tuple[Interface, ...]:
+    """The parts as they were built, and what the manifest says of each.
+
+    Raises:
+        ModelError: a part is missing or cannot be read.
+    """
+    return tuple(map(_interface, composed.parts))
+
+
+def where(composition: Composition) -> str:
+    """How messages name a composition."""
+    return f"compose.{composition.name}"
+
+
+def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
+    """The outputs that the manifest asks for; None: it leaves them open."""
+    if composition.outputs is None:
+        return None
+    return {n: Port(part=o.part, name=o.output) for n, o in composition.outputs.items()}
+
+
+def _interface(built: BuiltPart) -> Interface:
+    proto, part = bare.read(built.path), built.part
+    return Interface(
+        name=part.name,
+        inputs=feeds.specs(proto),
+        outputs=wiring.outputs(proto),
+        prefix=part.prefix,
+        links={name: Port(part=o.part, name=o.output) for name, o in part.links.items()},
+        outer=part.inputs,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedNumbers:
+    """Every output of the whole, on every input set.
+
+    Attributes:
+        composed: the composition and its parts.
+        started: hears of each model whose files are loaded and run.
+    """
+
+    composed: Composed
+    started: Started = unheard
+    name: PolicyName = field(default="numbers", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
+        """Run the parts one after the other, then the whole.
+
+        Raises:
+            ModelError: an input file of the manifest cannot be read.
+            ManifestError: an input file or a range does not fit the composition.
+        """
+        composition = self.composed.composition
+        file = f"{composition.name}_ctx.onnx"
+        model = next((each for each in folder.models if each.file == file), None)
+        failed = next((each for each in earlier if each.outcome == "fail"), None)
+        if model is None:
+            return  # told by conformance
+        if composition.verify.numbers == "off":
+            reason, remedy = "the manifest says `numbers: off`", "set `verify.numbers` to full"
+            yield unchecked(model, reason, remedy)
+        elif failed is not None:
+            reason = f"not run, since {failed.policy} failed: {failed.subject} {failed.message}"
+            yield unchecked(model, reason, "mend that first")
+        else:
+            yield from _Run(self.composed, folder, model, self.started).check()
+
+
+class _Run:
+    """The numbers of one composition."""
+
+    def __init__(
+        self, composed: Composed, folder: GroupFolder, model: ContextModel, started: Started
+    ) -> None:
+        self._started = started
+        self._composed = composed
+        self._folder = folder
+        self._model = model
+        self._settings = composed.composition.verify
+
+    def check(self) -> Iterator[Found]:
+        model, composition = self._model, self._composed.composition
+        try:
+            parts = interfaces(self._composed)
+        except ModelError as error:
+            reason = f"a part to compare with is not there: {error.where}"
+            yield unchecked(model, reason, "verify the whole output folder, with the parts")
+            return
+        wired = wiring.resolve(parts, outputs_of(composition), where=where(composition))
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            yield unchecked(model, f"not on this host: {obstacle}", _ON_DEVICE)
+            return
+        inputs = self._inputs(wired)
+        input_sets = InputSets(self._settings.inputs)
+        problems = [spec.problem for spec in inputs if spec.problem is not None]
+        if input_sets.generated and problems:
+            remedy = "give values with `verify.inputs.files`"
+            yield unchecked(model, "; ".join(problems), remedy)
+            return
+        cases = tuple(input_sets.cases(inputs))
+        input_sets.refuse_unused()
+        try:
+            expected = self._one_after_the_other(wired, cases)
+        except Exception as error:  # onnxruntime's errors have no common class
+            told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
+            yield unchecked(model, f"a part does not run by itself: {told}", _ON_DEVICE)
+            return
+        yield from self._whole(cases, expected)
+
+    def _obstacle(self) -> str | None:
+        """Why this host cannot load the model; None: it may try."""
+        for source in self._model.sources:
+            provider = self._folder.providers.find(source)
+            if provider is None:
+                return f"no EP here is known by the source '{source}'"
+            if not isinstance(provider, hooks.KnowsHost):
+                continue
+            own = [node for node in self._model.nodes if node.source == source]
+            try:
+                reason = provider.cannot_load(own, self._folder.path, sharing=False)
+            except EpctxError as error:
+                reason = words(error)
+            if reason is not None:
+                return reason
+        return None
+
+    def _open(self) -> Generator[Found, None, InferenceSession | None]:
+        model = self._model
+        try:
+            folder = self._folder.path
+            session = sessions.open_files(
+                folder / model.file, self._arguments(model.sources), sharing=False, data=folder
+            )
+        except ProviderUnavailable as error:
+            yield unchecked(model, f"not on this host: {words(error)}", error.remedy)
+            return None
+        except Exception as error:  # onnxruntime's errors have no common class
+            told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
+            yield finding(
+                model,
+                "loads",
+                "fail",
+                f"cannot be loaded in one session: {told}",
+                "these EPs may not run in one session in this order: try another order of the "
+                "parts, `embed_mode: 1`, or sessions of their own",
+            )
+            return None
+        apart = session.get_reason_apart()
+        if apart is None:
+            yield finding(model, "loads", "pass", "loads on this host, in one session")
+        else:
+            yield from self._load_only(apart)
+        return session
+
+    def _load_only(self, reason: str) -> Iterator[Found]:
+        """What one session of onnxruntime does with it where the numbers come from several."""
+        model = self._model
+        try:
+            sessions.load_natively(self._folder.path / model.file, self._providers())
+        except Exception as error:  # onnxruntime's errors have no common class
+            told = f"not in one session of onnxruntime here: {sessions.words(error)}"
+        else:
+            told = "loads in one session of onnxruntime, and was not run in it"
+        yield finding(model, "loads", "not checkable", f"{told}: {reason}", _ON_DEVICE)
+
+    def _arguments(self, sources: Sequence[str]) -> list[tuple[str, Options]]:
+        """The EPs of nodes with these sources, in the order in which the manifest has them."""
+        known = self._folder.providers
+        found = [known.find(source) for source in sources]
+        return [
+            (provider.name, options)
+            for provider, options in known.asked or ()
+            if any(provider is each for each in found)
+        ]
+
+    def _providers(self) -> list[ExecutionProvider]:
+        known = self._folder.providers
+        found = (known.find(source) for source in self._model.sources)
+        return list({id(each): each for each in found if each is not None}.values())
+
+    def _inputs(self, wired: Wiring) -> tuple[InputSpec, ...]:
+        """What the whole is fed, with what the parts' sources imply of it."""
+        hints: dict[Port, feeds.Range | None] = {}
+        for built in self._composed.parts:
+            for spec in sources.inputs(built.source):
+                hints[Port(part=built.part.name, name=spec.name)] = spec.hint
+        return tuple(
+            replace(
+                spec,
+                hint=next(
+                    (h for p in wired.inputs.get(spec.name, ()) if (h := hints.get(p))), None
+                ),
+            )
+            for spec in self._model.inputs
+        )
+
+    def _one_after_the_other(self, wired: Wiring, cases: Sequence[Case]) -> list[Feeds]:
+        """What the parts give, each in a session of its own, by the whole's output names."""
+        known: list[dict[Port, Array]] = [{} for _ in cases]
+        outer = {port: whole for whole, ports in wired.inputs.items() for port in ports}
+        for built in self._composed.parts:
+            name = built.part.name
+            self._started(built.part.model)
+            part = summarize(built.path.name, bare.read(built.path))
+            session = sessions.open_files(
+                built.path, self._arguments(part.sources), sharing=False, data=built.folder
+            )
+            try:
+                for case, values in zip(cases, known, strict=True):
+                    given: Feeds = {}
+                    for spec in part.inputs:
+                        port = Port(part=name, name=spec.name)
+                        given[spec.name] = (
+                            case.feeds[outer[port]] if port in outer else values[wired.links[port]]
+                        )
+                    made = sessions.run_files(session, given)
+                    values.update({Port(part=name, name=n): array for n, array in made.items()})
+            finally:
+                sessions.close([session])
+        return [{name: values[port] for name, port in wired.outputs.items()} for values in known]
+
+    def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Iterator[Found]:
+        self._started(self._composed.composition.name)
+        session = yield from self._open()
+        if session is None:
+            return
+        judge = Judge(
+            file=self._model.file,
+            sessions="files",
+            providers=self._providers(),
+            precision=self._precision(),
+            asked=self._settings.tolerance,
+            right="its parts, run one after the other",
+        )
+        try:
+            for case, right in zip(cases, expected, strict=True):
+                try:
+                    actual = sessions.run_files(session, case.feeds)
+                except Exception as error:  # onnxruntime's errors have no common class
+                    message = f"{case.label}: fails where its parts run: {sessions.words(error)}"
+                    yield finding(self._model, "runs", "fail", message, "ship the parts apart")
+                    continue
+                yield from judge.judge(case.label, right, actual)
+        finally:
+            sessions.close([session])
+        yield from judge.summary()
+
+    def _precision(self) -> Precision:
+        """Of the least exact part."""
+        found: list[Precision] = []
+        for built in self._composed.parts:
+            try:
+                found.append(SourceModel.read(built.source).precision)
+            except ModelError:
+                continue
+        return min(found, key=_EXACTNESS.index, default="float32")

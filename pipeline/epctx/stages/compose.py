@@ -1,0 +1,344 @@
+"""After dump: EPContext models joined into one, with every file that it needs (design section 6).
+
+Source: spec/ep-context-design.md, "The EP should support multiple EP contexts within a single
+model, enabling users to merge and interconnect EPContext nodes generated from different models".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx_ir as ir
+
+from epctx import outputs
+from epctx.digest import Buffer, Digest, of_chunks
+from epctx.errors import ManifestError, StorageError
+from epctx.graph import bare, canonical, epcontext, joining, wiring
+from epctx.graph.epcontext import EPContextNode, Payload
+from epctx.graph.mapped import DataFile
+from epctx.graph.wiring import Wiring
+from epctx.outputs import SUMS, OutputFile
+from epctx.policies.composed import interfaces, outputs_of, where
+from epctx.policies.folder import external_tensors
+from epctx.policies.providers import Providers
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import BindsByName, FindsGraphs, MergesBinaries
+from epctx.verification import BuiltPart, Composed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedOutput:
+    """What came of it.
+
+    Attributes:
+        files: the model, and what it needs beside it; without SHA256SUMS.
+        wiring: who feeds whom in it.
+    """
+
+    files: tuple[OutputFile, ...]
+    wiring: Wiring
+
+
+def run(
+    composed: Composed, contents: Mapping[str, Mapping[str, Digest]], folder: Path
+) -> ComposedOutput:
+    """Join the parts into `folder / <composition>_ctx.onnx`, with every file that it needs.
+
+    Args:
+        composed: the composition and its parts, which are built.
+        contents: of each group the BLAKE3 digests of its files.
+        folder: an empty folder.
+
+    Raises:
+        ManifestError: names clash; says which prefix would help. Parts that cannot be in one model.
+        ModelError: types or shapes of two ends that meet differ, or opsets do.
+        StorageError: the disk refuses, or a file of a part is not what was built.
+    """
+    composition = composed.composition
+    place = where(composition)
+    wired = wiring.resolve(interfaces(composed), outputs_of(composition), where=place)
+    files = _Files(contents, taken=f"{composition.name}_ctx.onnx", where=place)
+    providers = Providers.of_group(composed.providers)
+    contexts = _Contexts(files, providers, embed=composition.embed_mode == 1, where=place)
+    parts = []
+    for built in composed.parts:
+        model = canonical.read(DataFile.open(built.path))
+        names = contexts.adopt(model, built)
+        data = {bare.location(t) for t in external_tensors(bare.read(built.path))}
+        parts.append(
+            joining.Part(
+                name=built.part.name,
+                model=model,
+                prefix=built.part.prefix,
+                fixed=names.nodes,
+                kept=names.values,
+                data={location: files.add(built, location) for location in sorted(data)},
+                group=built.part.group,
+            )
+        )
+    contexts.merge()
+    contexts.embed()
+    whole = joining.join(composition.name, parts, wired, where=place)
+    written = [*files.write(folder)]
+    written.append(outputs.write(folder / files.taken, canonical.chunks(whole)))
+    return ComposedOutput(files=tuple(written), wiring=wired)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A file of a part."""
+
+    path: Path
+    digest: Digest
+
+
+@dataclass(kw_only=True)
+class _File:
+    """A file of the whole.
+
+    Attributes:
+        part: that it is named for.
+        sources: what it comes from: several become one by `merge`.
+    """
+
+    part: str
+    sources: list[_Source]
+    merge: MergesBinaries | None = None
+
+    def chunks(self) -> Iterator[Buffer]:
+        """Its content."""
+        if self.merge is not None:
+            return self.merge.merge_binaries([source.path for source in self.sources])
+        return DataFile.open(self.sources[0].path).chunks()
+
+    def check(self) -> None:
+        """Each source is what was built. Raises StorageError."""
+        for source in self.sources:
+            if of_chunks(DataFile.open(source.path).chunks()) != source.digest:
+                raise _changed(source.path)
+
+
+def _changed(path: Path) -> StorageError:
+    """The error for a file of a part that is not what was built."""
+    return StorageError(
+        "was changed after it was built",
+        where=str(path),
+        remedy="build again while nothing writes to the output folder",
+    )
+
+
+class _Files:
+    """The files beside the model: each content once, each name once.
+
+    Args:
+        contents: of each group the digests of its files.
+        taken: the model's own name.
+    """
+
+    def __init__(
+        self, contents: Mapping[str, Mapping[str, Digest]], *, taken: str, where: str
+    ) -> None:
+        self.taken = taken
+        self._contents = contents
+        self._where = where
+        self._files: dict[str, _File] = {}
+        self._by_content: dict[Digest, str] = {}
+
+    def add(self, built: BuiltPart, name: str) -> str:
+        """The name in the whole of a file of a part."""
+        digest = self.digest(built, name)
+        known = self._by_content.get(digest)
+        if known is not None:
+            return known
+        wanted = built.part.prefix + name
+        in_use = {each.casefold() for each in (*self._files, self.taken, SUMS)}
+        if wanted.casefold() in in_use:
+            prefix = f"{built.part.name}_"
+            while (prefix + name).casefold() in in_use:
+                prefix += "_"
+            other = self._files.get(wanted)
+            owner = f"the part {other.part}" if other is not None else "the composition"
+            raise ManifestError(
+                f'{owner} and the part {built.part.name} both have a file "{wanted}"',
+                where=self._where,
+                remedy=f"give {built.part.name} a prefix: `prefix: {prefix}`",
+            )
+        source = _Source(path=built.folder / name, digest=digest)
+        self._files[wanted] = _File(part=built.part.name, sources=[source])
+        self._by_content[digest] = wanted
+        return wanted
+
+    def digest(self, built: BuiltPart, name: str) -> Digest:
+        """What a file of a part holds."""
+        return self._contents[built.part.group][name]
+
+    def merge(self, names: Sequence[str], provider: MergesBinaries) -> None:
+        """Let the first of several files be all of them, merged."""
+        first, *others = (self._files[name] for name in names)
+        first.sources += [source for file in others for source in file.sources]
+        first.merge = provider
+        for name in names[1:]:
+            del self._files[name]
+
+    def take(self, name: str) -> bytes:
+        """The content of a file that is not needed as one any more.
+
+        Raises:
+            StorageError: it is not what was built.
+        """
+        file = self._files.pop(name)
+        file.check()
+        return b"".join(bytes(chunk) for chunk in file.chunks())
+
+    def write(self, folder: Path) -> Iterator[OutputFile]:
+        """Copy the files.
+
+        Raises:
+            StorageError: the disk refuses, or a file is not what was built.
+        """
+        for name, file in self._files.items():
+            if file.merge is not None:
+                file.check()
+            written = outputs.write(folder / name, file.chunks())
+            if file.merge is None and written.blake3 != file.sources[0].digest:
+                raise _changed(file.sources[0].path)
+            yield written
+
+
+@dataclass(kw_only=True)
+class _Names:
+    """Names by which EPs find something: of EPContext nodes, and of values."""
+
+    nodes: set[str] = field(default_factory=set)
+    values: set[str] = field(default_factory=set)
+
+
+@dataclass(kw_only=True)
+class _Use:
+    """An EPContext node that refers to a context binary."""
+
+    node: ir.Node
+    provider: ExecutionProvider | None
+
+
+class _Contexts:
+    """The contexts of the whole: files beside it, or embedded.
+
+    Args:
+        files: the files of the whole.
+        providers: the EPs of the parts.
+        embed: put every context binary into the first node that refers to it.
+    """
+
+    def __init__(self, files: _Files, providers: Providers, *, embed: bool, where: str) -> None:
+        self._files = files
+        self._providers = providers
+        self._embed = embed
+        self._where = where
+        self._uses: dict[str, list[_Use]] = {}
+        self._graphs: dict[tuple[object, ...], str] = {}
+        self._embedded: dict[int, str] = {}
+        self._without: list[ir.Node] = []
+
+    def adopt(self, model: ir.Model, built: BuiltPart) -> _Names:
+        """Let a part's nodes refer to the files of the whole. Returns what has to keep its name."""
+        found = _Names()
+        for node in model.graph:
+            if not epcontext.is_epcontext(node):
+                continue
+            read = EPContextNode.from_ir(node)
+            provider = self._providers.find(read.source or "")
+            if not isinstance(provider, FindsGraphs) or provider.finds_graphs_by == "name":
+                found.nodes.add(read.name)
+            if provider is None or (isinstance(provider, BindsByName) and provider.binds_by_name):
+                found.values.update(name for name in (*read.inputs, *read.outputs) if name)
+            path = read.context_path
+            content: object = read.ep_cache_context
+            if path is not None:
+                content = new = self._files.add(built, path)
+                _set(node, ep_cache_context=Payload(new.encode()))
+                self._uses.setdefault(new, []).append(_Use(node=node, provider=provider))
+            elif not read.main_context:
+                self._without.append(node)
+            elif isinstance(provider, MergesBinaries):
+                self._require_one(provider, built)
+            self._require_new(read, content, built)
+        return found
+
+    def _require_one(self, provider: ExecutionProvider, built: BuiltPart) -> None:
+        """What is embedded already cannot be merged."""
+        first = self._embedded.setdefault(id(provider), built.part.name)
+        if first != built.part.name:
+            raise ManifestError(
+                f"the parts {first} and {built.part.name} embed their contexts, and one session "
+                f"reads one context of {provider.name}",
+                where=self._where,
+                remedy="write embed_mode: 0 in the groups of the parts; the composition may embed",
+            )
+
+    def merge(self) -> None:
+        """Make one binary of several, for EPs of which a session reads one."""
+        of_provider: dict[int, list[str]] = {}
+        for name, uses in self._uses.items():
+            of_provider.setdefault(id(uses[0].provider), []).append(name)
+        for names in of_provider.values():
+            provider = self._uses[names[0]][0].provider
+            if len(names) < 2 or not isinstance(provider, MergesBinaries):
+                continue
+            first, *others = names
+            self._files.merge(names, provider)
+            for name in others:
+                uses = self._uses.pop(name)
+                self._uses[first] += uses
+                for use in uses:
+                    _set(use.node, ep_cache_context=Payload(first.encode()))
+
+    def _require_new(self, node: EPContextNode, content: object, built: BuiltPart) -> None:
+        """One compiled graph is once in a session."""
+        if not node.main_context or content is None or node.partition_name is None:
+            return
+        graph = (node.source, content, node.partition_name)
+        first = self._graphs.setdefault(graph, built.part.name)
+        if first != built.part.name:
+            raise ManifestError(
+                f"the parts {first} and {built.part.name} are one compiled model",
+                where=self._where,
+                why="an execution provider loads a graph of a context once",
+                remedy="give it a second key in `models`, with the same path, and build both",
+            )
+
+    def embed(self) -> None:
+        """Put the binaries into the nodes, if that is asked for."""
+        if not self._embed:
+            return
+        for node in self._without:
+            _set(node, embed_mode=1)
+        natives: dict[int, str] = {}
+        for name, uses in self._uses.items():
+            provider = uses[0].provider
+            if provider is None or provider.native:
+                first = natives.setdefault(id(provider), name)
+                several = first != name and any(len(self._uses[each]) > 1 for each in (first, name))
+                if several:
+                    raise ManifestError(
+                        f"{first} and {name} cannot both be embedded",
+                        where=f"{self._where}.embed_mode",
+                        why="a node without a context of its own does not say whose it shares",
+                        remedy="write embed_mode: 0",
+                    )
+            payload = Payload(self._files.take(name))
+            head, *others = uses
+            _set(head.node, ep_cache_context=payload, embed_mode=1)
+            for use in others:
+                use.node.attributes.pop("ep_cache_context")
+                _set(use.node, embed_mode=1, main_context=0)
+
+
+def _set(node: ir.Node, **values: int | Payload) -> None:
+    for name, value in values.items():
+        if isinstance(value, Payload):
+            node.attributes[name] = ir.Attr(name, ir.AttributeType.STRING, value)
+        else:
+            node.attributes[name] = ir.AttrInt64(name, value)

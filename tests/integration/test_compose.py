@@ -1,0 +1,332 @@
+"""Models of several sources, groups and EPs in one model: built, run, held to its parts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx import verbs
+from epctx.build_report import BuildReport, GroupReport
+from epctx.errors import EpctxError, LockError, ManifestError, ModelError
+from epctx.graph.epcontext import read_all
+from epctx.runtime import InferenceSession
+from tests.projects import Project
+
+REFERENCE = "ReferenceExecutionProvider"
+WIDTH = 64
+
+
+def save(
+    folder: Path, name: str, take: str, make: str, *, mask: bool = False, width: int = WIDTH
+) -> None:
+    """MatMul, Relu, Tanh, or with a mask Add at the end: from `take` to `make`."""
+    rng = np.random.default_rng(sum(name.encode()))
+    weight = (rng.standard_normal((width, width)) / width**0.5).astype(np.float32)
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("MatMul", [take, "w"], ["m"], name="mm"),
+        helper.make_node("Relu", ["m"], ["r"], name="relu"),
+        helper.make_node("Add", ["r", "mask"], [make], name="tail")
+        if mask
+        else helper.make_node("Tanh", ["r"], [make], name="tail"),
+    ]
+    ends = [value(take, TensorProto.FLOAT, [1, width])]
+    if mask:
+        ends.append(value("mask", TensorProto.FLOAT, [1, width]))
+    graph = helper.make_graph(
+        nodes,
+        name,
+        ends,
+        [value(make, TensorProto.FLOAT, [1, width])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opset = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), folder / f"{name}.onnx")
+
+
+def project(folder: Path, compose: Mapping[str, object], **group: object) -> Project:
+    """Three sources in two groups, on two reference EPs, one of which leaves a node to the CPU."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save(folder, "encoder", "image", "hidden")
+    save(folder, "body", "hidden", "features", mask=True)
+    save(folder, "head", "features", "logits")
+    made = Project(
+        folder=folder,
+        document={
+            "schema_version": 1,
+            "name": "m",
+            "models": {n: {"path": f"{n}.onnx"} for n in ("encoder", "body", "head")},
+            "execution_providers": {
+                "one": {"provider": REFERENCE, "options": {"source": "one"}},
+                "two": {
+                    "provider": REFERENCE,
+                    "options": {"source": "two", "exclude_ops": ["Relu"]},
+                },
+            },
+            "model_groups": {
+                "ends": {
+                    "models": ["encoder", "head"],
+                    "execution_providers": ["one"],
+                    "sharing_groups": {"all": ["encoder", "head"]},
+                },
+                "middle": {"models": ["body"], "execution_providers": ["two"], **group},
+            },
+            "compose": compose,
+        },
+    )
+    made.write()
+    return made
+
+
+PARTS: Mapping[str, object] = {"encoder": {}, "body": {}, "head": {}}
+
+
+@dataclass(frozen=True)
+class Built:
+    project: Project
+    report: BuildReport
+
+    def group(self, name: str) -> GroupReport:
+        return next(group for group in self.report.groups if group.group == name)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Several compositions of the same parts; nothing here changes it."""
+    made = project(
+        tmp_path_factory.mktemp("compose"),
+        {
+            "whole": {"parts": PARTS, "verify": {"inputs": {"count": 2}}},
+            "embedded": {"parts": PARTS, "embed_mode": 1},
+            "named": {
+                "parts": {
+                    "encoder": {"prefix": "e_"},
+                    "second": {
+                        "model": "head",
+                        "prefix": "h_",
+                        "inputs": {"features": {"part": "encoder", "output": "hidden"}},
+                    },
+                },
+                "outputs": {
+                    "y": {"part": "second", "output": "logits"},
+                    "seen": {"part": "encoder", "output": "hidden"},
+                },
+            },
+        },
+    )
+    return Built(made, made.build())
+
+
+def feeds(*names: str) -> dict[str, npt.NDArray[np.float32]]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((1, WIDTH)).astype(np.float32) for name in names}
+
+
+def session(path: Path) -> InferenceSession:
+    providers = [
+        (REFERENCE, {"source": "one"}),
+        (REFERENCE, {"source": "two", "exclude_ops": ("Relu",)}),
+    ]
+    return InferenceSession(path, providers=providers)
+
+
+def one_after_the_other(
+    folder: Path, given: dict[str, npt.NDArray[np.float32]]
+) -> dict[str, npt.NDArray[np.generic]]:
+    """What the parts give: every value by name."""
+    known: dict[str, npt.NDArray[np.generic]] = dict(given)
+    for group, name in (("ends", "encoder"), ("middle", "body"), ("ends", "head")):
+        with session(folder / group / f"{name}_ctx.onnx") as part:
+            names = [arg.name for arg in part.get_outputs()]
+            own = {arg.name: known[arg.name] for arg in part.get_inputs()}
+            found = part.run(names, own)
+            known |= {n: np.asarray(array) for n, array in zip(names, found, strict=True)}
+    return known
+
+
+def test_three_sources_on_two_eps_are_one_model_that_equals_its_parts(built: Built) -> None:
+    folder = built.project.published
+    assert sorted(p.name for p in (folder / "whole").iterdir()) == [
+        "SHA256SUMS",
+        "body_two.bin",
+        "encoder_one.bin",  # of encoder and head, which share it: once
+        "whole_ctx.onnx",
+    ]
+    model = onnx.load(folder / "whole" / "whole_ctx.onnx")
+    assert [node.source for node in read_all(model)] == ["one", "two", "two", "one"]
+    given = feeds("image", "mask")
+    with session(folder / "whole" / "whole_ctx.onnx") as whole:
+        assert [arg.name for arg in whole.get_inputs()] == ["image", "mask"]
+        (logits,) = whole.run(["logits"], given)
+    np.testing.assert_array_equal(logits, one_after_the_other(folder, given)["logits"])
+
+
+def test_what_was_compared_is_in_the_report(built: Built) -> None:
+    group = built.group("whole")
+    assert group.composition is not None and group.verify is not None
+    assert group.composition.links == {
+        "body.hidden": "encoder.hidden",
+        "head.features": "body.features",
+    }
+    assert group.composition.inputs == {"image": ("encoder.image",), "mask": ("body.mask",)}
+    assert {(n.input_set, n.passed) for n in group.verify.numbers} == {
+        ("seed 0, set 0", True),
+        ("seed 0, set 1", True),
+    }
+    assert any("run one after the other, to the bit" in f.message for f in group.verify.findings)
+    assert [a.action for a in group.actions] == ["compose"]
+
+
+def test_contexts_may_be_embedded_the_shared_one_once(built: Built) -> None:
+    folder = built.project.published
+    assert sorted(p.name for p in (folder / "embedded").iterdir()) == [
+        "SHA256SUMS",
+        "embedded_ctx.onnx",
+    ]
+    nodes = read_all(onnx.load(folder / "embedded" / "embedded_ctx.onnx"))
+    assert [(n.embed_mode, n.main_context) for n in nodes] == [(1, 1), (1, 1), (1, 0), (1, 0)]
+    given = feeds("image", "mask")
+    with session(folder / "embedded" / "embedded_ctx.onnx") as whole:
+        (logits,) = whole.run(["logits"], given)
+    np.testing.assert_array_equal(logits, one_after_the_other(folder, given)["logits"])
+
+
+def test_other_names_are_connected_and_given_as_the_manifest_says(built: Built) -> None:
+    folder = built.project.published
+    given = feeds("image")
+    with session(folder / "named" / "named_ctx.onnx") as whole:
+        assert [arg.name for arg in whole.get_inputs()] == ["e_image"]
+        y, seen = whole.run(["y", "seen"], {"e_image": given["image"]})
+    with session(folder / "ends" / "encoder_ctx.onnx") as encoder:
+        (hidden,) = encoder.run(None, given)
+    with session(folder / "ends" / "head_ctx.onnx") as head:
+        (logits,) = head.run(None, {"features": hidden})
+    np.testing.assert_array_equal(seen, hidden)
+    np.testing.assert_array_equal(y, logits)
+
+
+def test_a_composition_is_verified_with_its_parts_and_without(built: Built, tmp_path: Path) -> None:
+    manifest, lock = built.project.manifest, built.project.lock
+    report = verbs.verify(built.project.published, manifest=manifest, lock=lock, strict=True)
+    assert report.passed and len(report.folders) == 5
+    copy = tmp_path / "whole"
+    shutil.copytree(built.project.published / "whole", copy)
+    report = verbs.verify(copy, manifest=manifest, lock=lock)
+    unchecked = [f.message for f in report.findings("not checkable")]
+    assert report.passed and len(unchecked) == 1 and "is not there" in unchecked[0]
+    (copy / "body_two.bin").write_bytes(b"other")
+    failed = {f.policy for f in verbs.verify(copy, manifest=manifest).findings("fail")}
+    assert "integrity" in failed and "numbers" not in failed  # nothing of it was run
+
+
+def test_nothing_is_done_again_and_a_changed_part_composes_again(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", {"whole": {"parts": PARTS}})
+    made.build()
+    before = made.files()
+    assert {group.state for group in made.build().groups} == {"up to date"}
+    (made.published / "whole" / "whole_ctx.onnx").write_bytes(b"edited")
+    assert [g.state for g in made.build().groups] == ["up to date", "up to date", "built"]
+    assert made.files() == before
+    made.build(locked=True)
+
+    save(made.folder, "body", "hidden", "features", mask=False)
+    report = made.build(only=["middle"])
+    assert [g.group for g in report.groups] == ["middle"]
+    report = made.build(only=["whole"])
+    assert [(g.group, g.state) for g in report.groups] == [
+        ("ends", "up to date"),
+        ("middle", "up to date"),
+        ("whole", "built"),
+    ]
+    assert made.files()["whole/whole_ctx.onnx"] != before["whole/whole_ctx.onnx"]
+
+    made.build()
+    made.section("compose", "whole", "parts")["head"] = {"prefix": "h_"}
+    with pytest.raises(LockError, match="differs from the lock") as caught:
+        made.build(locked=True)
+    assert "default/whole: parts.head.prefix" in str(caught.value)
+    del made.document["compose"]
+    made.build()
+    assert not (made.published / "whole").exists()
+    assert "compositions" not in made.lock.read_text(encoding="utf-8")
+
+
+def refused(made: Project) -> EpctxError:
+    with pytest.raises(EpctxError) as caught:
+        made.build(verify=False)
+    assert not made.published.exists()
+    return caught.value
+
+
+def test_a_clash_of_names_says_which_prefix_helps_and_it_does(tmp_path: Path) -> None:
+    """All three have a Relu node left to the CPU, and values of the same names around it."""
+    made = project(tmp_path / "p", {"whole": {"parts": {"encoder": {}, "body": {}}}})
+    ops = {"source": "one", "exclude_ops": ["Relu"]}
+    made.section("execution_providers", "one")["options"] = ops
+    error = refused(made)
+    assert isinstance(error, ManifestError)
+    assert error.what == 'the part encoder and the part body both have a value "m"'
+    assert error.remedy == "give body a prefix: `prefix: body_`"
+    made.section("compose", "whole", "parts")["body"] = {"prefix": "body_"}
+    made.build(verify=False)
+    with session(made.published / "whole" / "whole_ctx.onnx") as whole:
+        assert [arg.name for arg in whole.get_inputs()] == ["image", "body_mask"]
+        assert [arg.name for arg in whole.get_outputs()] == ["body_features"]
+
+
+def test_files_of_one_name_are_a_clash_too(tmp_path: Path) -> None:
+    """Two groups build a model of one name, for different EPs, each with its initializers."""
+    parts = {"first": {"model": "head", "group": "ends"}, "body": {}, "head": {"group": "last"}}
+    made = project(tmp_path / "p", {"whole": {"parts": parts}})
+    save(made.folder, "head", "features", "logits")
+    made.section("model_groups")["last"] = {"models": ["head"], "execution_providers": ["two"]}
+    for name in ("ends", "last"):
+        made.section("model_groups", name)["external_initializers"] = {"file": "{model}.data"}
+    made.section("execution_providers", "one")["options"] = {"source": "one", "ops": ["Tanh"]}
+    made.section("execution_providers", "two")["options"] = {"source": "two", "ops": ["Relu"]}
+    error = refused(made)
+    assert 'both have a file "head.data"' not in error.what  # the weights are the same: once
+    assert error.remedy.startswith("give head a prefix")
+    section = made.section("compose", "whole", "parts")
+    section["first"] = {"model": "head", "group": "ends", "prefix": "first_"}
+    section["head"] = {"group": "last", "prefix": "head_"}
+    made.build()
+    assert "first_head.data" in {p.name for p in (made.published / "whole").iterdir()}
+
+
+def test_ends_that_do_not_fit_are_an_error_that_names_both(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", {"whole": {"parts": {"encoder": {}, "body": {}}}})
+    save(made.folder, "body", "hidden", "features", width=32)
+    error = refused(made)
+    assert isinstance(error, ModelError)
+    assert error.what == "encoder.hidden and body.hidden do not fit: their shapes differ"
+    assert error.why == "encoder.hidden is float32[1, 64], body.hidden is float32[1, 32]"
+
+
+def test_one_compiled_model_is_one_part(tmp_path: Path) -> None:
+    parts = {"left": {"model": "encoder"}, "right": {"model": "encoder", "prefix": "right_"}}
+    made = project(tmp_path / "p", {"whole": {"parts": parts}})
+    error = refused(made)
+    assert error.what == "the parts left and right are one compiled model"
+    made.section("models")["again"] = {"path": "encoder.onnx"}
+    made.section("model_groups", "ends")["models"] = ["encoder", "head", "again"]
+    made.section("compose", "whole", "parts")["right"] = {"model": "again", "prefix": "right_"}
+    made.build()
+    assert (made.published / "whole" / "whole_ctx.onnx").is_file()
+
+
+def test_a_part_that_fails_fails_the_composition_and_nothing_else(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", {"whole": {"parts": PARTS}})
+    made.section("model_groups", "middle")["partition"] = {"require_coverage": 1.0}
+    with pytest.raises(EpctxError):
+        made.build(keep_going=True)
+    assert (made.published / "ends").is_dir() and not (made.published / "whole").exists()
+    assert not made.lock.exists()

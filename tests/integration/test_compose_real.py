@@ -1,0 +1,127 @@
+"""Compositions on real EPs: OpenVINO in one session of onnxruntime, QNN with OpenVINO loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from epctx.build_report import BuildReport
+from epctx.graph.epcontext import read_all
+from epctx.manifest import ProviderSpec
+from epctx.providers import registry
+from epctx.providers.base import NativeSessions
+from epctx.providers.onnxruntime import openvino_binary
+from tests.integration.test_compose import WIDTH, save
+from tests.projects import Project
+
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("onnxruntime_ep_openvino", "onnxruntime_qnn"))),
+    reason="onnxruntime-ep-openvino or onnxruntime-qnn is not installed",
+)
+VINO, QNN = "OpenVINOExecutionProvider", "QNNExecutionProvider"
+MODELS = ("encoder", "body", "head")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    folder = tmp_path_factory.mktemp("real")
+    save(folder, "encoder", "image", "hidden")
+    save(folder, "body", "hidden", "features")
+    save(folder, "head", "features", "logits")
+    return Project(
+        folder=folder,
+        document={
+            "schema_version": 1,
+            "name": "m",
+            "models": {n: {"path": f"{n}.onnx"} for n in MODELS},
+            "execution_providers": {
+                "vino": {"provider": VINO},
+                "htp": {"provider": QNN, "options": {"soc_model": "60"}},
+            },
+            "model_groups": {
+                "ends": {"models": ["encoder", "head"], "execution_providers": ["vino"]},
+                "middle": {"models": ["body"], "execution_providers": ["vino"]},
+                "npu": {"models": ["body"], "execution_providers": ["htp"]},
+            },
+            "compose": {
+                "whole": {"parts": {"encoder": {}, "body": {"group": "middle"}, "head": {}}},
+                "renamed": {
+                    "parts": {
+                        "encoder": {"prefix": "e_"},
+                        "head": {
+                            "prefix": "h_",
+                            "inputs": {"features": {"part": "encoder", "output": "hidden"}},
+                        },
+                    },
+                    "embed_mode": 1,
+                },
+                "mixed": {"parts": {"encoder": {}, "body": {"group": "npu"}, "head": {}}},
+            },
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def report(project: Project) -> BuildReport:
+    return project.build()
+
+
+def session(path: Path) -> ort.InferenceSession:
+    """Onnxruntime's own, with OpenVINO."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    provider = registry.create(ProviderSpec(alias="v", provider=VINO))
+    assert isinstance(provider, NativeSessions)
+    provider.add_to(options)
+    return ort.InferenceSession(str(path), options, enable_fallback=0)
+
+
+def chain(folder: Path, *models: tuple[str, str], image: np.ndarray) -> np.ndarray:
+    value = image
+    for group, name in models:
+        part = session(folder / group / f"{name}_ctx.onnx")
+        (value,) = part.run(None, {part.get_inputs()[0].name: value})
+    return value
+
+
+def test_three_openvino_parts_run_in_one_session_and_equal_the_parts(
+    project: Project, report: BuildReport
+) -> None:
+    folder = project.published
+    path = folder / "whole" / "whole_ctx.onnx"
+    assert [node.source for node in read_all(onnx.load(path))] == [VINO] * 3
+    binaries = [p for p in path.parent.iterdir() if p.suffix == ".bin"]
+    assert len(binaries) == 1  # a session reads one: they were merged
+    assert len(openvino_binary.read(binaries[0]).blobs) == 3
+    image = np.random.default_rng(1).standard_normal((1, WIDTH)).astype(np.float32)
+    (found,) = session(path).run(None, {"image": image})
+    wanted = chain(folder, ("ends", "encoder"), ("middle", "body"), ("ends", "head"), image=image)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_prefixes_leave_the_names_that_openvino_looks_for(
+    project: Project, report: BuildReport
+) -> None:
+    folder = project.published
+    path = folder / "renamed" / "renamed_ctx.onnx"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["SHA256SUMS", path.name]
+    image = np.random.default_rng(2).standard_normal((1, WIDTH)).astype(np.float32)
+    (found,) = session(path).run(["h_logits"], {"e_image": image})
+    wanted = chain(folder, ("ends", "encoder"), ("ends", "head"), image=image)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_qnn_with_openvino_says_that_one_session_only_loads_it(report: BuildReport) -> None:
+    group = next(group for group in report.groups if group.group == "mixed")
+    assert group.state == "built" and group.verify is not None
+    told = [f.message for f in group.verify.findings if f.check == "loads"]
+    assert told == [
+        "loads in one session of onnxruntime, and was not run in it: QNN's x86 simulator does not "
+        "run in one session with OpenVINO"
+    ]
+    assert all(numbers.passed for numbers in group.verify.numbers)  # each EP in a session
