@@ -78,6 +78,7 @@ class _Builder:
         self.file = file
         self.most = limits.MANIFEST_VALUES.value
         self.deepest = limits.MANIFEST_DEPTH.value
+        self.count = 0
         self.stack: list[_Open] = []
         self.root: Node | None = None
         self.anchors: dict[str, Node] = {}
@@ -121,6 +122,9 @@ class _Builder:
 
     def _node(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event)
+        self.count += 1
+        if self.count > 2 * self.most:  # keys and values; what aliases add is counted where it ends
+            self._too_many(mark)
         parent = self.stack[-1] if self.stack else None
         if parent is not None and not parent.is_list and parent.key is None:
             self._key(parent, event, mark)
@@ -161,9 +165,7 @@ class _Builder:
 
     def _remember(self, node: Node, anchor: str | None, *, size: int, height: int) -> None:
         if size > self.most:
-            what = f"holds more than {limits.MANIFEST_VALUES}, aliases expanded"
-            remedy = "write fewer values, or fewer aliases of aliases"
-            self._stop(node.mark, what, f"{remedy}; {limits.MANIFEST_VALUES.remedy}")
+            self._too_many(node.mark)
         if height > self.deepest:
             self._too_deep(node.mark)
         self.size[node] = size
@@ -265,6 +267,11 @@ class _Builder:
                 remedy=remedy,
             )
         )
+
+    def _too_many(self, mark: Mark) -> NoReturn:
+        what = f"holds more than {limits.MANIFEST_VALUES}, aliases expanded"
+        remedy = "write fewer values, or fewer aliases of aliases"
+        self._stop(mark, what, f"{remedy}; {limits.MANIFEST_VALUES.remedy}")
 
     def _too_deep(self, mark: Mark) -> NoReturn:
         self._stop(mark, f"is nested deeper than {limits.MANIFEST_DEPTH}", "flatten it")

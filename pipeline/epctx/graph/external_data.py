@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import posixpath
 import re
 from dataclasses import dataclass
@@ -132,9 +133,22 @@ class DataFolder:
                 remedy="copy the file into the folder in place of the link",
             )
         real, descriptor = open_regular(real, where=f"{where}: external data {path}")
+        if self._is_model(descriptor):
+            os.close(descriptor)
+            raise ModelError(
+                f"refers to external data {location!r}, which is the model itself",
+                where=where,
+                remedy="export the model again: data in the model file is raw_data",
+            )
         file = DataFile(self.path, relative, path=real, descriptor=descriptor)
         self._files[relative] = file
         return file
+
+    def _is_model(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._model.stat())
+        except OSError:
+            return False  # it is gone, and was opened before
 
     def _missing(self, relative: str) -> str:
         folder = (self.path / relative).parent
