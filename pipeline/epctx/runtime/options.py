@@ -95,7 +95,7 @@ class SessionConfig:
         initializers_file: bare name of the dumped model's external initializers; None: inside.
         share: the session shares its EP context with others of the process.
         stop_share: it is the last that does.
-        data_folder: where the external data of a model from bytes is.
+        data_folder: where the model's external data is; None: beside it.
     """
 
     enable: bool = False

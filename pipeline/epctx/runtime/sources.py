@@ -35,9 +35,10 @@ class ModelSource:
     def of(cls, given: str | Path | bytes, config: SessionConfig) -> ModelSource:
         """Resolve what a caller names, without reading it.
 
-        From a path, everything is beside the model. From bytes, context binaries are beside
-        `ep.context_file_path` (which need not exist), external data in
-        `session.model_external_initializers_file_folder_path` or the current folder.
+        External data is in `session.model_external_initializers_file_folder_path`, as for
+        onnxruntime 1.31, else beside the model; of a model from bytes in the current folder.
+        Context binaries are beside the model; of one from bytes beside `ep.context_file_path`,
+        which need not exist.
         """
         if isinstance(given, bytes | bytearray | memoryview):
             folder = None if config.file_path is None else config.file_path.absolute().parent
@@ -48,7 +49,8 @@ class ModelSource:
                 data_folder=config.data_folder or Path.cwd(),
             )
         path = Path(given).absolute()
-        return cls(path=path, data=b"", folder=path.parent, data_folder=path.parent)
+        data_folder = (config.data_folder or path.parent).absolute()
+        return cls(path=path, data=b"", folder=path.parent, data_folder=data_folder)
 
     @property
     def where(self) -> str:

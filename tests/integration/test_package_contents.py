@@ -1,0 +1,465 @@
+"""What goes into a package and where, and what `epctx verify` says of a damaged one.
+
+Built for the default EP and the reference EP, which take no time; the reader is ONNX Runtime's own.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from epctx import verbs
+from epctx.errors import CompileError, InvalidManifest, StorageError
+from epctx.findings import FolderReport, VerifyReport
+from epctx.packages import checking
+from tests import projects
+from tests.building import cpu, normal
+from tests.integration import package_reader
+from tests.integration.package_reader import Request
+from tests.projects import Project
+
+CPU = "CPUExecutionProvider"
+WEIGHTS = {"external_initializers": {"file": "{model}.data"}}
+MIXED = {
+    "cpu": {"model_groups": {"g": {"execution_providers": []}}},
+    # The same weights, all of them the default EP's, in a model that is another.
+    "mixed": {"model_groups": {"g": {"partition": {"exclude": {"op_types": ["MatMul", "Add"]}}}}},
+}
+
+
+def package(project: Project) -> dict[str, object]:
+    """Make the package; return its manifest."""
+    project.write()
+    verbs.package(project.manifest, out=project.folder / "dist", jobs=2)
+    return json.loads((made(project) / "manifest.json").read_bytes())
+
+
+def made(project: Project) -> Path:
+    return project.folder / "dist" / "m.ortpackage"
+
+
+def tree(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+def variants(manifest: dict, component: str = "a") -> dict:
+    return manifest["components"][component]["variants"]
+
+
+def ort(manifest: dict, variant: str, component: str = "a") -> dict:
+    return variants(manifest, component)[variant]["executor_info"]["ort"]
+
+
+def test_without_a_section_it_is_the_models_in_their_variants(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, {"g": ["a", "b"]})
+    manifest = package(project)
+    assert list(manifest["components"]) == ["a", "b"]
+    (variant,) = variants(manifest).values()
+    assert variant["ep"] == "ReferenceExecutionProvider"
+    assert variant["variant_directory"] == "default/g"
+    assert ort(manifest, "default")["session_options"] == {"ep.share_ep_contexts": "1"}
+    assert tree(made(project)) == {
+        *("manifest.json", "SHA256SUMS"),
+        *(f"default/g/{name}" for name in ("a_ctx.onnx", "b_ctx.onnx", "a_reference.bin")),
+    }
+    sums = (made(project) / "SHA256SUMS").read_text(encoding="utf-8")
+    for line in sums.splitlines():
+        digest, path = line.split("  ")
+        assert hashlib.sha256((made(project) / path).read_bytes()).hexdigest() == digest
+    assert len(sums.splitlines()) == 4
+    assert verbs.verify(made(project)).passed
+
+
+def test_it_says_what_it_was_made_from(tmp_path: Path) -> None:
+    manifest = package(projects.make(tmp_path, {"g": ["a"], "h": ["b"]}))
+    whole = manifest["additional_metadata"]["epctx"]
+    assert whole["manifest"] == "m"
+    assert whole["sources"].keys() == {"a.onnx", "a.data", "b.onnx", "b.data"}
+    assert whole["toolchain"]["epctx"]
+    assert "ReferenceExecutionProvider" in whole["execution_providers"]
+    own = variants(manifest)["default"]["additional_metadata"]["epctx"]
+    assert (own["target"], own["group"]) == ("default", "g")
+    assert own["models"]["a"]["source"] == "a.onnx"
+    assert len(own["keys"]) == 1
+    assert str(tmp_path) not in json.dumps(manifest)
+
+
+def test_a_model_of_several_groups_is_a_component_of_each(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, {"g": ["a"], "h": ["a", "b"]})
+    assert list(package(project)["components"]) == ["g.a", "h.a", "b"]
+
+
+def test_a_group_without_an_ep_is_a_variant_that_the_reader_selects_for_the_cpu(
+    tmp_path: Path,
+) -> None:
+    targets = {"npu": {}, "cpu": {"model_groups": {"g": {"execution_providers": []}}}}
+    project = projects.make(tmp_path, {"g": ["a"]})
+    project.document["targets"] = targets
+    manifest = package(project)
+    assert variants(manifest)["cpu"].keys() == {
+        *("variant_directory", "ep", "executor_info", "additional_metadata")
+    }
+    x = normal((1, 32))
+    answer, outputs = package_reader.run(made(project), "", "a", {"x": x}, scratch=tmp_path / "r")
+    assert (answer.error, answer.selected) == ("", "cpu")
+    (right,) = cpu(tmp_path / "a.onnx").run(None, {"x": x})
+    assert np.array_equal(outputs["y"], right)
+
+
+def test_weights_that_variants_share_are_stored_once_and_found_by_the_reader(
+    tmp_path: Path,
+) -> None:
+    project = projects.make(tmp_path, {"g": ["a"]}, **WEIGHTS)
+    project.document["targets"] = MIXED
+    manifest = package(project)
+    folders = {option(manifest, target) for target in ("cpu", "mixed")}
+    (uri,) = folders
+    asset = uri.replace(":", "-")
+    assert tree(made(project)) == {
+        *("manifest.json", "SHA256SUMS", f"shared_assets/{asset}/a.data"),
+        *("cpu/g/a_ctx.onnx", "mixed/g/a_ctx.onnx", "mixed/g/a_reference.bin"),
+    }
+    x = normal((1, 32))
+    answer, outputs = package_reader.run(made(project), "", "a", {"x": x}, scratch=tmp_path / "r")
+    assert (answer.error, answer.selected) == ("", "cpu")
+    (right,) = cpu(tmp_path / "a.onnx").run(None, {"x": x})
+    assert np.array_equal(outputs["y"], right)
+    report = verbs.verify(made(project), manifest=project.manifest)
+    assert report.passed
+    assert {n.sessions for f in report.folders for n in f.numbers} == {"files"}
+
+
+def option(manifest: dict, target: str) -> str:
+    return ort(manifest, target)["session_options"][
+        "session.model_external_initializers_file_folder_path"
+    ]
+
+
+def test_targets_of_the_same_bytes_share_a_folder(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, {"g": ["a"]})
+    project.document["targets"] = {"one": {}, "two": {}}
+    project.write()
+    report = verbs.package(project.manifest, out=project.folder / "dist")
+    assert {variant.folder for variant in report.variants} == {"one/g"}
+    size = sum(path.stat().st_size for path in (made(project) / "one").rglob("*.*"))
+    assert report.saved == size
+    assert not (made(project) / "two").exists()
+    assert verbs.verify(made(project)).passed
+
+
+def test_assets_are_stored_once_and_files_are_beside_the_models(tmp_path: Path) -> None:
+    project = with_extras(tmp_path)
+    manifest = package(project)
+    uri = manifest["additional_metadata"]["epctx"]["assets"]["tokenizer"]
+    lines = sorted(
+        f"{hashlib.sha256((tmp_path / 'tok' / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("tokenizer.json", "merges/a.txt")
+    )
+    lines.sort(key=lambda line: line.split("  ")[1])
+    assert uri == f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+    asset = f"shared_assets/{uri.replace(':', '-')}"
+    assert {f"{asset}/tokenizer.json", f"{asset}/merges/a.txt"} <= tree(made(project))
+    for target in ("one", "two"):
+        told = (made(project) / target / "g" / "readme.txt").read_text(encoding="utf-8")
+        assert told == f"for {target}"
+    assert verbs.verify(made(project)).passed
+
+
+def with_extras(folder: Path) -> Project:
+    """Two targets, a tokenizer of two files, a file for each target."""
+    project = projects.make(folder, {"g": ["a"]})
+    project.document["targets"] = {"one": {}, "two": {}}
+    (folder / "tok" / "merges").mkdir(parents=True)
+    (folder / "tok" / "tokenizer.json").write_text("{}", encoding="utf-8")
+    (folder / "tok" / "merges" / "a.txt").write_text("a", encoding="utf-8")
+    for target in ("one", "two"):
+        (folder / f"{target}.txt").write_text(f"for {target}", encoding="utf-8")
+    project.document["package"] = {
+        "assets": {"tokenizer": "tok"},
+        "files": {"readme.txt": "{target}.txt"},
+    }
+    return project
+
+
+def test_a_package_for_genai_has_one_component_and_its_configuration_finds_the_tokenizer(
+    tmp_path: Path,
+) -> None:
+    project = projects.make(tmp_path, {"g": ["a", "b"], "h": ["c"]})
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "tokenizer.json").write_text("{}", encoding="utf-8")
+    config = {"model": {"type": "llama", "decoder": {"filename": "a_ctx.onnx"}}, "search": {}}
+    (tmp_path / "genai.json").write_text(json.dumps(config), encoding="utf-8")
+    project.document["package"] = {
+        "groups": ["g"],
+        "assets": {"tokenizer": "tok"},
+        "files": {"genai_config.json": "genai.json"},
+        "genai": {"tokenizer": "tokenizer"},
+    }
+    manifest = package(project)
+    assert list(manifest["components"]) == ["model"]
+    (variant,) = variants(manifest, "model").values()
+    assert "executor_info" not in variant
+    folder = made(project) / variant["variant_directory"]
+    told = json.loads((folder / "genai_config.json").read_bytes())
+    uri = manifest["additional_metadata"]["epctx"]["assets"]["tokenizer"]
+    config["model"]["tokenizer_dir"] = uri
+    assert told == config
+    assert (folder / "b_ctx.onnx").is_file()
+    report = verbs.verify(made(project))
+    assert report.passed
+    assert [f.outcome for f in report.findings() if f.check == "genai"] == ["pass"]
+
+
+def test_a_build_that_fails_leaves_the_package_that_was_there(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, {"g": ["a"]})
+    package(project)
+    before = {name: (made(project) / name).read_bytes() for name in tree(made(project))}
+    project.section("defaults")["partition"] = {
+        "exclude": {"op_types": ["MatMul"]},
+        "require_coverage": 0.9,
+    }
+    with pytest.raises(CompileError):
+        package(project)
+    assert {name: (made(project) / name).read_bytes() for name in tree(made(project))} == before
+
+
+def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+    project = with_extras(tmp_path)
+    package(project)
+    inode = made(project).stat().st_ino
+    again = verbs.package(project.manifest, out=project.folder / "dist")
+    assert (again.state, made(project).stat().st_ino) == ("up to date", inode)
+    (tmp_path / "one.txt").write_text("for another", encoding="utf-8")
+    assert verbs.package(project.manifest, out=project.folder / "dist").state == "written"
+    (made(project) / "one" / "g" / "readme.txt").write_text("edited", encoding="utf-8")
+    assert verbs.package(project.manifest, out=project.folder / "dist").state == "written"
+    assert verbs.verify(made(project)).passed
+
+
+def test_an_output_that_changes_meanwhile_is_not_packaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from epctx.packages import contents
+
+    project = with_extras(tmp_path)
+    found = contents.found
+
+    def changing(path: Path) -> contents.Item:
+        item = found(path)
+        path.write_text("another", encoding="utf-8")
+        return item
+
+    monkeypatch.setattr(contents, "found", changing)
+    with pytest.raises(StorageError, match="changed while it was packaged"):
+        package(project)
+    assert not made(project).exists()
+    assert not (project.folder / "dist" / "m.staging").exists()
+
+
+def test_what_the_section_names_must_be_there(tmp_path: Path) -> None:
+    project = with_extras(tmp_path)
+    (tmp_path / "two.txt").unlink()
+    with pytest.raises(InvalidManifest, match=r'"two.txt" does not exist \(for g@two\)'):
+        package(project)
+
+
+Damage = Callable[[Path], None]
+
+
+def edit(change: Callable[[dict], None]) -> Damage:
+    """A change of the manifest by someone who knows of SHA256SUMS."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "manifest.json"
+        document = json.loads(path.read_bytes())
+        change(document)
+        path.write_text(json.dumps(document), encoding="utf-8")
+        resum(folder)
+
+    return damage
+
+
+def resum(folder: Path) -> None:
+    lines = [
+        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in sorted(tree(folder) - {"SHA256SUMS"})
+    ]
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def vary(**change: object) -> Damage:
+    return edit(lambda document: variants(document)["one"].update(change))
+
+
+def options(**change: str) -> Damage:
+    return edit(lambda document: ort(document, "one").update(session_options=change))
+
+
+def flip(folder: Path) -> None:
+    path = folder / "one" / "g" / "a_reference.bin"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def rename_asset(folder: Path) -> None:
+    (asset,) = (folder / "shared_assets").iterdir()
+    zeros = f"sha256-{'0' * 64}"
+    document = (folder / "manifest.json").read_text(encoding="utf-8")
+    asset.rename(asset.with_name(zeros))
+    document = document.replace(asset.name.replace("-", ":"), zeros.replace("-", ":"))
+    (folder / "manifest.json").write_text(document, encoding="utf-8")
+    resum(folder)
+
+
+def add_asset(folder: Path) -> None:
+    digest = hashlib.sha256(f"{hashlib.sha256(b'x').hexdigest()}  x\n".encode()).hexdigest()
+    (folder / "shared_assets" / f"sha256-{digest}").mkdir()
+    (folder / "shared_assets" / f"sha256-{digest}" / "x").write_bytes(b"x")
+    resum(folder)
+
+
+def link(folder: Path) -> None:
+    path = folder / "one" / "g" / "readme.txt"
+    path.unlink()
+    path.symlink_to(folder / "two" / "g" / "readme.txt")
+
+
+def without_nodes(document: dict) -> None:
+    variants(document)["one"].update(ep=CPU, device=None)
+
+
+DAMAGES: dict[str, tuple[Damage, str, str]] = {
+    "flipped byte": (flip, "integrity/sums", "was changed"),
+    "missing": (lambda f: (f / "two/g/readme.txt").unlink(), "integrity/sums", "is missing"),
+    "added": (lambda f: (f / "x").write_bytes(b""), "integrity/sums", "is not in SHA256SUMS"),
+    "added, resummed": (
+        lambda f: ((f / "x").write_bytes(b""), resum(f))[0],
+        "conformance/unreferenced",
+        "nothing in the package refers to it",
+    ),
+    "asset renamed": (rename_asset, "integrity/assets", "not what its name says"),
+    "asset of nobody": (add_asset, "conformance/unreferenced", "nothing in the package"),
+    "link": (link, "conformance/paths", "is a link"),
+    "version": (edit(lambda d: d.update(schema_version="2.0")), "conformance/manifest", "2.0"),
+    "list": (edit(lambda d: d.update(components=[])), "conformance/manifest", "Expected `object`"),
+    "unknown key": (vary(variant_dir="x"), "conformance/manifest", "unknown field `variant_dir`"),
+    "no folder": (vary(variant_directory="three/g"), "conformance/paths", "does not exist"),
+    "outside": (vary(variant_directory="../x"), "conformance/paths", "it has `..`"),
+    "absolute": (vary(variant_directory="/x"), "conformance/paths", "it is absolute"),
+    "short name": (vary(ep="Reference"), "conformance/selectable", "no whole name"),
+    "no EP": (vary(ep=None), "conformance/selectable", "no EP"),
+    "other EP": (vary(ep="QNNExecutionProvider"), "compatibility/variant", "is said to be for QNN"),
+    "device of the CPU EP": (vary(ep=CPU, device="cpu"), "conformance/selectable", "1.31 selects"),
+    "device": (vary(device="tpu"), "conformance/selectable", "'tpu'"),
+    "compatibility": (vary(compatibility_string="v1"), "compatibility/variant", "with 'v1'"),
+    "no model": (vary(executor_info={}), "conformance/manifest", "no session can be made"),
+    "other model": (
+        vary(executor_info={"ort": {"model_file": "b_ctx.onnx"}}),
+        "conformance/paths",
+        "does not exist",
+    ),
+    "forbidden": (
+        options(**{"session.enable_profiling": "1"}),
+        "conformance/manifest",
+        "opens no package",
+    ),
+    "number": (
+        edit(lambda d: ort(d, "one").update(session_options={"a": 1})),
+        "conformance/manifest",
+        "Expected `str`",
+    ),
+    "data folder": (
+        options(**{"session.model_external_initializers_file_folder_path": f"sha256:{'1' * 64}"}),
+        "conformance/paths",
+        "does not exist in the package",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = with_extras(tmp_path_factory.mktemp("sound"))
+    package(project)
+    return made(project)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_found_and_named(name: str, sound: Path, tmp_path: Path) -> None:
+    damage, check, words = DAMAGES[name]
+    if name == "link" and os.name == "nt":
+        pytest.skip("links need a privilege on Windows")
+    folder = shutil.copytree(sound, tmp_path / "p")
+    damage(folder)
+    # What a worker looks at takes a second; the rest needs none.
+    models = check.startswith("compatibility")
+    found = verbs.verify(folder) if models else VerifyReport(folders=(looked_at(folder),))
+    faults = [f for f in found.findings("fail") if f"{f.policy}/{f.check}" == check]
+    assert any(words in fault.message for fault in faults), told(found)
+    assert all(fault.remedy for fault in faults)
+
+
+def looked_at(folder: Path) -> FolderReport:
+    return checking.check(folder, "p").report
+
+
+def told(report: VerifyReport) -> list[str]:
+    return [f"{f.policy}/{f.check} {f.subject}: {f.message}" for f in report.findings("fail")]
+
+
+def test_a_variant_that_is_never_selected_is_told(sound: Path, tmp_path: Path) -> None:
+    report = verbs.verify(sound)
+    (never,) = (f for f in report.findings("not checkable") if "never selected" in f.message)
+    assert never.subject == "a/two"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("forbidden", "session.enable_profiling"),
+        ("no folder", "three/g"),
+        ("list", "components"),
+        ("version", "schema_version major 2 is not supported"),
+        ("unknown key", "variant_dir"),
+        ("number", "session_options"),
+    ],
+)
+def test_the_reader_refuses_what_it_does_check(
+    name: str, message: str, sound: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(sound, tmp_path / "p")
+    DAMAGES[name][0](folder)
+    answer = package_reader.ask(
+        Request(package=str(folder), provider="", component="a"), scratch=tmp_path
+    )
+    assert message in answer.error
+
+
+def test_packages_below_a_folder_are_found_beside_groups(sound: Path) -> None:
+    report = verbs.verify(sound.parent)
+    names = [Path(folder.folder).as_posix() for folder in report.folders]
+    assert [name.rpartition("dist/")[2] for name in names] == [
+        *("m.ortpackage", "m/one/g", "m/two/g", "m.ortpackage/one/g", "m.ortpackage/two/g"),
+    ]
+
+
+def test_models_of_a_package_have_no_other_data_than_they_say(tmp_path: Path) -> None:
+    """The closure of a model whose weights are an asset: the file must be in that asset."""
+    project = projects.make(tmp_path, {"g": ["a"]}, **WEIGHTS)
+    project.document["targets"] = MIXED
+    package(project)
+    model = onnx.load(made(project) / "cpu/g/a_ctx.onnx", load_external_data=False)
+    for entry in (e for t in model.graph.initializer for e in t.external_data):
+        if entry.key == "location":
+            entry.value = "other.data"
+    (made(project) / "cpu/g/a_ctx.onnx").write_bytes(model.SerializeToString())
+    resum(made(project))
+    report = verbs.verify(made(project))
+    faults = [f.message for f in report.findings("fail")]
+    assert "its external data 'other.data': it does not exist" in faults, told(report)
