@@ -15,6 +15,7 @@ import pytest
 
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.providers import registry
+from epctx.providers.onnxruntime import host
 from tests.integration import real_models as models
 from tests.integration.real_ep import Answer, Request, build
 
@@ -119,6 +120,9 @@ def test_the_prefix_is_in_both_names(tmp_path, sources):
 def test_the_same_bytes_on_one_core_and_on_many(tmp_path, sources):
     """OpenVINO compiles another graph for another number of cores; here it gets one (section 1)."""
     succeeded(vino(tmp_path / "many", "decode", sources=sources))
+    for place in ("0", "1"):
+        own = {host.PLACE: place}
+        succeeded(vino(tmp_path / place, "decode", sources=sources, variables=own))
     core = min(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
@@ -127,8 +131,9 @@ def test_the_same_bytes_on_one_core_and_on_many(tmp_path, sources):
     finally:
         os.sched_setaffinity(0, before)
     for name in (f"decode_{BINARY}", "decode_ctx.onnx"):
-        one, many = (tmp_path / count / "out" / name for count in ("one", "many"))
-        assert one.read_bytes() == many.read_bytes(), name
+        one, *others = (tmp_path / each / "out" / name for each in ("one", "many", "0", "1"))
+        for other in others:
+            assert one.read_bytes() == other.read_bytes(), other
 
 
 def test_a_property_reaches_openvino(tmp_path, sources):

@@ -96,9 +96,9 @@ def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_th
     started: list[Path] = []
     start = Worker.__init__
 
-    def counted(worker: Worker, folder: Path, log: Path) -> None:
+    def counted(worker: Worker, folder: Path, log: Path, place: int | None = None) -> None:
         started.append(folder)
-        start(worker, folder, log)
+        start(worker, folder, log, place)
 
     monkeypatch.setattr(Worker, "__init__", counted)
     report = project.build(cache=False, verify=False)

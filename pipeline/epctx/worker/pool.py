@@ -66,7 +66,7 @@ class Pool:
         self._numbers = itertools.count()
         self._idle: list[Worker] = []
         self._fresh: dict[str, Worker] = {}
-        self._alive: set[Worker] = set()
+        self._alive: dict[Worker, int | None] = {}
         self._ended: EpctxError | None = None
 
     @contextmanager
@@ -109,7 +109,9 @@ class Pool:
     def take(self, label: str) -> Worker:
         """A fresh worker, to be given back or dropped."""
         with self._lock:
-            return self._fresh.pop(label, None) or self._start(label)
+            taken = set(self._alive.values())
+            place = next(number for number in itertools.count() if number not in taken)
+            return self._fresh.pop(label, None) or self._start(label, place)
 
     def give_back(self, worker: Worker) -> None:
         """End a worker in good order. Raises CompileError if it does not end so."""
@@ -120,13 +122,13 @@ class Pool:
             raise
         worker.log.unlink()
         with self._lock:
-            self._alive.discard(worker)
+            self._alive.pop(worker, None)
 
     def drop(self, worker: Worker) -> None:
         """End a worker at once; its log stays, if there is anything in it."""
         worker.kill()
         with self._lock:
-            self._alive.discard(worker)
+            self._alive.pop(worker, None)
         with contextlib.suppress(FileNotFoundError):
             if worker.log.stat().st_size == 0:
                 worker.log.unlink()
@@ -153,12 +155,13 @@ class Pool:
             if self._ended is not None:
                 raise self._ended
 
-    def _start(self, label: str) -> Worker:
+    def _start(self, label: str, place: int | None = None) -> Worker:
         with self._lock:
             if self._ended is not None:
                 raise self._ended
             number = next(self._numbers)
             self._logs.mkdir(parents=True, exist_ok=True)
-            worker = Worker(self._work / f"w{number}", self._logs / f"{label}-{number}.log")
-            self._alive.add(worker)
+            log = self._logs / f"{label}-{number}.log"
+            worker = Worker(self._work / f"w{number}", log, place)
+            self._alive[worker] = place
         return worker

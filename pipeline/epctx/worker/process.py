@@ -21,7 +21,7 @@ import msgspec
 
 from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
-from epctx.providers.onnxruntime import crash
+from epctx.providers.onnxruntime import crash, host
 from epctx.worker import protocol
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Message
@@ -65,16 +65,18 @@ class Worker:
     Args:
         folder: its working folder, made anew.
         log: the file that gets all it prints.
+        place: a number that no other worker has which compiles at the same time: it chooses the
+            core, where an EP is to have one only; None: it compiles for no such EP.
     """
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, place: int | None = None) -> None:
         folder.mkdir(parents=True)
         self.log = log
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "epctx.worker"],
                 cwd=folder,
-                env=environment(),
+                env=environment() | ({} if place is None else {host.PLACE: str(place)}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,

@@ -11,7 +11,8 @@ class FakeWorker:
 
     made: list["FakeWorker"]
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, place: int | None = None) -> None:
+        self.place = place
         self.log = log
         self.log.touch()
         self.ended: str | None = None
@@ -108,3 +109,16 @@ def test_after_an_end_with_a_reason_no_worker_starts(workers: pool.Pool) -> None
     with pytest.raises(EpctxError, match="stop"):
         workers.expect("b")
     assert len(FakeWorker.made) == 1
+
+
+def test_workers_that_compile_at_the_same_time_have_places_of_their_own(
+    workers: pool.Pool,
+) -> None:
+    workers.expect("verify")
+    with workers.shared(), workers.lane("a") as a, a.worker(), workers.lane("b") as b:
+        with b.worker():
+            pass
+        a.close()
+        with workers.isolated("c"):
+            pass
+    assert [worker.place for worker in FakeWorker.made] == [None, None, 0, 1, 0]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +81,25 @@ if sys.platform == "win32":
         )
 
 
+PLACE: Final = "EPCTX_WORKER_PLACE"
+"""The environment variable that tells a worker its place, from 0; it reaches no byte."""
+
+
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
     """Keep this process, and the threads that it starts meanwhile, on one core; then let it go.
 
     Which core does not matter (measured on OpenVINO: core 0 and core 1 gave the same bytes, one
-    core and two did not; real-eps.md section 1), so processes spread by their id. On a system
-    without affinities (macOS) nothing happens.
+    core and two did not; real-eps.md section 1). A worker has a place among those of its build
+    (`PLACE`), so that each has a core of its own while there are enough; another process spreads by
+    its id. On a system without affinities (macOS) nothing happens.
     """
     allowed = _affinity()
     if not allowed:
         yield
         return
-    _set_affinity({sorted(allowed)[os.getpid() % len(allowed)]})
+    place = int(os.environ.get(PLACE) or os.getpid())
+    _set_affinity({sorted(allowed)[place % len(allowed)]})
     try:
         yield
     finally:

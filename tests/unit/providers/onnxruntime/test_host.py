@@ -25,3 +25,14 @@ def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile():
         assert len(os.sched_getaffinity(0)) == 1
     assert [len(cores) for cores in seen] == [1]
     assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
+def test_each_place_has_a_core_of_its_own_while_there_are_enough(monkeypatch):
+    allowed = sorted(os.sched_getaffinity(0))
+    given = []
+    for place in range(len(allowed) + 1):
+        monkeypatch.setenv(host.PLACE, str(place))
+        with host.one_core():
+            given += os.sched_getaffinity(0)
+    assert given == [*allowed, allowed[0]]
