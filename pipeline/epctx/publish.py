@@ -78,6 +78,14 @@ class Place:
         """Scratch of the build."""
         return self.staging / "work"
 
+    def forget_logs(self) -> None:
+        """Remove the logs of an earlier build, of one that was killed too.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        _remove(self.logs)
+
     @contextmanager
     def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
         """Hold the output alone; repair what an interrupted build left; leave no staging behind.

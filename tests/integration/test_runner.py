@@ -170,6 +170,7 @@ def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Pat
     manifest = write_manifest(tmp_path, {"slow": "none"})
     assert build(manifest).returncode == 0
     assert leftovers(manifest) == [".m.lock"]
+    assert not (tmp_path / "dist" / "m.logs").exists()
 
 
 def runs(process: psutil.Process) -> bool:

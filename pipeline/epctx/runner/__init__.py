@@ -176,6 +176,7 @@ class _Run:
     def _build(self, groups: list[PlannedGroup]) -> dict[str, Built]:
         if not groups:
             return {}
+        self._place.forget_logs()
         build = Build(
             self._lookup,
             self._history(),
