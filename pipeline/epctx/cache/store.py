@@ -12,7 +12,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from epctx import codec, digest
-from epctx.cache import locks
+from epctx.cache import locks, temporary
 from epctx.cache.digests import RememberedDigests
 from epctx.cache.location import Location
 from epctx.cache.locks import Waiting
@@ -146,6 +146,11 @@ class Cache:
                 return False
             made.append(target)
         return True
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left, also where nothing is to be stored."""
+        if not self.location.readonly:
+            temporary.sweep(self.location.root / "temporary")
 
     def close(self) -> None:
         """Remove what is temporary."""

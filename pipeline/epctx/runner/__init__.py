@@ -115,6 +115,8 @@ class _Run:
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
         holding.refuse_sources_in_outputs(self._plan, self._place)
+        if self._cache is not None:
+            self._cache.sweep()
         with self._place.locked(self._once("another build holds the output")):
             old = lock.read(self._lock_file) if self._options.locked else None
             if old is not None:

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -189,3 +189,22 @@ def test_a_killed_process_leaves_nothing_half(
     with cache.shared(lambda: None):
         cache.records.write("latest", KEY.hex, "anything")
     assert list((cache.location.root / "temporary").iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed_though_nothing_is_stored(
+    cache: Cache, location: Location
+) -> None:
+    folder = location.root / "temporary"
+    (folder / "gone").mkdir(parents=True)
+    (folder / "gone" / "0").write_bytes(b"half")
+    (folder / "gone.lock").touch()
+    cache.sweep()
+    assert not any(folder.iterdir())
+
+
+def test_a_cache_that_is_only_read_is_not_swept(location: Location) -> None:
+    folder = location.root / "temporary"
+    folder.mkdir(parents=True)
+    (folder / "gone.lock").touch()
+    Cache(replace(location, readonly=True), print).sweep()
+    assert (folder / "gone.lock").exists()
