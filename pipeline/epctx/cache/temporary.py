@@ -8,6 +8,8 @@ import os
 import shutil
 import threading
 import uuid
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,8 @@ class Temporary:
     """A folder of this process on the cache's file system, made at first use. Thread-safe.
 
     An OS lock tells the others that its process lives; it goes when the process does, however that
-    ends, and the next one that needs such a folder removes what is left.
+    ends, and the next build removes what is left. Otherwise the folder goes with `close`, with the
+    object, or at the end of the process.
     """
 
     def __init__(self, location: Location) -> None:
@@ -31,7 +34,7 @@ class Temporary:
         self._guard = threading.Lock()
         self._numbers = itertools.count()
         self._folder: Path | None = None
-        self._held: filelock.BaseFileLock | None = None
+        self._remove: Callable[[], object] = _nothing
 
     def path(self) -> Path:
         """A path that no file has, for one that is moved to its place with `settle`.
@@ -51,11 +54,8 @@ class Temporary:
     def close(self) -> None:
         """Remove the folder; it is made again if it is needed again."""
         with self._guard:
-            if self._folder is None or self._held is None:
-                return
-            shutil.rmtree(self._folder, ignore_errors=True)
-            _release(self._held)
-            self._folder = self._held = None
+            self._remove()
+            self._folder = None
 
     def _open(self) -> None:
         import filelock
@@ -66,7 +66,16 @@ class Temporary:
         held = filelock.FileLock(str(folder) + _LOCK, thread_local=False)
         held.acquire()
         folder.mkdir()
-        self._folder, self._held = folder, held
+        self._folder, self._remove = folder, weakref.finalize(self, _remove, folder, held)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _remove(folder: Path, held: filelock.BaseFileLock) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _release(held)
 
 
 def sweep(parent: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from epctx.cache.location import Location
 from epctx.cache.temporary import Temporary
 
-path = Temporary(Location(folder=Path(sys.argv[1]))).path()
+temporary = Temporary(Location(folder=Path(sys.argv[1])))
+path = temporary.path()
 path.write_bytes(b"half")
 print(path, flush=True)
 os.kill(os.getpid(), 9) if os.name != "nt" else os._exit(9)
@@ -52,6 +53,26 @@ def test_what_a_killed_process_left_is_swept_and_a_living_ones_is_not(location: 
     assert mine.read_bytes() == b"mine"
     third.close()
     living.close()
+    assert entries(location) == []
+
+
+ENDED = """
+import sys
+from pathlib import Path
+from epctx.cache.location import Location
+from epctx.cache.temporary import Temporary
+
+kept = Temporary(Location(folder=Path(sys.argv[1])))
+kept.path().write_bytes(b"half")
+"""
+
+
+def test_a_process_that_ends_and_an_object_that_is_gone_leave_nothing(location: Location) -> None:
+    subprocess.run([sys.executable, "-c", ENDED, str(location.folder)], check=True)
+    assert entries(location) == []
+    gone = Temporary(location)
+    gone.path().write_bytes(b"half")
+    del gone
     assert entries(location) == []
 
 
