@@ -109,7 +109,7 @@ def _probe(name: str) -> list[ProviderDiagnosis]:
                 ended = subprocess.run(
                     [sys.executable, "-P", "-m", "epctx.probing", name],
                     cwd=folder,
-                    env=process.environment(),
+                    env=process.environment({}),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stream,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from epctx.findings import VerifyReport
     from epctx.inspection import Inspection
     from epctx.packages.report import PackageReport
+    from epctx.reproduction.result import Reproduction
     from epctx.runner.prospect import Prospect
 
 
@@ -181,6 +182,51 @@ def verify(
         missing,
         packages=[package.report for package in packages],
         strict=strict,
+    )
+
+
+def reproduce(
+    manifest: str | os.PathLike[str],
+    *,
+    only: Sequence[str] = (),
+    vary: Sequence[str] | None = None,
+    find_cause: bool = False,
+    jobs: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> Reproduction:
+    """Build `manifest` twice without cache, in circumstances that differ, and compare all files.
+
+    Neither its outputs nor its lock are touched: both builds are made of copies, in a folder that
+    is removed. Models are not run.
+
+    Args:
+        manifest: its path.
+        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
+        vary: names of `epctx.reproduction.result.VARIATIONS`; None: all.
+        find_cause: if something differs, build once more for each variation.
+        jobs: session groups at a time in the first build; None: one for each core.
+        out: a new folder that keeps both builds, `first` and `second`.
+        allow_outside: paths may lead out of the manifest's folder.
+        listener: hears of the builds' events.
+
+    Raises:
+        UsageError: `out` has something in it; `only` or `vary` names what there is not.
+        EpctxError: a build failed; its `where` says which one.
+    """
+    from epctx.reproduction import comparing
+    from epctx.reproduction.result import variations_of
+
+    return comparing.reproduce(
+        Path(manifest),
+        only=only,
+        jobs=jobs or os.cpu_count() or 1,
+        vary=variations_of(vary),
+        find_cause=find_cause,
+        out=None if out is None else Path(out),
+        allow_outside=allow_outside,
+        listener=listener or (lambda event: None),
     )
 
 

@@ -35,14 +35,20 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def processor_seconds() -> float:
+    """What ended children have used: unlike a clock, it does not tell what else goes on here."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
 def build(project: Project, *arguments: str) -> float:
-    """Build in a process of its own; return the seconds that it took."""
-    begun = time.monotonic()
+    """Build in a process of its own; return the seconds of processors that it took."""
+    begun = processor_seconds()
     run = subprocess.run(
         command(*arguments), cwd=project.folder, capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 0, run.stderr
-    return time.monotonic() - begun
+    return processor_seconds() - begun
 
 
 def actions(project: Project) -> list[tuple[str, str]]:
@@ -122,7 +128,9 @@ def check_after(project: Project, clean: dict[str, bytes], lock: bytes) -> float
 def kill_again_and_again(tmp_path: Path, times: int) -> list[float]:
     """Kill builds at random moments and build again; how long that took, against from scratch."""
     project = make(tmp_path / "p", GROUPS)
+    begun = time.monotonic()
     from_scratch = build(project)
+    lasts = time.monotonic() - begun
     clean, lock = project.files(), project.lock.read_bytes()
     moments = random.Random(7)
     ratios = []
@@ -130,7 +138,7 @@ def kill_again_and_again(tmp_path: Path, times: int) -> list[float]:
         shutil.rmtree(locate().folder)
         shutil.rmtree(project.folder / "dist")
         project.lock.unlink()
-        was_running = killed(project, moments.uniform(0.1, from_scratch * 0.95))
+        was_running = killed(project, moments.uniform(0.1, lasts * 0.95))
         took = check_after(project, clean, lock)
         if was_running:
             ratios.append(took / from_scratch)
@@ -145,9 +153,9 @@ def test_a_killed_build_leaves_nothing_behind_and_is_never_in_the_way(tmp_path: 
 def test_fifty_killed_builds(tmp_path: Path) -> None:
     ratios = sorted(kill_again_and_again(tmp_path, 50))
     print(f"\nafter a kill, against from scratch: median {ratios[25]:.2f}, worst {ratios[-1]:.2f}")
-    # Never slower; what else this computer does is not the build's.
+    # Never slower: what was done counts; the rest is what two measurements of one build differ by.
     assert ratios[25] < 1.0
-    assert ratios[-1] < 1.5
+    assert ratios[-1] < 1.25
 
 
 def test_what_was_done_before_a_kill_is_not_done_again(tmp_path: Path) -> None:

@@ -35,6 +35,13 @@ def schemas(incomplete: str) -> list[str]:
     return [name for name in known.names() if name.startswith(incomplete)]
 
 
+def variations(incomplete: str) -> list[str]:
+    """What `epctx reproduce` can vary."""
+    from epctx.reproduction.result import VARIATIONS
+
+    return [name for name in VARIATIONS if name.startswith(incomplete)]
+
+
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """The groups of the manifest that is named before, with targets where there are several."""
     from epctx import parsing

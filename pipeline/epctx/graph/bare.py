@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +12,30 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
 from epctx.graph import opening, texts, wire
+from epctx.graph.mapped import DataFile
 
 _THRESHOLD: Final = 1 << 12
 _INSIDE: Final = f"inside {secrets.token_hex(16)}"
 """`location` of a tensor whose data was left out here; no file can know it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BareModel:
+    """A model without its large tensors' raw data, and the mapped file that this is in."""
+
+    proto: onnx.ModelProto
+    file: DataFile
+    spans: tuple[wire.Span, ...]
+
+    def raw(self, tensor: onnx.TensorProto) -> memoryview:
+        """Raw data of a tensor of this model; empty where it is in a typed field or another file.
+
+        No copy is made of what was left out.
+        """
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and not is_external(tensor):
+            index = next(int(e.value) for e in tensor.external_data if e.key == "offset")
+            return self.file.view(self.spans[index].offset, self.spans[index].length)
+        return memoryview(tensor.raw_data)
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -22,6 +43,15 @@ def read(path: Path) -> onnx.ModelProto:
 
     Such a tensor looks like an external one: `is_external` tells it from those whose data really
     is in another file. Embedded context payloads are read.
+
+    Raises:
+        ModelError: as `read_mapped`.
+    """
+    return read_mapped(path).proto
+
+
+def read_mapped(path: Path) -> BareModel:
+    """As `read`, with a view of what was left out.
 
     Raises:
         ModelError: the file is missing, no regular file, beyond 2 GB, or holds no ONNX model, or
@@ -35,7 +65,7 @@ def read(path: Path) -> onnx.ModelProto:
             remedy="build it with `embed_mode: 0` or `external_initializers`",
         )
     try:
-        stripped, _ = wire.strip(file.view(), threshold=_THRESHOLD, location=_INSIDE)
+        stripped, spans = wire.strip(file.view(), threshold=_THRESHOLD, location=_INSIDE)
         model: onnx.ModelProto = onnx.ModelProto.FromString(stripped)
     except (wire.Malformed, DecodeError) as error:
         raise opening.not_onnx(file, str(error), str(path)) from error
@@ -44,7 +74,7 @@ def read(path: Path) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.opset_import:
         raise opening.not_onnx(file, "it has no graph or no opset imports", str(path))
     texts.require_utf8(model, where=str(path))
-    return model
+    return BareModel(proto=model, file=file, spans=spans)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:

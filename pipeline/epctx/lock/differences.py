@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from epctx.keys.changes import Change, between
 from epctx.lock.types import Lock, LockedComposition, LockedFile, LockedGroup, LockedModel
 
+T = TypeVar("T")
 Kind = Literal["toolchain", "host", "source", "setting", "key", "output"]
 
 
@@ -47,6 +48,25 @@ def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
         *_sources(old, new),
         *_settings(old, new),
     )
+
+
+def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) -> Lock:
+    """A lock's part about some groups and compositions: those, their sources, their EPs."""
+    kept = {name: group for name, group in lock.groups.items() if name in groups}
+    providers = {p.provider for group in kept.values() for p in group.execution_providers}
+    models = [model for group in kept.values() for model in group.models.values()]
+    sources = {path for model in models for path in (model.source, *model.data.values())}
+    return replace(
+        lock,
+        groups=kept,
+        compositions=_only(lock.compositions, compositions),
+        execution_providers=_only(lock.execution_providers, providers),
+        sources=_only(lock.sources, sources),
+    )
+
+
+def _only(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ class _Options:
     keep_going: bool
     numbers: bool
     locked: bool
+    variables: Mapping[str, str]
 
 
 def run(
@@ -50,6 +51,7 @@ def run(
     cache: Cache | None = None,
     locked: bool = False,
     watched: Watched | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
 
@@ -63,6 +65,7 @@ def run(
         listener: hears of events, from several threads, one at a time.
         cache: None: everything is carried out, and nothing remembered.
         locked: hold the build to the lock, and never write it.
+        variables: of the workers' environment, which is else the same whoever builds.
 
     Raises:
         UsageError: an input lies where outputs go.
@@ -70,7 +73,14 @@ def run(
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
-    options = _Options(out=out, jobs=jobs, keep_going=keep_going, numbers=numbers, locked=locked)
+    options = _Options(
+        out=out,
+        jobs=jobs,
+        keep_going=keep_going,
+        numbers=numbers,
+        locked=locked,
+        variables=variables or {},
+    )
     return _Run(plan, options, cache, Telling(listener), watched).run()
 
 
@@ -186,6 +196,7 @@ class _Run:
             self._telling,
             jobs=self._options.jobs,
             keep_going=self._options.keep_going,
+            variables=self._options.variables,
         )
         return {built.planned.label: built for built in build.run(groups)}
 

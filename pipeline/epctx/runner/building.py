@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -51,6 +51,7 @@ class Build:
     Args:
         jobs: how many session groups are worked on at a time.
         keep_going: go on when a group fails; else what runs is ended.
+        variables: of the workers' environment.
     """
 
     def __init__(
@@ -62,11 +63,12 @@ class Build:
         *,
         jobs: int,
         keep_going: bool,
+        variables: Mapping[str, str],
     ) -> None:
         self._place = place
         self._telling = telling
         self._keep_going = keep_going
-        self._pool = Pool(work=place.work, logs=place.logs)
+        self._pool = Pool(work=place.work, logs=place.logs, variables=variables)
         self._actions = Actions(lookup, history, self._pool, place.work)
         self._compiling = Compiling(self._actions)
         self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="epctx")

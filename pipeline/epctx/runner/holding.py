@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +12,7 @@ from epctx import digest
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.keys.sources import SourceDigests, data_folder
 from epctx.lock import place as lock_place
-from epctx.lock.differences import Difference, between_locks, causes_between
+from epctx.lock.differences import Difference, between_locks, causes_between, part_of
 from epctx.lock.types import Lock, LockedFile, LockedGroup
 from epctx.manifest import ModelSource
 from epctx.outputs import SUMS
@@ -146,23 +145,8 @@ def _part(lock: Lock, plan: Plan) -> Lock:
     if plan.whole:
         return lock
     wanted = {_name(planned) for planned in plan.groups}
-    groups = {name: group for name, group in lock.groups.items() if name in wanted}
-    providers = {p.provider for group in groups.values() for p in group.execution_providers}
-    models = [model for group in groups.values() for model in group.models.values()]
-    sources = {path for model in models for path in (model.source, *model.data.values())}
-    return replace(
-        lock,
-        groups=groups,
-        compositions=_only(
-            lock.compositions, {f"{c.target}/{c.composition.name}" for c in plan.compositions}
-        ),
-        execution_providers=_only(lock.execution_providers, providers),
-        sources=_only(lock.sources, sources),
-    )
-
-
-def _only(values: Mapping[str, T], names: set[str]) -> dict[str, T]:
-    return {name: value for name, value in values.items() if name in names}
+    compositions = {f"{c.target}/{c.composition.name}" for c in plan.compositions}
+    return part_of(lock, wanted, compositions)
 
 
 def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:

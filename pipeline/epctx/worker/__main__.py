@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 
 import msgspec
@@ -26,6 +27,8 @@ def main() -> None:
     """Listen, import what jobs need, carry them out."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
+    if "FAKETIME" in os.environ:
+        _sleep_by_waiting()
     # Ctrl-C in a terminal reaches the whole group; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs: queue.Queue[bytes | None] = queue.Queue()
@@ -55,6 +58,11 @@ def main() -> None:
         busy.clear()
         send(answer)
     gc.freeze()  # nor is there any to be found at the end
+
+
+def _sleep_by_waiting() -> None:
+    """Libfaketime 0.9.10, under which `epctx reproduce` runs workers, makes `time.sleep` fail."""
+    setattr(time, "sleep", lambda seconds: threading.Event().wait(seconds))  # noqa: B010
 
 
 def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:

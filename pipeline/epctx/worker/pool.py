@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,9 +57,13 @@ class Pool:
     Args:
         work: scratch of the build; each worker gets a folder of its own in it.
         logs: where the workers' logs go; those of workers that did well are removed.
+        variables: of the workers' environment, beside what they always get.
     """
 
-    def __init__(self, *, work: Path, logs: Path) -> None:
+    def __init__(
+        self, *, work: Path, logs: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self._variables = variables or {}
         self._work = work
         self._logs = logs
         self._lock = threading.RLock()
@@ -162,6 +166,6 @@ class Pool:
             number = next(self._numbers)
             self._logs.mkdir(parents=True, exist_ok=True)
             log = self._logs / f"{label}-{number}.log"
-            worker = Worker(self._work / f"w{number}", log, place)
+            worker = Worker(self._work / f"w{number}", log, place, variables=self._variables)
             self._alive[worker] = place
         return worker

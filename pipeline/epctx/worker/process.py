@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -67,16 +67,19 @@ class Worker:
         log: the file that gets all it prints.
         place: a number that no other worker has which compiles at the same time: it chooses the
             core, where an EP is to have one only; None: it compiles for no such EP.
+        variables: of its environment, beside those of `environment`.
     """
 
-    def __init__(self, folder: Path, log: Path, place: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, log: Path, place: int | None, *, variables: Mapping[str, str]
+    ) -> None:
         folder.mkdir(parents=True)
         self.log = log
         with log.open("wb") as stream:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "epctx.worker"],
                 cwd=folder,
-                env=environment() | ({} if place is None else {host.PLACE: str(place)}),
+                env=environment(variables) | ({} if place is None else {host.PLACE: str(place)}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
@@ -217,11 +220,13 @@ class Worker:
         )
 
 
-def environment() -> dict[str, str]:
-    """The scrubbed environment of a worker."""
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The scrubbed environment of a worker; `variables` are what is let through, or set, besides:
+    `epctx reproduce` varies what no build ever does.
+    """
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
-    return kept | SET_VARIABLES
+    return kept | SET_VARIABLES | dict(variables)
 
 
 def exit_words(code: int) -> str:

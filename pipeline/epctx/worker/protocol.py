@@ -10,6 +10,9 @@ import msgspec
 
 from epctx.errors import EpctxError
 
+REPORT = "report it"
+"""The remedy of a bug, before it is known which log has the traceback."""
+
 
 class Message(msgspec.Struct, omit_defaults=True):
     """One line: a `job` of a `kind` (its class) to the worker; one of the others back."""
@@ -58,5 +61,5 @@ def report(error: BaseException) -> WorkerError:
         kind="EpctxError",
         what="unexpected error, a bug in epctx",
         why=f"{type(error).__name__}: {error}",
-        remedy="report it",
+        remedy=REPORT,
     )

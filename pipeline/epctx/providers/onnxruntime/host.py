@@ -94,19 +94,20 @@ def one_core() -> Iterator[None]:
     (`PLACE`), so that each has a core of its own while there are enough; another process spreads by
     its id. On a system without affinities (macOS) nothing happens.
     """
-    allowed = _affinity()
+    allowed = cores()
     if not allowed:
         yield
         return
     place = int(os.environ.get(PLACE) or os.getpid())
-    _set_affinity({sorted(allowed)[place % len(allowed)]})
+    keep_on({sorted(allowed)[place % len(allowed)]})
     try:
         yield
     finally:
-        _set_affinity(allowed)
+        keep_on(allowed)
 
 
-def _affinity() -> set[int]:
+def cores() -> set[int]:
+    """The cores that this process may run on; empty on a system without affinities (macOS)."""
     if sys.platform == "win32":
         import ctypes
 
@@ -120,17 +121,18 @@ def _affinity() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
-def _set_affinity(cores: set[int]) -> None:
+def keep_on(chosen: set[int]) -> None:
+    """Let this process, all its threads and what it starts from here on run on these cores."""
     if sys.platform == "win32":
         import ctypes
 
         kernel = ctypes.windll.kernel32
         kernel.GetCurrentProcess.restype = ctypes.c_void_p
         handle = ctypes.c_void_p(kernel.GetCurrentProcess())
-        kernel.SetProcessAffinityMask(handle, ctypes.c_size_t(sum(1 << core for core in cores)))
+        kernel.SetProcessAffinityMask(handle, ctypes.c_size_t(sum(1 << core for core in chosen)))
     elif hasattr(os, "sched_setaffinity"):
         # Every thread that there is: one started before, by a pool, may be the one that compiles.
         threads = (int(entry.name) for entry in Path("/proc/self/task").iterdir())
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(thread, cores)
+                os.sched_setaffinity(thread, chosen)

@@ -1,0 +1,147 @@
+"""`epctx reproduce`: build twice under different circumstances, compare every byte."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from epctx.cli import completion, progress
+from epctx.cli.render import UI, table
+from epctx.cli.summary import size_words
+from epctx.errors import LockError
+
+if TYPE_CHECKING:
+    from epctx.reproduction.result import Reproduction
+
+_STYLES = {"identical": "green", "metadata differs": "yellow", "payload differs": "bold red"}
+_LOCKS = {
+    "no lock": ("there is none beside the manifest", "dim"),
+    "the same": ("says the same", "green"),
+    "the same outputs": ("is of another toolchain or manifest, which gave the same bytes", "green"),
+    "made on another host": ("was made on another host, whose bytes are others", "yellow"),
+    "differs": ("says something else", "bold red"),
+}
+
+
+def reproduce(
+    ui: UI,
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP[@TARGET]",
+            help="Build this group only; may be repeated.",
+            autocompletion=completion.groups,
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Vary this only, not all that can be; may be repeated.",
+            autocompletion=completion.variations,
+        ),
+    ] = None,
+    find_cause: Annotated[
+        bool,
+        typer.Option(
+            "--find-cause", help="If something differs, build once more for each variation."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
+        ),
+    ] = 0,
+    out: Annotated[Path | None, typer.Option(help="Keep both builds, in this new folder.")] = None,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
+    ] = False,
+) -> None:
+    """Build a manifest twice, without cache and in different circumstances, and compare.
+
+    The circumstances (path, environment, time, user, ...) are those of the workers, too, which a
+    build shields from them. Neither `dist` nor the lock is written; the lock is compared.
+    """
+    from epctx import verbs
+
+    with progress.live(ui) as listener:
+        found = verbs.reproduce(
+            manifest,
+            only=only or (),
+            vary=vary,
+            find_cause=find_cause,
+            jobs=jobs or os.cpu_count() or 1,
+            out=out,
+            allow_outside=allow_outside,
+            listener=listener,
+        )
+    ui.emit(found)
+    ui.print(*_files(found), *_circumstances(found), *_verdict(found))
+    if not found.reproducible:
+        raise typer.Exit(LockError.exit_code)
+
+
+def _files(found: Reproduction) -> Iterator[RenderableType]:
+    shown = table("file", "state", "size", right=("size",))
+    for file in found.files:
+        one, other = file.sizes
+        size = other if one is None else one
+        shown.add_row(file.file, Text(file.state, style=_STYLES[file.state]), size_words(size or 0))
+    yield shown
+    for file in found.files:
+        if file.difference is not None:
+            yield Text.assemble((f"{file.file}: ", "bold"), file.difference)
+    for each in found.differences:
+        yield Text.assemble(("lock: ", "bold"), str(each))
+
+
+def _circumstances(found: Reproduction) -> Iterator[Text]:
+    applied = [each for each in found.variations if each.obstacle is None]
+    if applied:
+        yield Text(f"varied: {', '.join(each.name for each in applied)}")
+    for each in found.variations:
+        if each.obstacle is not None:
+            yield Text.assemble((f"not varied: {each.name}: ", "yellow"), each.obstacle)
+
+
+def _verdict(found: Reproduction) -> Iterator[Text]:
+    words, style = _LOCKS[found.lock]
+    yield Text.assemble("the lock ", (words, style))
+    for each in found.lock_differences:
+        yield Text(f"  {each}")
+    if found.causes:
+        told = (
+            "nothing: two builds in the same circumstances differ"
+            if "nothing" in found.causes
+            else ", ".join(found.causes)
+        )
+        yield Text.assemble(("caused by: ", "bold"), told)
+    states = Counter(file.state for file in found.files)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    verdict = "reproducible" if found.reproducible else "NOT reproducible"
+    first, second = found.seconds
+    text = f"{verdict}: {counts}; {first:.1f} s and {second:.1f} s"
+    yield Text(text, style="bold green" if found.reproducible else "bold red")
+    remedy = _remedy(found)
+    if remedy is not None:
+        yield Text(f"  -> {remedy}", style="cyan")
+
+
+def _remedy(found: Reproduction) -> str | None:
+    if found.reproducible:
+        return None
+    if all(file.state == "identical" for file in found.files) and not found.differences:
+        return "both builds are the same: write a new lock with `epctx build`, or undo the change"
+    if not found.causes:
+        return "--find-cause tells which variation does it; --out DIR keeps both builds"
+    return "--out DIR keeps both builds; tell whoever makes the EP or the pass"

@@ -1,0 +1,208 @@
+"""`epctx reproduce`: an EP that depends on what is varied is caught, another is not."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+
+from epctx.reproduction.result import VARIATIONS
+from epctx.reproduction.variations import faketime
+from scripts import quickstart_models
+from tests.building import mlp
+from tests.projects import make
+
+VARYING = Path(__file__).parent / "varying"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+def write(folder: Path, *depends: str) -> Path:
+    """A manifest with a group for each thing to depend on, called like that."""
+    folder.mkdir(exist_ok=True)
+    onnx.save(mlp(width=8, layers=1), folder / "m.onnx")
+    (folder / "files").mkdir()
+    for number in range(20):
+        (folder / "files" / f"f{number}").touch()
+    document = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {"m": {"path": "m.onnx"}},
+        "execution_providers": {
+            name: {
+                "provider": "VaryingExecutionProvider",
+                "options": {"depends": name, "folder": "files"},
+            }
+            for name in depends
+        },
+        "model_groups": {
+            name: {"models": ["m"], "execution_providers": [name]} for name in depends
+        },
+    }
+    path = folder / "m.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def reproduce(manifest: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "epctx", "reproduce", manifest.name, *arguments],
+        cwd=manifest.parent,
+        env=os.environ | {"PYTHONPATH": str(VARYING)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def found(run: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    assert run.stdout, run.stderr
+    return json.loads(run.stdout)
+
+
+def states(document: dict[str, object]) -> dict[str, set[str]]:
+    """The states of each group's files."""
+    told: dict[str, set[str]] = {}
+    for file in document["files"]:
+        told.setdefault(file["file"].split("/")[1], set()).add(file["state"])
+    return told
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], list[str]]:
+    """What is told of groups each of which depends on another variation; files left behind."""
+    folder = tmp_path_factory.mktemp("varied")
+    manifest = write(folder, "nothing", *VARIATIONS)
+    before = sorted(p.name for p in folder.iterdir())
+    run = reproduce(manifest, "--format", "json", "--jobs", "2")
+    assert run.returncode == 8, run.stderr
+    left = sorted(p.name for p in folder.iterdir())
+    return found(run), [name for name in left if name not in before]
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_an_ep_that_depends_on_it_is_caught(
+    varied: tuple[dict[str, object], list[str]], name: str
+) -> None:
+    document, _ = varied
+    (variation,) = (each for each in document["variations"] if each["name"] == name)
+    told = states(document)[name]
+    if variation["obstacle"] is None:
+        assert "payload differs" in told
+        assert variation["first"] != variation["second"]
+    else:
+        assert told == {"identical"}
+        assert name in ("time", "file-order", "user", "host-name", "cores")
+
+
+def test_what_depends_on_nothing_is_identical(varied: tuple[dict[str, object], list[str]]) -> None:
+    document, left = varied
+    assert states(document)["nothing"] == {"identical"}
+    assert not document["reproducible"]
+    assert left == []  # no output, no lock
+
+
+def test_the_first_difference_is_told_down_to_the_attribute(
+    varied: tuple[dict[str, object], list[str]],
+) -> None:
+    document, _ = varied
+    told = {file["file"]: file["difference"] for file in document["files"]}
+    assert "(EPContext): attribute ep_sdk_version: 1." in told["default/umask/m_ctx.onnx"]
+    assert told["default/umask/m_reference.bin"].startswith("byte ")
+    assert told["default/umask/SHA256SUMS"] == "sums of m_ctx.onnx, m_reference.bin"
+    assert told["default/nothing/m_ctx.onnx"] is None
+    (lock,) = (d for d in document["differences"] if d["where"] == "default/umask/m_ctx.onnx")
+    assert lock["kind"] == "output"
+
+
+def test_the_cause_is_found(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "p", "umask", "nothing")
+    out = tmp_path / "kept"
+    run = reproduce(
+        manifest, "--vary", "umask", "--vary", "home", "--find-cause", "--out", str(out)
+    )
+    assert run.returncode == 8, run.stderr
+    assert "caused by: umask\n" in run.stdout
+    assert "varied: home, umask\n" in run.stdout
+    assert "NOT reproducible: 3 identical, 1 metadata differs, 2 payload differs" in run.stdout
+    assert sorted(p.name for p in out.iterdir()) == ["first", "second"]
+    kept = [
+        (out / each / "m.lock.yaml").read_text(encoding="utf-8") for each in ("first", "second")
+    ]
+    assert kept[0] != kept[1]
+
+
+@pytest.mark.soak
+def test_chance_is_no_variation(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "p", "chance")
+    run = reproduce(manifest, "--vary", "umask", "--find-cause")
+    assert "caused by: nothing: two builds in the same circumstances differ" in run.stdout
+
+
+def test_a_build_that_fails_says_which(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "p", "nobody-knows")
+    run = reproduce(manifest)
+    assert run.returncode == 1
+    assert "error: first build: nobody-knows@default" in run.stderr
+    assert "ValueError: nobody-knows" in run.stderr
+    log = Path(run.stderr.rsplit("log file ", 1)[1].strip())
+    assert "ValueError: nobody-knows" in log.read_text(encoding="utf-8")
+    shutil.rmtree(next(p for p in log.parents if p.name.startswith("epctx-reproduce-")))
+
+
+def test_usage(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "p", "nothing")
+    run = reproduce(manifest, "--vary", "umsk")
+    assert run.returncode == 2
+    assert '"umsk" is nothing that can be varied' in run.stderr
+    assert 'did you mean "umask"' in run.stderr
+    run = reproduce(manifest, "--out", ".")
+    assert run.returncode == 2
+    assert "is there already, and has something in it" in run.stderr
+
+
+def test_the_lock_beside_the_manifest_is_held_to(tmp_path: Path) -> None:
+    project = make(tmp_path / "p", {"one": ["a"], "two": ["b"]})
+    project.build()
+    text = project.lock.read_text(encoding="utf-8")
+    same = reproduce(project.manifest, "--only", "one", "--vary", "path")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "the lock says the same" in same.stdout
+    line = next(line for line in text.splitlines() if "sha256" in line)
+    project.lock.write_text(text.replace(line, line[:-3] + '00"'), encoding="utf-8")
+    other = reproduce(project.manifest, "--vary", "path")
+    assert other.returncode == 8
+    assert "the lock says something else" in other.stdout
+    assert "has other content of the same size" in other.stdout
+    assert "both builds are the same" in other.stdout
+
+
+@pytest.mark.skipif(faketime() is None, reason="needs libfaketime")
+def test_the_time_is_another_in_workers(varied: tuple[dict[str, object], list[str]]) -> None:
+    document, _ = varied
+    assert "payload differs" in states(document)["time"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["quickstart", "qnn", "openvino"])
+def test_every_checked_in_manifest_is_reproducible(name: str, tmp_path: Path) -> None:
+    """Design section 1; what is compared is compared here anew, not by the command itself."""
+    shutil.copy(MANIFESTS / f"{name}.yaml", tmp_path)
+    quickstart_models.write(tmp_path / "models")
+    run = reproduce(tmp_path / f"{name}.yaml", "--out", "kept")
+    assert run.returncode == 0, run.stdout + run.stderr
+    print(run.stdout)
+    one, other = (tmp_path / "kept" / each for each in ("first", "second"))
+    files = sorted(p.relative_to(one).as_posix() for p in (one / name).rglob("*") if p.is_file())
+    assert files == sorted(
+        p.relative_to(other).as_posix() for p in (other / name).rglob("*") if p.is_file()
+    )
+    files.append(f"{name}.lock.yaml")
+    assert filecmp.cmpfiles(one, other, files, shallow=False)[0] == files
