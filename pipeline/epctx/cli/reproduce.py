@@ -14,8 +14,8 @@ from rich.text import Text
 
 from epctx.cli import completion, progress
 from epctx.cli.render import UI, table
-from epctx.cli.summary import size_words
 from epctx.errors import LockError
+from epctx.sizes import size_words
 
 if TYPE_CHECKING:
     from epctx.reproduction.result import Reproduction

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ class FakeWorker:
 
     made: list["FakeWorker"]
 
-    def __init__(self, folder: Path, log: Path, place: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, log: Path, place: int | None, *, variables: Mapping[str, str]
+    ) -> None:
         self.place = place
         self.log = log
+        self.variables = variables
         self.log.touch()
         self.ended: str | None = None
         self.made.append(self)
