@@ -51,7 +51,7 @@ def completed(line: str, folder: Path) -> list[str]:
         ("epctx run a.onnx --provider Open", ["OpenVINOExecutionProvider"]),
         ("epctx build m.yaml --only s", ["small"]),
         ("epctx build targets.yaml --only large@", ["large@one", "large@two"]),
-        ("epctx reproduce m.yaml --vary ti", ["time", "time-zone"]),
+        ("epctx reproduce m.yaml --vary ti", ["time-zone", "time"]),
         ("epctx plan none.yaml --only s", []),
         ("epctx plan --only s", []),
     ],
