@@ -10,7 +10,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,11 +41,34 @@ def empty_graph() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+def of_strings() -> onnx.ModelProto:
+    """Nothing in it is for an EP."""
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="a")
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [1, 2])
+    inputs = [value("x", TensorProto.STRING, [2])]
+    outputs = [value("y", TensorProto.STRING, [1, 2])]
+    graph = helper.make_graph([node], "g", inputs, outputs, [shape])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def det() -> onnx.ModelProto:
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Det", ["x"], ["y"], name="det")
+    inputs = [value("x", TensorProto.FLOAT, [4, 3, 3])]
+    graph = helper.make_graph([node], "g", inputs, [value("y", TensorProto.FLOAT, [4])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 SOURCES = {
+    "det": det(),
+    "strings": of_strings(),
     "small": SMALL,
     "other": models.mlp(layers=2, width=32, seed=1),
     "tanh": models.mlp(layers=3, width=32, middle="Tanh"),
+    "wide": models.mlp(batch=8, layers=2, width=32),
     "dynamic": models.mlp(batch="n", width=16),
+    "sinh": models.mlp(layers=3, width=32, middle="Sinh"),
     "unsupported": models.unsupported(),
     "empty_graph": empty_graph(),
     "empty_batch": models.mlp(batch=0, layers=2, width=16),
@@ -113,6 +139,9 @@ REFUSED = {
         code=3, says='soc_model: is "-1", must be one SoC number', options={"soc_model": "-1"}
     ),
     "a chip that is empty": Fails(code=3, says="soc_model: is empty", options={"soc_model": ""}),
+    "a chip called none": Fails(
+        code=3, says='soc_model: is "none", must be one SoC number', options={"soc_model": "none"}
+    ),
     "several chips": Fails(
         code=3, says='soc_model: is "60,73", must be one SoC number', options={"soc_model": "60,73"}
     ),
@@ -254,6 +283,29 @@ def test_a_manifest_is_refused(failure: str, tmp_path: Path, sources: Path) -> N
 
 FAILED = {
     "good": Fails(code=0, says=""),
+    "good_vino": Fails(code=0, says="", provider=VINO),
+    "good_parts": Fails(code=0, says="", models=("sinh",)),
+    "good_other": Fails(code=0, says="", models=("other",)),
+    "good_wide": Fails(code=0, says="", models=("wide",)),
+    "good_shared": Fails(code=0, says="", models=("small", "tanh"), group=SHARED),
+    "nothing_supported_vino": Fails(
+        code=6,
+        says="OpenVINOExecutionProvider compiled nothing: Det: OpenVINO",
+        models=("det",),
+        provider=VINO,
+    ),
+    "strings": Fails(
+        code=6,
+        says='"x" is a tensor of strings, which no execution provider of onnxruntime takes',
+        models=("strings",),
+        provider=VINO,
+    ),
+    "unknown_property": Fails(
+        code=6,
+        says="NO_SUCH_PROPERTY",
+        provider=VINO,
+        options={"load_config": '{"CPU": {"NO_SUCH_PROPERTY": "1"}}'},
+    ),
     "dynamic_shapes": Fails(
         code=4,
         says="fix them in the manifest, under the model: `dimensions: {n: 1}`",
@@ -318,7 +370,7 @@ def kept_going(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> tuple
     return folder, build(manifest_of(folder, sources, FAILED), "--keep-going")
 
 
-@pytest.mark.parametrize("name", [name for name in FAILED if name != "good"])
+@pytest.mark.parametrize("name", [name for name in FAILED if FAILED[name].code])
 def test_a_group_fails_alone(name: str, kept_going: tuple[Path, Result]) -> None:
     folder, result = kept_going
     report = json.loads((folder / "dist" / "m.build.json").read_text(encoding="utf-8"))
@@ -332,13 +384,25 @@ def test_a_group_fails_alone(name: str, kept_going: tuple[Path, Result]) -> None
     assert not (folder / "dist" / "m" / "default" / name).exists()
 
 
-def test_the_good_group_is_built_beside_them(kept_going: tuple[Path, Result]) -> None:
+BUILT = {
+    "good": ["small_ctx.onnx", "small_qnn.bin"],
+    "good_other": ["other_ctx.onnx", "other_qnn.bin"],
+    "good_parts": ["sinh_ctx.onnx", "sinh_qnn.bin"],
+    "good_shared": ["small_ctx.onnx", "small_qnn.bin", "tanh_ctx.onnx"],
+    "good_vino": [f"small_{VINO}.bin", "small_ctx.onnx"],
+    "good_wide": ["wide_ctx.onnx", "wide_qnn.bin"],
+}
+
+
+def test_the_good_groups_are_built_beside_them(kept_going: tuple[Path, Result]) -> None:
     """One QNN process died of SIGFPE, others would have of SIGABRT: none of them is ours."""
     folder, result = kept_going
     assert result.exit_code == next(g.code for g in FAILED.values() if g.code)
     assert "Traceback" not in result.stderr
     assert files_in(folder / "dist" / "m") == [
-        f"default/good/{name}" for name in ("SHA256SUMS", "small_ctx.onnx", "small_qnn.bin")
+        f"default/{group}/{name}"
+        for group, names in BUILT.items()
+        for name in ["SHA256SUMS", *names]
     ]
 
 
@@ -350,32 +414,69 @@ def overwrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], N
     return apply
 
 
-def attribute(name: str, value: str | int) -> Callable[[Path], None]:
-    """Give the EPContext node an attribute of another value."""
+def attribute(name: str, value: str | int | None) -> Callable[[Path], None]:
+    """Give the EPContext node an attribute of another value, or none."""
 
     def apply(folder: Path) -> None:
         model = onnx.load(folder / "small_ctx.onnx")
         (node,) = model.graph.node
         kept = [each for each in node.attribute if each.name != name]
         del node.attribute[:]
-        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        node.attribute.extend(kept)
+        if value is not None:
+            node.attribute.append(helper.make_attribute(name, value))
         onnx.save(model, folder / "small_ctx.onnx")
 
     return apply
 
 
-def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+def outside(path: Path) -> Path:
+    """Where `instead` puts the context binary away."""
+    return path.parent.parent / f"{path.parent.name}.bin"
+
+
+def instead(make: Callable[[Path], object], name: str = "small_qnn.bin") -> Callable[[Path], None]:
     """Something else in the place of the context binary."""
 
     def apply(folder: Path) -> None:
-        path = folder / "small_qnn.bin"
-        path.rename(folder.parent / f"{folder.name}.bin")
+        path = folder / name
+        path.rename(outside(path))
         make(path)
 
     return apply
 
 
-BIN = "small_qnn.bin"
+def a_linked_folder(folder: Path) -> None:
+    outside = folder.parent / f"{folder.name}.outside"
+    outside.mkdir()
+    (folder / BIN).rename(outside / BIN)
+    (folder / "sub").symlink_to(outside)
+    attribute("ep_cache_context", f"sub/{BIN}")(folder)
+
+
+def another_size(folder: Path) -> None:
+    """The model's input and output are no longer those of the context."""
+    model = onnx.load(folder / "small_ctx.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_value = 64
+    onnx.save(model, folder / "small_ctx.onnx")
+
+
+def in_the_place(of: str, group: str, name: str) -> Callable[[Path], None]:
+    """A context binary of another group of the same build."""
+
+    def apply(folder: Path) -> None:
+        built = Path((folder / "built_at").read_text(encoding="utf-8"))
+        shutil.copy(built / group / name, folder / of)
+
+    return apply
+
+
+def random_bytes(data: bytes) -> bytes:
+    return random.Random(0).randbytes(len(data))
+
+
+BIN, VINO_BIN = "small_qnn.bin", f"small_{VINO}.bin"
 DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     # what happened: (how, what verify says), where no sums tell that a file is another
     "cut short": (overwrite(BIN, lambda b: b[:-4096]), "no QNN context binary, or a broken one"),
@@ -385,6 +486,18 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
         overwrite(BIN, lambda b: bytes(len(b))),
         "is no context binary of QNNExecutionProvider",
     ),
+    "random": (overwrite(BIN, random_bytes), "is no context binary of QNNExecutionProvider"),
+    "of a model of another batch": (
+        in_the_place(BIN, "good_wide", "wide_qnn.bin"),
+        "the context binary is not the one of these models: x of graph",
+    ),
+    "inputs of another size": (another_size, "in the model it has [1,64]"),
+    "a linked folder": (a_linked_folder, "is a link"),
+    "no source": (attribute("source", None), "has no `source`: no EP takes it"),
+    "an empty source": (attribute("source", ""), "has no `source`: no EP takes it"),
+    "embedded, by default": (attribute("embed_mode", None), "embed_mode is 1, but"),
+    "main context 5": (attribute("main_context", 5), "main_context"),
+    "an attribute that nobody knows": (attribute("weights", "x"), "`weights` is not in the op"),
     "text": (
         overwrite(BIN, lambda b: b"version https://git-lfs\n" * 40),
         "is no context binary of QNNExecutionProvider",
@@ -398,7 +511,7 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "a folder": (instead(lambda path: path.mkdir()), "it is a folder"),
     "a pipe": (instead(lambda path: os.mkfifo(path)), "it is no regular file"),
     "a link outward": (
-        instead(lambda path: path.symlink_to(path.parent.parent / f"{path.parent.name}.bin")),
+        instead(lambda path: path.symlink_to(outside(path))),
         "'small_qnn.bin' is a link",
     ),
     "a path upward": (attribute("ep_cache_context", "../small_qnn.bin"), "it has `..`"),
@@ -413,6 +526,24 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+VINO_DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
+    # OpenVINO follows the path and the link; for the pipe it would wait, for ever.
+    "cut short": (
+        overwrite(VINO_BIN, lambda b: b[: len(b) // 2]),
+        "broken OpenVINO context binary",
+    ),
+    "a path down and up": (attribute("ep_cache_context", f"sub/../{VINO_BIN}"), "it has `..`"),
+    "a link outward": (instead(lambda path: path.symlink_to(outside(path)), VINO_BIN), "is a link"),
+    "a pipe": (instead(lambda path: os.mkfifo(path), VINO_BIN), "it is no regular file"),
+    "zeros": (
+        overwrite(VINO_BIN, lambda b: bytes(len(b))),
+        "is no context binary of OpenVINOExecutionProvider",
+    ),
+    "main context 5": (attribute("main_context", 5), "main_context"),
+    "another partition": (attribute("partition_name", "other"), "it has no blob 'other' for node"),
+}
+
+
 @pytest.fixture(scope="module")
 def good(kept_going: tuple[Path, Result]) -> Path:
     return kept_going[0] / "dist" / "m" / "default" / "good"
@@ -421,16 +552,34 @@ def good(kept_going: tuple[Path, Result]) -> Path:
 @pytest.fixture(scope="module")
 def verified(tmp_path_factory: pytest.TempPathFactory, good: Path) -> dict[str, list[str]]:
     """What `epctx verify` finds wrong in a copy of the good group with each of the damages."""
-    root = tmp_path_factory.mktemp("damaged")
-    for damage, (apply, _) in DAMAGES.items():
-        shutil.copytree(good, root / damage)
-        (root / damage / "SHA256SUMS").unlink()
+    return damaged(tmp_path_factory.mktemp("damaged"), good, DAMAGES)
+
+
+@pytest.fixture(scope="module")
+def verified_vino(tmp_path_factory: pytest.TempPathFactory, good: Path) -> dict[str, list[str]]:
+    """The same for OpenVINO."""
+    return damaged(tmp_path_factory.mktemp("vino"), good.with_name("good_vino"), VINO_DAMAGES)
+
+
+def damaged(
+    root: Path, good: Path, damages: Mapping[str, tuple[Callable[[Path], None], str]]
+) -> dict[str, list[str]]:
+    """Verify copies of a good group, each with one of the damages, without sums but where they are
+    there already.
+    """
+    for damage, (apply, _) in damages.items():
+        if not (root / damage).exists():
+            shutil.copytree(good, root / damage)
+            (root / damage / "SHA256SUMS").unlink()
+        (root / damage / "built_at").write_text(str(good.parent), encoding="utf-8")
         apply(root / damage)
     result = CliRunner().invoke(app, ["verify", str(root), "--format", "json"])
     assert result.exit_code == 7, result.stderr
     return {
         Path(folder["folder"]).name: [
-            f"{f['check']}: {f['message']}" for f in folder["findings"] if f["outcome"] == "fail"
+            f"{f['check']}: {f['subject']}: {f['message']}"
+            for f in folder["findings"]
+            if f["outcome"] == "fail"
         ]
         for folder in json.loads(result.stdout)["folders"]
     }
@@ -442,16 +591,95 @@ def test_damage_is_found(damage: str, verified: dict[str, list[str]]) -> None:
     assert any(DAMAGES[damage][1] in message for message in found), found
 
 
-def test_damage_that_the_ep_computes_with_is_told_by_the_sums(tmp_path: Path, good: Path) -> None:
-    """QNN loads it, and its system library reads it: only the digest knows."""
-    flip = overwrite(BIN, lambda b: b[:-9000] + bytes(255 - n for n in b[-9000:-8936]) + b[-8936:])
-    shutil.copytree(good, tmp_path / "flipped")
-    flip(tmp_path / "flipped")
-    result = CliRunner().invoke(app, ["verify", str(tmp_path / "flipped"), "--format", "json"])
+@pytest.mark.parametrize("damage", VINO_DAMAGES)
+def test_damage_is_found_for_openvino(damage: str, verified_vino: dict[str, list[str]]) -> None:
+    found = verified_vino[damage]
+    assert any(VINO_DAMAGES[damage][1] in message for message in found), found
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-9000] + bytes(255 - n for n in data[-9000:-8936]) + data[-8936:]
+
+
+def zeroed(first: float, last: float) -> Callable[[bytes], bytes]:
+    def apply(data: bytes) -> bytes:
+        a, b = int(len(data) * first), int(len(data) * last)
+        return data[:a] + bytes(b - a) + data[b:]
+
+    return apply
+
+
+SILENTLY_WRONG = {
+    # The EPs load these and compute something else: only the digest knows.
+    "64 bytes flipped": (overwrite(BIN, flipped), BIN),
+    "zeros from 25 % to 50 %": (overwrite(BIN, zeroed(0.25, 0.5)), BIN),
+    "zeros in the last tenth": (overwrite(BIN, zeroed(0.9, 1)), BIN),
+    "another model's, same shapes": (in_the_place(BIN, "good_other", "other_qnn.bin"), BIN),
+    "64 bytes flipped, OpenVINO": (overwrite(VINO_BIN, flipped), VINO_BIN),
+    # It fills up its file with zeros, and does not miss them.
+    "4096 bytes short, OpenVINO": (overwrite(VINO_BIN, lambda b: b[:-4096]), VINO_BIN),
+    "one byte short, OpenVINO": (overwrite(VINO_BIN, lambda b: b[:-1]), VINO_BIN),
+    "lengthened, OpenVINO": (overwrite(VINO_BIN, lambda b: b + b"x"), VINO_BIN),
+    "another SDK, it says": (attribute("ep_sdk_version", "v99"), "small_ctx.onnx"),
+    "another size, it says": (attribute("max_size", 1), "small_ctx.onnx"),
+}
+
+
+@pytest.fixture(scope="module")
+def told_by_sums(tmp_path_factory: pytest.TempPathFactory, good: Path) -> dict[str, list[str]]:
+    root = tmp_path_factory.mktemp("sums")
+    qnn = {d: how for d, how in SILENTLY_WRONG.items() if "OpenVINO" not in d}
+    vino = {d: how for d, how in SILENTLY_WRONG.items() if "OpenVINO" in d}
+    for group, some in ((good, qnn), (good.with_name("good_vino"), vino)):
+        for damage in some:
+            shutil.copytree(group, root / damage)
+    return damaged(root, good, SILENTLY_WRONG)
+
+
+@pytest.mark.parametrize("damage", SILENTLY_WRONG)
+def test_what_the_eps_compute_with_is_told_by_the_sums(
+    damage: str, told_by_sums: dict[str, list[str]]
+) -> None:
+    name = SILENTLY_WRONG[damage][1]
+    assert any(f.startswith(f"sums: {name}: ") for f in told_by_sums[damage]), told_by_sums
+
+
+def test_names_that_were_swapped_are_found_before_qnn_ends_the_process(
+    tmp_path: Path, good: Path
+) -> None:
+    """QNN finds the graphs of one context by node name: swapped, it ends in SIGABRT."""
+    shutil.copytree(good.with_name("good_parts"), tmp_path / "swapped")
+    (tmp_path / "swapped" / "SHA256SUMS").unlink()
+    path = tmp_path / "swapped" / "sinh_ctx.onnx"
+    model = onnx.load(path)
+    one, other = (node for node in model.graph.node if node.op_type == "EPContext")
+    one.name, other.name = other.name, one.name
+    onnx.save(model, path)
+    result = CliRunner().invoke(app, ["verify", str(path.parent)])
     assert result.exit_code == 7
-    (folder,) = json.loads(result.stdout)["folders"]
-    failed = [(f["check"], f["subject"]) for f in folder["findings"] if f["outcome"] == "fail"]
-    assert failed == [("sums", BIN)]
+    assert "the context binary is not the one of these models: graph QNN" in result.stdout
+
+
+def test_a_shared_context_is_refused_where_it_would_end_the_process(
+    tmp_path: Path, good: Path
+) -> None:
+    """Loaded first in a process, on the simulator, it is a SIGSEGV."""
+    model = good.with_name("good_shared") / "tanh_ctx.onnx"
+    command = [sys.executable, "-m", "epctx", "run", str(model)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 5, ran.stderr
+    assert "graphs of several sessions" in ran.stderr
+
+
+def test_what_is_compiled_already_is_no_source(tmp_path: Path, good: Path) -> None:
+    """QNN says that it "returned a NULL EPContext node"; OpenVINO compiles it once more."""
+    for provider in (QNN, VINO):
+        group = Fails(code=4, says="", provider=provider, models=("small_ctx",))
+        manifest = manifest_of(tmp_path, good, {"g": group})
+        result = build(manifest)
+        assert result.exit_code == 4, result.stderr
+        assert "build from the model that this EPContext" in result.stderr
+    assert not (tmp_path / "dist" / "m").exists()
 
 
 def test_inspect_survives_what_crashes_the_system_library(tmp_path: Path, good: Path) -> None:

@@ -7,12 +7,17 @@ leaves in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from epctx.errors import InvalidGraph, ProviderUnavailable
+from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.policies import paths
 from epctx.policies.subject import REBUILD, Fault, Subject
-from epctx.providers.hooks import ReadsBinaries
+from epctx.providers.hooks import MatchesBinaries, ReadsBinaries
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 HEAD_SIZE = 4096
 """Bytes by which a provider recognizes its binaries."""
@@ -43,10 +48,39 @@ def readable(subject: Subject) -> Iterator[Fault]:
             yield Fault(message=f"'{name}' is no context binary of {provider.name}", remedy=REBUILD)
             continue
         try:
-            provider.inspect_binary(path)
+            if isinstance(provider, MatchesBinaries):
+                for misfit in provider.misfits(path, _users(subject, name, provider.sources)):
+                    yield Fault(message=f"'{name}': {misfit}", remedy=REBUILD)
+            else:
+                provider.inspect_binary(path)
         except InvalidGraph as error:
             yield Fault(message=f"'{name}' {error.what}: {error.why}", remedy=error.remedy)
         except ProviderUnavailable as error:
             yield Fault(
                 message=f"'{name}': {error.what}", remedy=error.remedy, outcome="not checkable"
             )
+
+
+def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Node]:
+    """The nodes of the model whose graphs are in a context binary: each that names it, and those
+    of `main_context` 0 after it, until the next that names one.
+    """
+    import onnx_ir as ir
+
+    found: list[ir.Node] = []
+    current: str | None = None
+    try:
+        graph = ir.from_proto(subject.proto).graph
+    except Exception:  # whatever others' bytes make onnx_ir raise: whoever loads it will tell
+        return []
+    for node in filter(is_epcontext, graph):
+        try:
+            context = EPContextNode.from_ir(node)
+        except InvalidGraph:
+            continue  # told by the check of its attributes
+        if context.source not in sources:
+            continue
+        current = context.context_path if context.main_context else current
+        if current == path:
+            found.append(node)
+    return found

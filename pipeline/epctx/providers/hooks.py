@@ -16,6 +16,7 @@ from epctx.findings import Outcome
 from epctx.manifest import Tolerance
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
@@ -97,6 +98,22 @@ class ReadsBinaries(Protocol):
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         """What is in a context binary. A parser that may crash runs in a process of its own.
+
+        Raises:
+            InvalidGraph: it is broken.
+            ProviderUnavailable: this host cannot read it.
+        """
+        ...
+
+
+@runtime_checkable
+class MatchesBinaries(Protocol):
+    """It can tell, besides, whether a context binary is the one of nodes."""
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """What of a context binary does not fit a model's EPContext nodes that refer to it.
+
+        The binary may hold graphs of other models too.
 
         Raises:
             InvalidGraph: it is broken.

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 
-from epctx.errors import EpctxError, InvalidGraph, ModelError
+from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailable
 from epctx.graph import protos
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.providers.base import ExecutionProvider, Kernel
-from epctx.providers.hooks import RunsApart
+from epctx.providers.hooks import KnowsHost, RunsApart
 from epctx.runtime.building import PipelineBuilder
 from epctx.runtime.options import NativeOptions, SessionConfig
 from epctx.runtime.selection import DEFAULT, Claim, claim
@@ -49,6 +50,7 @@ def load(
     Raises:
         ModelError: no such file, no ONNX model, or one that onnxruntime refuses.
         InvalidGraph: a context that cannot be loaded, or a node that no EP takes.
+        ProviderUnavailable: this host cannot run it.
     """
     if not source.has_contexts():
         return Loaded(pipeline=_plain(source, config, options), providers=(DEFAULT,))
@@ -62,6 +64,8 @@ def load(
     names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT)
     kernels = _kernels(claims, nodes, source, config)
     native = [found for found in claims if found.provider.native]
+    for found in native:
+        _require_host(found, nodes, source, sharing=config.share)
     builder = PipelineBuilder(source, config, options, [found.provider for found in native])
     apart = _why_apart(native, nodes)
     if not kernels and apart is None:
@@ -76,6 +80,24 @@ def load(
         },
     )
     return Loaded(pipeline=pipeline, providers=names, apart=apart)
+
+
+def _require_host(
+    found: Claim, nodes: Sequence[EPContextNode], source: ModelSource, *, sharing: bool
+) -> None:
+    """Refuse what would not fail in onnxruntime, but end the process (real-eps.md section 5).
+
+    Raises:
+        ProviderUnavailable: this host cannot run it.
+    """
+    if not isinstance(found.provider, KnowsHost):
+        return
+    own = [nodes[i] for i in found.nodes]
+    why = found.provider.cannot_load(own, source.folder or Path(), sharing=sharing)
+    if why is not None:
+        raise ProviderUnavailable(
+            "this host cannot run it", where=source.where, why=why, remedy="run it on the device"
+        )
 
 
 def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str | None:

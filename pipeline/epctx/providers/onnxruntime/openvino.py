@@ -191,15 +191,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         Raises:
             InvalidGraph: it is broken.
         """
-        try:
-            found = openvino_binary.read(path)
-        except openvino_binary.Malformed as error:
-            raise InvalidGraph(
-                "is a broken OpenVINO context binary",
-                where=str(path),
-                why=str(error),
-                remedy="copy it again from where it was built, or build it again",
-            ) from error
+        found = _read(path)
         return BinaryInfo(
             kind="OpenVINO context binary",
             properties={"made by": found.producer, "table version": found.version},
@@ -211,6 +203,19 @@ class OpenVINOExecutionProvider(OrtProvider):
                 for blob in found.blobs
             ),
         )
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """Nodes whose partition is no blob of a binary.
+
+        Raises:
+            InvalidGraph: it is broken.
+        """
+        blobs = {blob.name for blob in _read(path).blobs}
+        for node in nodes:
+            attribute = node.attributes.get("partition_name")
+            name = attribute.as_string() if attribute is not None else ""
+            if name not in blobs:
+                yield f"it has no blob {name!r} for node {node.name!r}"
 
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]
@@ -288,6 +293,18 @@ class OpenVINOExecutionProvider(OrtProvider):
                 why=f"{type(error).__name__}: {error}",
                 remedy=f"run `{_INSTALL} --upgrade`",
             ) from error
+
+
+def _read(path: Path) -> openvino_binary.OpenVinoBinary:
+    try:
+        return openvino_binary.read(path)
+    except openvino_binary.Malformed as error:
+        raise InvalidGraph(
+            "is a broken OpenVINO context binary",
+            where=str(path),
+            why=str(error),
+            remedy="copy it again from where it was built, or build it again",
+        ) from error
 
 
 def _config(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:

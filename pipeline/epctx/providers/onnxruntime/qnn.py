@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -232,6 +232,23 @@ class QNNExecutionProvider(OrtProvider):
                 for graph in context.graphs
             ),
         )
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """Graphs, inputs, outputs and chip of a binary that are not those of nodes.
+
+        Raises:
+            InvalidGraph: it is broken.
+            ProviderUnavailable: the system library cannot be loaded.
+        """
+        from epctx.providers.onnxruntime import qnn_match
+
+        context = qnn_binary.read(self._system_library(), path)
+        try:
+            qnn_match.require(
+                context, nodes, soc=self._options.soc, where=path.name, all_nodes=False
+            )
+        except CompileError as error:
+            yield f"{error.what}: {error.why}"
 
     def check_compatibility(
         self, info: str | None, nodes: Sequence[EPContextNode]

@@ -14,8 +14,19 @@ from epctx.providers.onnxruntime.qnn_binary import QnnContext, QnnGraph, QnnTens
 _OVERRIDES = "io_name_overrides"
 
 
-def require(context: QnnContext, nodes: Sequence[ir.Node], *, soc: int | None, where: str) -> None:
+def require(
+    context: QnnContext,
+    nodes: Sequence[ir.Node],
+    *,
+    soc: int | None,
+    where: str,
+    all_nodes: bool = True,
+) -> None:
     """Every node has its graph, with its inputs and outputs; the binary is for the chip asked for.
+
+    Args:
+        soc: the chip asked for; None: any.
+        all_nodes: the binary has no graphs of other nodes.
 
     Raises:
         CompileError: something of that is not so.
@@ -31,7 +42,7 @@ def require(context: QnnContext, nodes: Sequence[ir.Node], *, soc: int | None, w
         _require_interface(context.graphs[0], nodes[0], where)
         return
     names = sorted(node.name or "" for node in nodes)
-    if sorted(graphs) != names:
+    if (sorted(graphs) != names) if all_nodes else not graphs.keys() >= set(names):
         raise _misfit(f"it holds {', '.join(sorted(graphs))}; the nodes are {names}", where)
     for node in nodes:
         _require_interface(graphs[node.name or ""], node, where)
