@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from epctx.build_report import BuildReport, Failure, GroupReport
+from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
 from epctx.errors import EpctxError
@@ -26,15 +28,22 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         words, place = nothing(report, out)
         ui.print(Text(words, style="green"), Text(place, style="bold"))
         return
+    if matrix.is_worth(report.groups) and not ui.verbose:
+        ui.print(matrix.matrix(report.groups, _row))
+    else:
+        ui.print(_rows(report))
+    if ui.verbose:
+        ui.print(*(text for group in report.groups for text in _details(group)))
+    ui.print(*_unchecked(report.groups), _where(report, out))
+
+
+def _rows(report: BuildReport) -> Table:
     rows = [_row(group) for group in report.groups]
     told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
     shown = table(*told, right=RIGHT)
     for row in rows:
         shown.add_row(*(row.get(heading, "") for heading in told))
-    ui.print(shown)
-    if ui.verbose:
-        ui.print(*(text for group in report.groups for text in _details(group)))
-    ui.print(*_unchecked(report.groups), _where(report, out))
+    return shown
 
 
 def nothing_done(report: BuildReport) -> bool:
