@@ -11,7 +11,7 @@ from pathlib import Path
 from epctx import build_report, codec, lock, publish
 from epctx._version import __version__
 from epctx.build_report import BuildReport, GroupReport
-from epctx.cache import Cache, locate
+from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.errors import EpctxError
 from epctx.events import Event, Listener
@@ -63,7 +63,8 @@ def run(
         keep_going: build and publish the other groups when one fails; else nothing is published.
         numbers: run every model and compare, where the manifest does not say `off`.
         listener: hears of events, from several threads, one at a time.
-        cache: None: everything is carried out, and nothing remembered.
+        cache: None: everything is carried out, and nothing remembered; what several targets share
+            is carried out once all the same.
         locked: hold the build to the lock, and never write it.
         variables: of the workers' environment, which is else the same whoever builds.
 
@@ -81,6 +82,9 @@ def run(
         locked=locked,
         variables=variables or {},
     )
+    if cache is None and len({planned.target for planned in plan.groups}) > 1:
+        place = Place(out=out.resolve(), name=plan.manifest.name)
+        cache = _cache_at(Location(folder=place.staging / "cache"), listener)
     return _Run(plan, options, cache, Telling(listener), watched).run()
 
 
@@ -90,11 +94,14 @@ def open_cache(listener: Listener) -> Cache:
     Raises:
         UsageError: an environment variable that names it is no good.
     """
+    return _cache_at(locate(), listener)
 
+
+def _cache_at(location: Location, listener: Listener) -> Cache:
     def notice(text: str) -> None:
         listener(Event(group="cache", state="notice", detail=text))
 
-    return Cache(locate(), notice)
+    return Cache(location, notice)
 
 
 class _Run:
