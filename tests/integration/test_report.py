@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from typer.testing import CliRunner, Result
 
 from epctx import verbs
 from epctx.cli import app
 from epctx.reporting import contexts
+from tests.integration import real_models
 from tests.projects import Project, make
 
 
@@ -92,3 +94,29 @@ def test_the_outline_of_a_real_model_is_whole(project: Project) -> None:
         assert taken == [part.nodes for part in model.partitions]
         left = [n for n, o in zip(outline.names, outline.owners, strict=True) if o < 0]
         assert left == ["relu1"] == [each.node for each in model.declined]
+
+
+def test_what_real_eps_took_and_left_is_in_the_outline(tmp_path: Path) -> None:
+    """QNN takes the model whole, leaves Sinh in the middle, and says so only when it compiles."""
+    made = make(tmp_path, {"alone": ["m"], "both": ["m"]})
+    onnx.save(real_models.mlp(layers=3, width=16, middle="Sinh"), tmp_path / "m.onnx")
+    made.section("execution_providers").update(
+        npu={"provider": "QNNExecutionProvider", "options": {"soc_model": "60"}},
+        vino={"provider": "OpenVINOExecutionProvider"},
+    )
+    made.section("model_groups", "alone")["execution_providers"] = ["npu"]
+    made.section("model_groups", "both")["execution_providers"] = ["npu", "vino"]
+    report = made.build(verify=False)
+    alone, both = (group.models[0] for group in report.groups)
+    assert alone.outline is not None and both.outline is not None
+    assert (
+        alone.outline.names
+        == both.outline.names
+        == tuple(f"{kind}{layer}" for layer in range(3) for kind in ("mm", "act"))
+    )
+    assert alone.outline.owners == (0, 0, 0, -1, 0, 0)
+    assert both.outline.owners == (0, 0, 0, 1, 0, 0)
+    assert [part.provider for part in both.partitions] == ["npu", "vino"]
+    page = verbs.report(made.manifest, dist=tmp_path / "dist").read_text(encoding="utf-8")
+    assert "Operators of type `Sinh` are not supported by QNN EP" in page
+    assert "QNN context binary" in page

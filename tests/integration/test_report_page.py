@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from epctx import codec, reporting, verbs
@@ -130,6 +131,19 @@ def test_every_control_can_be_reached_by_tab(opened: browsing.Watched) -> None:
     )
     text = " ".join(reached) + " Skip" * any('class="skip"' in each for each in reached)
     assert not [each for each in wanted if each not in text]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_to_object_to(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    found = browsing.Watched(browser, write(tmp_path, report()), scheme=scheme)
+    page = found.page
+    page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
+    page.locator("canvas").first.focus()
+    page.keyboard.press("End")
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    assert len(results.response["passes"]) > 30
+    found.context.close()
 
 
 def test_a_search_finds_and_goes_there_and_the_table_says_the_same(

@@ -1,6 +1,6 @@
 """A model's partition graph as the page draws it: first its units, then each of its nodes.
 
-A unit is a partition, or a run of nodes that were left to the default EP one after the other.
+A unit is a partition, a piece of one, or a run of nodes that were left to the default EP.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from epctx.graph.model import Decline, Outline
 from epctx.model_report import ModelReport
 from epctx.reporting import placing
-from epctx.reporting.layering import successors
+from epctx.reporting import units as parts
 from epctx.reporting.placing import Layout, Size
+from epctx.reporting.units import DEFAULT_EP
 
 NODE: Final = Size(width=136, height=34, across=18, down=22, gutter=64)
 UNIT: Final = Size(width=232, height=54, across=28, down=34, gutter=80)
-DEFAULT_EP: Final = -1
 UNKNOWN: Final = "no reason was given"
 
 
@@ -73,7 +73,7 @@ def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
     if outline is None or not outline.names:
         return None
     owners = [eps.index(part.provider) for part in model.partitions]
-    units = _units(outline)
+    units = parts.units(outline)
     return Drawing(
         units=_unit_level(outline, units, owners, model.declined),
         nodes=_node_level(outline, units, owners, model.declined),
@@ -83,24 +83,6 @@ def draw(model: ModelReport, eps: Sequence[str]) -> Drawing | None:
 def reason(declined: Decline) -> str:
     """Why a node was left, in one line."""
     return "; ".join(f"{ep}: {why}" for ep, why in declined.reasons) or "no EP was asked"
-
-
-def _units(outline: Outline) -> list[int]:
-    """The unit of each node; units are numbered by their first nodes."""
-    after = successors(outline.predecessors)
-    numbers: dict[object, int] = {}
-    found: list[int] = []
-    for node, (owner, before) in enumerate(zip(outline.owners, outline.predecessors, strict=True)):
-        key: object = ("partition", owner)
-        if owner == DEFAULT_EP:
-            last = before[0] if len(before) == 1 else None
-            goes_on = last is not None and outline.owners[last] == owner and len(after[last]) == 1
-            if last is not None and goes_on:
-                found.append(found[last])
-                continue
-            key = ("run", node)
-        found.append(numbers.setdefault(key, len(numbers)))
-    return found
 
 
 class _Words:
@@ -139,6 +121,7 @@ def _unit_level(
 ) -> Level:
     words = _Words()
     why = _reasons(declined)
+    pieces = parts.pieces(outline, units)
     members: list[list[int]] = [[] for _ in range(max(units) + 1)]
     needs: list[set[int]] = [set() for _ in members]
     for node, unit in enumerate(units):
@@ -150,7 +133,8 @@ def _unit_level(
         layout,
         UNIT,
         titles=tuple(
-            words.place(_title(outline, outline.owners[nodes[0]], nodes)) for nodes in members
+            words.place(_title(outline, nodes, pieces.get(outline.owners[nodes[0]], [unit]), unit))
+            for unit, nodes in enumerate(members)
         ),
         names=tuple(_contents(outline, outline.owners[nodes[0]], nodes) for nodes in members),
         eps=eps,
@@ -206,13 +190,14 @@ def _reasons(declined: Sequence[Decline]) -> Mapping[str, str]:
     return {each.node: reason(each) for each in declined}
 
 
-def _title(outline: Outline, owner: int, nodes: Sequence[int]) -> str:
-    count = f"{len(nodes):,} node{'s' * (len(nodes) != 1)}"
+def _title(outline: Outline, nodes: Sequence[int], pieces: Sequence[int], unit: int) -> str:
+    owner, count = outline.owners[nodes[0]], f"{len(nodes):,} node{'s' * (len(nodes) != 1)}"
     if owner != DEFAULT_EP:
-        return f"Partition {owner + 1}: {count}"
-    return (
-        f"{count} on the default EP" if len(nodes) > 1 else outline.op_types[outline.ops[nodes[0]]]
-    )
+        piece = f" ({pieces.index(unit) + 1}/{len(pieces)})" if len(pieces) > 1 else ""
+        return f"Partition {owner + 1}{piece}: {count}"
+    if len(nodes) > 1:
+        return f"{count} on the default EP"
+    return outline.op_types[outline.ops[nodes[0]]]
 
 
 def _contents(outline: Outline, owner: int, nodes: Sequence[int]) -> str:

@@ -1,5 +1,8 @@
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from epctx.graph.model import Decline, Outline
 from epctx.model_report import ModelReport
 from epctx.reporting import drawing
@@ -61,11 +64,44 @@ def test_a_run_ends_where_the_graph_forks() -> None:
     assert drawn.nodes.units == (0, 1, 2, 3)
 
 
-def test_a_partition_that_its_ep_left_in_the_middle_is_drawn() -> None:
-    """ONNX Runtime cuts it: what was left both needs it and is needed by it."""
-    drawn = drawing.draw(outlined((0, -1, 0), ((), (0,), (1,))), ["npu"])
+def test_a_partition_that_its_ep_left_in_the_middle_is_drawn_in_its_pieces() -> None:
+    # 0 -> 1 -> 2 (left) -> 3 -> 4 (left) -> 5, and 1 -> 3 beside it.
+    needs = ((), (0,), (1,), (1, 2), (3,), (4,))
+    drawn = drawing.draw(outlined((0, 0, -1, 0, -1, 0), needs), ["npu"])
     assert drawn is not None
-    assert {edge[:2] for edge in drawn.units.edges} == {(0, 1), (1, 0)}
+    assert drawn.nodes.units == (0, 0, 1, 2, 3, 4)
+    assert texts(drawn.units, drawn.units.titles) == [
+        "Partition 1 (1/3): 2 nodes",
+        "Relu",
+        "Partition 1 (2/3): 1 node",
+        "Relu",
+        "Partition 1 (3/3): 1 node",
+    ]
+    assert {edge[:2] for edge in drawn.units.edges} == {(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)}
+
+
+def test_a_partition_beside_one_in_pieces_stays_whole() -> None:
+    """It lies between two cycles, in none."""
+    needs = ((), (0,), (1,), (2,), (3,), (4,), (5,))
+    drawn = drawing.draw(outlined((0, -1, 0, 1, 2, -1, 2), needs), ["npu"])
+    assert drawn is not None
+    assert drawn.nodes.units == (0, 1, 2, 3, 4, 5, 6)
+    assert texts(drawn.units, drawn.units.titles)[3] == "Partition 2: 1 node"
+
+
+@given(st.data())
+def test_units_of_any_partitions_need_no_unit_that_needs_them(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 30))
+    owners = tuple(data.draw(st.lists(st.sampled_from([-1, 0]), min_size=count, max_size=count)))
+    needs = tuple(
+        tuple(sorted({data.draw(st.integers(0, node - 1)) for _ in range(2)})) if node else ()
+        for node in range(count)
+    )
+    model = outlined(owners, needs) if max(owners) >= 0 else None
+    drawn = drawing.draw(model, ["npu"]) if model is not None else None
+    if drawn is not None:
+        edges = {edge[:2] for edge in drawn.units.edges}
+        assert not any((b, a) in edges for a, b in edges)
 
 
 def test_a_model_without_an_outline_has_no_drawing() -> None:
