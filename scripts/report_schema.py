@@ -15,20 +15,21 @@ import msgspec
 
 from epctx.build_report import BuildReport
 from epctx.findings import VerifyReport
+from epctx.packages.report import PackageReport
 
 PATH = Path(__file__).parent.parent / "schemas" / "report.schema.json"
-REPORTS = (BuildReport, VerifyReport)
+REPORTS = (BuildReport, VerifyReport, PackageReport)
 _ATTRIBUTE = re.compile(r"(\w+): (.*)")
 
 
 def document() -> dict[str, object]:
-    """The schema of a build report and of what `epctx verify --format json` prints."""
+    """The schema of a build report, and of what `verify` and `package` print as JSON."""
     _, components = msgspec.json.schema_components(REPORTS, ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "epctx report",
-        "description": "What a build did (`dist/<name>.build.json`), or what `epctx verify` "
-        "found. Times are in seconds, sizes in bytes.",
+        "description": "What a build did (`dist/<name>.build.json`), what `epctx verify` found, or "
+        "what `epctx package` made. Times are in seconds, sizes in bytes.",
         "anyOf": [{"$ref": f"#/$defs/{report.__name__}"} for report in REPORTS],
         "$defs": {name: _described(each) for name, each in sorted(components.items())},
     }

@@ -43,6 +43,8 @@ def run(
         EpctxError: as `planning.read`, `runner.run` and `packages.writing.write` raise.
     """
     plan = planning.read(manifest, allow_outside=allow_outside)
+    place = Place(out=out.resolve(), name=plan.manifest.name)
+    writing.refuse_in_the_way(plan.manifest, place)
     cache = runner.open_cache(listener) if cached else None
     report, failure = runner.run(
         plan,
@@ -64,7 +66,7 @@ def run(
     package = writing.write(
         plan.manifest,
         report,
-        Place(out=out.resolve(), name=plan.manifest.name),
+        place,
         digests=cache.digests if cache is not None and not locked else FreshDigests(),
         waiting=waiting,
     )

@@ -163,7 +163,12 @@ def verify(
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
     requests = group_folders.find(named)
     folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
-    packages = [checking.check(each.resolve(), group_folders.words(each)) for each in folders]
+    locked = None if lock is None else locks.read(Path(lock))
+    where = "" if lock is None else f"the lock {Path(lock).name}"
+    packages = [
+        checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
+        for each in folders
+    ]
     inside = [request for package in packages for request in package.requests]
     missing: list[group_folders.Missing] = []
     if manifest is not None:
@@ -171,10 +176,9 @@ def verify(
         everything = [*requests, *inside]
         everything, missing = group_folders.match(everything, parsed, named)
         requests, inside = everything[: len(requests)], everything[len(requests) :]
-    if lock is not None:
-        locked = locks.read(Path(lock))
-        where = Path(lock).name
-        requests, unlocked = group_folders.match_lock(requests, locked, named, where=where)
+    if lock is not None and locked is not None:
+        record = Path(lock).name
+        requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
         told = {each.folder for each in missing}
         missing += [each for each in unlocked if each.folder not in told]
     return verifying.run(

@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 import pytest
 
+from epctx import lock as locks
 from epctx import verbs
-from epctx.errors import CompileError, InvalidManifest, StorageError
+from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
 from epctx.findings import FolderReport, VerifyReport
 from epctx.packages import checking
 from tests import projects
@@ -130,9 +131,14 @@ def test_weights_that_variants_share_are_stored_once_and_found_by_the_reader(
     assert (answer.error, answer.selected) == ("", "cpu")
     (right,) = cpu(tmp_path / "a.onnx").run(None, {"x": x})
     assert np.array_equal(outputs["y"], right)
-    report = verbs.verify(made(project), manifest=project.manifest)
+    report = verbs.verify(made(project), manifest=project.manifest, lock=project.lock)
     assert report.passed
     assert {n.sessions for f in report.folders for n in f.numbers} == {"files"}
+    held = {f.subject for f in report.findings("pass") if f.check == "lock"}
+    assert held == {
+        *(f"{target}/g/{name}" for target in ("cpu", "mixed") for name in ("a_ctx.onnx", "a.data")),
+        "mixed/g/a_reference.bin",
+    }
 
 
 def option(manifest: dict, target: str) -> str:
@@ -267,6 +273,25 @@ def test_what_the_section_names_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "two.txt").unlink()
     with pytest.raises(InvalidManifest, match=r'"two.txt" does not exist \(for g@two\)'):
         package(project)
+
+
+def test_what_is_needed_is_not_where_the_package_goes(tmp_path: Path) -> None:
+    project = with_extras(tmp_path)
+    package(project)
+    inside = made(project) / "one" / "g" / "readme.txt"
+    project.section("package")["files"] = {"readme.txt": inside.relative_to(tmp_path).as_posix()}
+    with pytest.raises(UsageError, match="lies where the package replaces everything"):
+        package(project)
+    assert inside.is_file()
+
+
+def test_a_folder_that_is_no_package_is_not_replaced(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, {"g": ["a"]})
+    made(project).mkdir(parents=True)
+    (made(project) / "letters.txt").write_text("dear", encoding="utf-8")
+    with pytest.raises(UsageError, match="is no model package"):
+        package(project)
+    assert tree(made(project)) == {"letters.txt"}
 
 
 Damage = Callable[[Path], None]
@@ -439,6 +464,27 @@ def test_the_reader_refuses_what_it_does_check(
         Request(package=str(folder), provider="", component="a"), scratch=tmp_path
     )
     assert message in answer.error
+
+
+def test_a_package_is_held_to_a_lock(sound: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sound, tmp_path / "p")
+    model = folder / "one" / "g" / "a_reference.bin"
+    model.write_bytes(model.read_bytes() + b"x")
+    (folder / "two" / "g" / "a_ctx.onnx").unlink()
+    resum(folder)
+    lock = locks.read(sound.parent.parent / "m.lock.yaml")
+    found = checking.check(folder, "p", lock=lock, where="the lock m.lock.yaml").report
+    faults = [(f.subject, f.message) for f in found.findings if f.check == "lock" and f.remedy]
+    assert faults == [
+        ("one/g/a_reference.bin", "is not what the lock m.lock.yaml says"),
+        ("two/g/a_ctx.onnx", "is missing"),
+    ]
+    (folder / "one").rename(folder / "three")
+    edit(lambda document: variants(document)["one"].update(variant_directory="three/g"))(folder)
+    found = checking.check(folder, "p", lock=lock, where="the lock").report
+    assert ("three/g", "is of no group of the lock") in [
+        (f.subject, f.message) for f in found.findings if f.outcome == "fail"
+    ]
 
 
 def test_packages_below_a_folder_are_found_beside_groups(sound: Path) -> None:

@@ -125,3 +125,42 @@ def test_a_small_file_is_replaced_whole_or_not_at_all(
         publish.replace_file(path, b"two")
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def stage_package(place: publish.Place, text: str) -> None:
+    place.staged_package.mkdir(parents=True)
+    outputs.write(place.staged_package / "manifest.json", [text.encode()])
+
+
+@pytest.mark.parametrize(("renames", "left"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_swap_of_a_package_that_is_cut_off_is_repaired_by_the_next_command(
+    place: publish.Place, monkeypatch: pytest.MonkeyPatch, renames: int, left: str
+) -> None:
+    with place.locked(never):
+        stage_package(place, "old")
+        place.publish_package()
+
+    class Cut(BaseException):
+        pass
+
+    rename, done = Path.rename, []
+
+    def cut(self: Path, target: Path) -> Path:
+        if len(done) == renames:
+            raise Cut
+        done.append(target)
+        moved = rename(self, target)
+        if len(done) == renames == 2:
+            raise Cut
+        return moved
+
+    # Killed: nothing of the command runs after the cut.
+    monkeypatch.setattr(publish.Place, "_repair", lambda self: None)
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(Cut), place.locked(never):
+        stage_package(place, "new")
+        place.publish_package()
+    monkeypatch.undo()
+    with place.locked(never):
+        assert (place.package / "manifest.json").read_text(encoding="utf-8") == left
+    assert not place.staging.exists()

@@ -17,6 +17,7 @@ import msgspec
 
 from epctx import codec
 from epctx.findings import Finding, FolderReport, Outcome, PolicyName
+from epctx.lock.types import Lock
 from epctx.manifest import GENAI_CONFIG
 from epctx.outputs import SUMS
 from epctx.packages import ASSETS, MANIFEST, assets, form, hashes
@@ -39,15 +40,19 @@ class Checked:
     requests: tuple[VerifyRequest, ...]
 
 
-def check(folder: Path, label: str) -> Checked:
+def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = "") -> Checked:
     """Check a package. What is wrong with it is a finding, whatever the bytes in it.
 
     Args:
         folder: its folder, absolute.
         label: how the report calls it.
+        lock: of the build that it was made of; None: it is not held to it.
+        where: the lock in messages.
     """
     checking = _Checking(folder, label)
     findings = tuple(checking.run())
+    if lock is not None:
+        findings += tuple(checking.hold(lock, where))
     requests = checking.requests()
     if any(f.outcome == "fail" and f.policy == "integrity" for f in findings):
         # Nothing whose bytes are not those that were packaged is run.
@@ -75,13 +80,14 @@ class _Checking:
         self._folders: dict[str, _Folder] = {}
         self._used = {MANIFEST, SUMS}
         self._texts: list[str] = []
+        self._digests = hashes.read(root, self._entries)
 
     def run(self) -> Iterator[Finding]:
         """Every finding."""
         for entry in self._entries:
             if paths.is_link((self._root / entry).lstat()):
                 yield _fail("conformance", "paths", entry, "is a link", _REBUILD)
-        yield from hashes.check(self._root, self._entries)
+        yield from hashes.check(self._root, self._entries, self._digests)
         try:
             package = self._read(MANIFEST, Package)
         except Unresolved as error:
@@ -113,6 +119,14 @@ class _Checking:
             for name, held in self._folders.items()
             if held.models
         )
+
+    def hold(self, lock: Lock, where: str) -> Iterator[Finding]:
+        """After `run`: the variants' folders against the lock of the build."""
+        places = {
+            name: [name, *(p.relative_to(self._root).as_posix() for p in held.data.values())]
+            for name, held in self._folders.items()
+        }
+        yield from hashes.hold(self._digests, places, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:
         """A JSON file of the package. Raises Unresolved."""

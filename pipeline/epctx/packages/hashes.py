@@ -17,6 +17,7 @@ from epctx.digest import Digest
 from epctx.errors import ModelError
 from epctx.findings import Finding, Outcome
 from epctx.graph.regular import open_regular
+from epctx.lock.types import Lock
 from epctx.outputs import SUMS
 from epctx.packages import ASSETS, assets
 from epctx.policies import integrity
@@ -25,8 +26,8 @@ _CHANGED: Final = "do not ship it: package it again, or restore the file from wh
 _EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
 
 
-def check(root: Path, entries: Sequence[str]) -> Iterator[Finding]:
-    """Read every file of a package once, and hold it to what names it.
+def read(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
+    """The SHA-256 of every file of a package, each read once; or why it cannot be read.
 
     Args:
         root: the package.
@@ -35,13 +36,48 @@ def check(root: Path, entries: Sequence[str]) -> Iterator[Finding]:
     files = [entry for entry in entries if not entry.endswith("/")]
     # hashlib releases the interpreter's lock: two files are hashed on two cores.
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        found = dict(zip(files, threads.map(lambda name: _hash(root / name), files), strict=True))
+        found = threads.map(lambda name: _hash(root / name), files)
+        return dict(zip(files, found, strict=True))
+
+
+def check(
+    root: Path, entries: Sequence[str], found: Mapping[str, Digest | str]
+) -> Iterator[Finding]:
+    """Hold every file to what names it; `entries` and `found` are those of `read`."""
     for name, result in found.items():
         if isinstance(result, str):
             yield _finding("files", name, "fail", f"cannot be read: {result}", _CHANGED)
     read = {name: result for name, result in found.items() if isinstance(result, Digest)}
     yield from _sums(root, read)
     yield from _assets(read, entries)
+
+
+def hold(
+    found: Mapping[str, Digest | str], places: Mapping[str, Sequence[str]], lock: Lock, where: str
+) -> Iterator[Finding]:
+    """Hold the models of a package to the lock of the build that it was made of.
+
+    Args:
+        found: those of `read`.
+        places: for each variant's folder, `<target>/<group>`, where its files may be: the folder
+            itself, and the assets that have its models' data.
+        lock: of the build.
+        where: the lock in messages.
+    """
+    for key, folders in places.items():
+        group = lock.groups.get(key)
+        if group is None:
+            message = f"is of no group of {where}"
+            yield _finding("lock", key, "fail", message, _CHANGED)
+            continue
+        for name, file in sorted(group.outputs.items()):
+            digests = [found.get(f"{folder}/{name}") for folder in folders]
+            subject = f"{key}/{name}"
+            if Digest("sha256", file.sha256) in digests:
+                yield _finding("lock", subject, "pass", f"its SHA-256 is that of {where}")
+            else:
+                message = f"is not what {where} says" if any(digests) else "is missing"
+                yield _finding("lock", subject, "fail", message, _CHANGED)
 
 
 def _sums(root: Path, found: Mapping[str, Digest]) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from epctx.digest import Digest
 from epctx.errors import StorageError, UsageError
 from epctx.lock.types import Lock
 from epctx.manifest import GENAI_CONFIG, Manifest
-from epctx.packages import MANIFEST, contents, describing, form, variants
+from epctx.packages import MANIFEST, contents, describing, finding, form, variants
 from epctx.packages import assets as assets_
 from epctx.packages.contents import Contents, Item
 from epctx.packages.form import Package
@@ -62,6 +62,30 @@ def write(
         variants=tuple(_variants(package)),
         build=report,
     )
+
+
+def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
+    """Nothing that is needed lies where the package replaces everything; look before a build.
+
+    Raises:
+        UsageError: an input of it does, or what is there is no package; nothing was changed.
+    """
+    settings = manifest.package
+    inputs = [model.path for t in manifest.targets for g in t.groups for model in g.models]
+    inputs += [*settings.assets.values(), *settings.files.values()]
+    for path in dict.fromkeys(inputs):
+        if any(each.is_relative_to(place.package) for each in (path, path.resolve())):
+            raise UsageError(
+                "is needed for the package, and lies where the package replaces everything",
+                where=str(path),
+                remedy="move it, or give another folder with --out",
+            )
+    if place.package.exists() and not finding.is_package(place.package):
+        raise UsageError(
+            "is no model package, and lies where one is to go",
+            where=str(place.package),
+            remedy="move it, or give another folder with --out",
+        )
 
 
 def _made(
