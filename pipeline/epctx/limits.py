@@ -147,6 +147,28 @@ LOG_BYTES: Final = Limit(
     unit="bytes",
     of="what is read of the log that onnxruntime and an SDK write in one call",
 )
+UNPACKED_BYTES: Final = Limit(
+    name="UNPACKED_BYTES",
+    default=4 << 30,
+    unit="bytes",
+    of="the arrays that one .npz file unpacks to",
+)
+WORKER_MEMORY: Final = Limit(
+    name="WORKER_MEMORY",
+    default=1 << 40,
+    unit="bytes",
+    of="memory of a worker process and those it starts, mapped files apart; never more than nine "
+    "tenths of the computer's or the container's",
+)
+WORKER_LOG: Final = Limit(
+    name="WORKER_LOG",
+    default=64 << 20,
+    unit="bytes",
+    of="a worker process's log; of a longer one the middle is left out",
+)
+WORKER_ANSWER: Final = Limit(
+    name="WORKER_ANSWER", default=1 << 30, unit="bytes", of="one answer of a worker process"
+)
 PROBE_SECONDS: Final = Limit(
     name="PROBE_SECONDS", default=60, unit="s", of="the look at an EP by `epctx doctor`"
 )

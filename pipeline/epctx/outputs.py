@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +121,27 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the system refuses inside, wherever it is met, is a StorageError and no bug.
+
+    A build writes in a hundred places: each folder made, file opened or renamed can be the one for
+    which the disk has no room. Other OSErrors (a file that must be there is not) pass.
+
+    Raises:
+        StorageError: the disk is full or broken, a quota is reached, access is denied, the system
+            has no more file descriptors.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        place = error.filename2 or error.filename
+        path = Path(os.fsdecode(place)) if isinstance(place, str | bytes) else Path(os.curdir)
+        raise unwritable(path, error) from error
+
+
 def unwritable(path: Path, error: OSError) -> StorageError:
     """The error for a write that the system refused."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
@@ -130,6 +152,8 @@ def unwritable(path: Path, error: OSError) -> StorageError:
 
 _FULL = "free some space, or choose another folder with --out"
 _FORBIDDEN = "choose a folder that you may write to with --out"
+_BROKEN = "look at the system's log: the disk may be failing"
+_LIMIT = "close other programs, or raise the limit (`ulimit -n`)"
 _IN_THE_WAY = "move what is there away, or choose another folder with --out"
 _REMEDIES = {
     errno.ENOSPC: _FULL,
@@ -140,4 +164,8 @@ _REMEDIES = {
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
+    errno.EIO: _BROKEN,
+    errno.EMFILE: _LIMIT,
+    errno.ENFILE: _LIMIT,
 }
+_REFUSED = frozenset(_REMEDIES) - {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}

@@ -23,7 +23,9 @@ class Inline:
     rows of `workers` and `process` have real ones.
     """
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(
+        self, folder: Path, log: Path, place: int | None = None, *, variables: object = None
+    ) -> None:
         folder.mkdir(parents=True)
         self.log = log
         log.touch()

@@ -48,11 +48,11 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(FAULTY)}
 
 
-def build(manifest: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def build(manifest: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(manifest, *arguments),
         cwd=manifest.parent,
-        env=environment(),
+        env=environment() | variables,
         capture_output=True,
         text=True,
         timeout=120,
@@ -74,6 +74,10 @@ FAULTS = {
     "exit": (6, "exit code 3", "SDK: native noise"),
     "after": (6, "crashed on its way out, with all work done, exit code 134", "native noise"),
     "flood": (6, "exit code 4", "SDK: end of the flood"),
+    "endless": (6, "the SDK has said enough", "none"),
+    "memory": (6, "MiB of memory of its own, and may have 600", "EPCTX_LIMIT_WORKER_MEMORY"),
+    "protocol": (6, "the worker broke its protocol", "JSON is malformed"),
+    "quiet": (6, "crashed while compiling model quiet, exit code 0", "native noise"),
     "error": (6, "the SDK refuses the graph", "use another SDK"),
     "bug": (1, "a bug in epctx", "KeyError"),
 }
@@ -83,8 +87,10 @@ FAULTS = {
 def all_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """One build of a group for each fault, and a good one; and what it said on stderr."""
     folder = tmp_path_factory.mktemp("faults")
-    manifest = write_manifest(folder, {fault: fault for fault in FAULTS} | {"good": "none"})
-    run = build(manifest, "--keep-going")
+    faults = {fault: fault for fault in FAULTS} | {"good": "none", "fork": "fork"}
+    manifest = write_manifest(folder, faults)
+    limits = {"EPCTX_LIMIT_WORKER_MEMORY": str(600 << 20), "EPCTX_LIMIT_WORKER_LOG": str(5 << 20)}
+    run = build(manifest, "--keep-going", **limits)
     assert run.returncode == 6, run.stderr
     return manifest, run.stderr
 
@@ -105,13 +111,30 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     manifest, stderr = all_faults
     assert report(manifest)["good"]["state"] == "built"
     published = manifest.parent / "dist" / "m" / "default"
-    assert [p.name for p in published.iterdir()] == ["good"]
-    assert leftovers(manifest) == [".m.lock"]
+    assert sorted(p.name for p in published.iterdir()) == ["fork", "good"]
+    assert leftovers(manifest) == [".m.lock", "m.children"]
     assert "Traceback" not in stderr
     assert (
         "error: abort@default: the worker process crashed while compiling model abort, "
         "ended by SIGABRT, an" in stderr
     )
+
+
+def test_a_log_without_an_end_keeps_its_begin_and_its_end(all_faults: tuple[Path, str]) -> None:
+    manifest, _ = all_faults
+    (log,) = (manifest.parent / "dist" / "m.logs").glob("endless*.log")
+    text = log.read_text(encoding="utf-8")
+    assert len(text) < 10 << 20  # the limit, and what came between two looks
+    assert "SDK: begin of the endless log" in text and "bytes left out ...]" in text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="process groups are of POSIX systems")
+def test_what_a_worker_started_ends_with_it(all_faults: tuple[Path, str]) -> None:
+    manifest, _ = all_faults
+    children = (manifest.parent / "dist" / "m.children").read_text().split()
+    assert len(children) == 3
+    for child in children:
+        assert not psutil.pid_exists(int(child)) or not runs(psutil.Process(int(child)))
 
 
 def test_without_keep_going_nothing_is_published(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ LAYERS = (
     {"graph", "providers", "runtime", "cache"},
     {"document", "schemas", "rules", "layers", "parsing", "starter"},
     {"keys", "verification", "unchanged"},
-    {"lock", "policies", "inspection", "junit"},
+    {"lock", "policies", "inspection", "junit", "trying"},
     {"stages"},
     {"model_report", "planning", "publish", "events"},
     {"build_report"},

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from epctx import limits
 from epctx.errors import ManifestError, ModelError
 from epctx.graph.feeds import Array, Feeds, InputSpec
 from epctx.suggest import did_you_mean
 
-MAX_UNPACKED = 1 << 32
-"""Bytes that the arrays of one .npz may have."""
 _INPUT = re.compile(r"input_(\d+)\.pb")
 _OUTPUT = re.compile(r"output_\d+\.pb")
 _REMEDY = "give each input by its name, with the type and shape that the model takes"
@@ -108,8 +107,11 @@ def _read_npz(path: Path) -> Feeds:
 def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
     """What is packed may be a thousand times the file; no more than it says is unpacked."""
     size = sum(entry.file_size for entry in archive.infolist()) if archive else 0
-    if size > MAX_UNPACKED:
-        raise _broken(path, f"it holds {size} bytes, more than {MAX_UNPACKED}")
+    limit = limits.UNPACKED_BYTES
+    if size > limit.value:
+        raise ModelError(
+            f"holds {size} bytes, more than {limit}", where=str(path), remedy=limit.remedy
+        )
 
 
 def _read_npy(path: Path) -> Array:

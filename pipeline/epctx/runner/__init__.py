@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from epctx import build_report, codec, lock, publish
+from epctx import build_report, codec, lock, outputs, publish
 from epctx._version import __version__
 from epctx.build_report import BuildReport, GroupReport
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, StorageError
 from epctx.events import Event, Listener
 from epctx.lock.types import Lock
 from epctx.planning import Plan, PlannedGroup
@@ -85,7 +85,8 @@ def run(
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=out.resolve(), name=plan.manifest.name)
         cache = _cache_at(Location(folder=place.staging / "cache"), listener)
-    return _Run(plan, options, cache, Telling(listener), watched).run()
+    with outputs.refusals():
+        return _Run(plan, options, cache, Telling(listener), watched).run()
 
 
 def open_cache(listener: Listener) -> Cache:
@@ -280,7 +281,7 @@ class _Run:
         )
         ran = bool(built) or any(not each.up_to_date for each in composed)
         if ran or not self._place.report.exists():
-            publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
+            self._write_report(report, failures)
         if new is not None and self._plan.whole:
             kept = {(p.target, p.group.name) for p in self._plan.groups}
             kept |= {(p.target, p.composition.name) for p in self._plan.compositions}
@@ -294,6 +295,13 @@ class _Run:
         for report, each in zip(reports[len(reports) - len(composed) :], composed, strict=True):
             if not each.up_to_date and report.state != "failed":
                 self._telling.tell(Event(group=each.planned.label, state=report.state))
+
+    def _write_report(self, report: BuildReport, failures: Sequence[EpctxError]) -> None:
+        try:
+            publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
+        except StorageError:
+            if not failures:  # else the first of them is told: it may be for the same reason
+                raise
 
     def _report(
         self, known: Assessment | None, built: Built | None, *, publish: bool

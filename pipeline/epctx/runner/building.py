@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from epctx import outputs
 from epctx.errors import EpctxError, Interrupted
 from epctx.findings import FolderReport
 from epctx.planning import PlannedGroup, SessionGroup
@@ -123,7 +124,8 @@ class Build:
         planned = progress.planned
         try:
             folder = self._place.staged(planned.target, planned.group.name)
-            return self._compiling.compile(progress, session, folder)
+            with outputs.refusals():
+                return self._compiling.compile(progress, session, folder)
         except EpctxError as error:
             self._fail(error)
             raise
@@ -134,7 +136,8 @@ class Build:
         """After the last session group of a group."""
         try:
             made = tuple(future.result() for future in futures)
-            found = settle(self._actions, self._compiling, self._place, progress, made)
+            with outputs.refusals():
+                found = settle(self._actions, self._compiling, self._place, progress, made)
         except EpctxError as error:
             self._fail(error)
             if not isinstance(error, Ended):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from epctx import codec, generated_numbers, outputs
+from epctx import codec, generated_numbers, outputs, trying
 from epctx.findings import FolderReport
 from epctx.graph import epcontext, store
 from epctx.graph.model import OptimizedModel, PartitionedModel
@@ -16,6 +16,7 @@ from epctx.model_report import CompositionReport, ModelReport, PartitionReport
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, SessionGroupSpec
 from epctx.stages import compile, dump, load, optimize, partition, verify
+from epctx.trying import RunJob
 from epctx.verification import VerifyRequest
 from epctx.worker.jobs import (
     CompileJob,
@@ -34,7 +35,16 @@ Started = Callable[[StageStarted], None]
 
 
 def execute(message: Message, started: Started) -> object:
-    """Carry out the job in `message`; `started` hears of each stage before it begins."""
+    """Carry out the job in `message`; `started` hears of each stage before it begins.
+
+    Raises:
+        EpctxError: what the stages raise; what the system refuses is a StorageError.
+    """
+    with outputs.refusals():
+        return _execute(message, started)
+
+
+def _execute(message: Message, started: Started) -> object:
     encoded = bytes(message.job)
     match message.kind:
         case "OptimizeJob":
@@ -47,6 +57,8 @@ def execute(message: Message, started: Started) -> object:
             return _compose(codec.decode(encoded, ComposeJob), started)
         case "VerifyRequest":
             return _verify(codec.decode(encoded, VerifyRequest), started)
+        case "RunJob":
+            return trying.run(codec.decode(encoded, RunJob))
     raise ValueError(f"no such job: {message.kind}")
 
 

@@ -14,6 +14,7 @@ from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.model_report import CompositionReport, ModelReport
 from epctx.outputs import GroupOutput, OutputFile
+from epctx.trying import RunJob
 from epctx.verification import Composed, VerifyRequest
 
 
@@ -135,4 +136,4 @@ class ComposeResult:
     peak_memory: int
 
 
-Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | VerifyRequest
+Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | VerifyRequest | RunJob

@@ -22,11 +22,13 @@ import msgspec
 from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
 from epctx.providers.onnxruntime import crash, host
-from epctx.worker import protocol
+from epctx.worker import guarding, protocol
+from epctx.worker.guarding import Guard
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Message
 
 R = TypeVar("R")
+T = TypeVar("T")
 _DOING = {
     "load": "loading",
     "optimize": "optimizing",
@@ -35,6 +37,9 @@ _DOING = {
     "dump": "writing",
     "verify": "running",
 }
+_SIGKILL = 9
+_TAIL = 20_000
+"""Bytes at the end of a log that its last lines are taken from."""
 LOG_LINES = 15
 """Lines of a worker's log that an error quotes."""
 KEPT_VARIABLES = (
@@ -75,7 +80,8 @@ class Worker:
     ) -> None:
         folder.mkdir(parents=True)
         self.log = log
-        with log.open("wb") as stream:
+        log.write_bytes(b"")
+        with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "epctx.worker"],
                 cwd=folder,
@@ -86,10 +92,12 @@ class Worker:
                 start_new_session=os.name != "nt",
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
+        self._guard = Guard(self._process.pid, log)
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._stage: StageStarted | None = None
         self._done = False
         self._killed: EpctxError | None = None
+        self._left_nothing = False
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
@@ -105,7 +113,7 @@ class Worker:
 
         Raises:
             EpctxError: what the job raised, as it was raised.
-            CompileError: the worker crashed.
+            CompileError: the worker crashed, took too much memory, or gave no answer of its kind.
             TimedOut: `timeout` seconds passed; the worker and its children are gone.
             EpctxError: `kill` was called with it.
         """
@@ -115,13 +123,14 @@ class Worker:
         while True:
             message = self._receive(deadline, timeout)
             if message.started:
-                self._stage = codec.decode(bytes(message.started), StageStarted)
+                self._stage = self._decode(message.started, StageStarted)
                 started(self._stage)
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
             elif message.result:
+                answer = self._decode(message.result, result)
                 self._done = True
-                return codec.decode(bytes(message.result), result)
+                return answer
 
     def close(self) -> None:
         """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
@@ -133,6 +142,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.kill()
             code = self._process.wait()
+        self._end_group()
         if code != 0:
             raise self._killed or self._crashed(code)
 
@@ -141,6 +151,7 @@ class Worker:
         import psutil
 
         if self._process.poll() is not None:
+            self._end_group()
             return
         self._killed = self._killed or reason
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -150,15 +161,24 @@ class Worker:
                     child.kill()
             process.kill()
         self._process.wait()
+        self._end_group()
+
+    def _end_group(self) -> None:
+        """What it started and left behind, once: later, its number may be another's."""
+        if not self._left_nothing:
+            self._left_nothing = True
+            guarding.end_group(self._process.pid)
 
     def log_tail(self) -> str:
         """The last lines of its log."""
-        text = self.log.read_bytes()[-20_000:].decode(errors="replace")
+        with self.log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
+            text = stream.read(_TAIL).decode(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-LOG_LINES:])
 
     def _read(self, stream: BinaryIO) -> None:
-        for line in stream:
+        while line := stream.readline(limits.WORKER_ANSWER.value):
             self._lines.put(line)
         self._lines.put(b"")
 
@@ -170,21 +190,39 @@ class Worker:
             self._process.stdin.flush()
 
     def _receive(self, deadline: float | None, timeout: float | None) -> Message:
-        try:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            line = self._lines.get(timeout=wait)
-        except queue.Empty:
+        while True:
+            left = guarding.INTERVAL
+            if deadline is not None:
+                left = min(left, max(0.0, deadline - time.monotonic()))
+            try:
+                line = self._lines.get(timeout=left)
+                break
+            except queue.Empty:
+                self._look(deadline, timeout)
+        if not line:
+            code = self._process.wait()
+            self._end_group()
+            raise self._killed or self._crashed(code)
+        return self._decode(line, Message)
+
+    def _look(self, deadline: float | None, timeout: float | None) -> None:
+        """While there is no answer: end it if it takes too long, or too much."""
+        if deadline is not None and time.monotonic() >= deadline:
             self.kill()
             raise TimedOut(
                 f"no result within {timeout:g} s, ended",
                 where=self._where(),
                 remedy="raise `timeout` in the model group, or make the model smaller",
-            ) from None
-        if not line:
-            code = self._process.wait()
-            raise self._killed or self._crashed(code)
+            )
         try:
-            return codec.decode(line, Message)
+            self._guard.look()
+        except CompileError:
+            self.kill()
+            raise
+
+    def _decode(self, encoded: bytes | msgspec.Raw, kind: type[T]) -> T:
+        try:
+            return codec.decode(bytes(encoded), kind)
         except msgspec.MsgspecError as error:
             self.kill()
             raise CompileError(
@@ -213,10 +251,13 @@ class Worker:
 
     def _crashed(self, code: int) -> CompileError:
         tail = self.log_tail()
+        remedy = f"see the whole log: {self.log}" if tail else "report it to who makes the EP"
+        if code == -_SIGKILL:
+            remedy = "if nobody ended it, memory was short: build with fewer --jobs"
         return CompileError(
             f"{self._who_crashed()}, {exit_words(code)}",
             why=f"its log ends with:\n{tail}" if tail else "it left no log",
-            remedy=f"see the whole log: {self.log}",
+            remedy=remedy,
         )
 
 

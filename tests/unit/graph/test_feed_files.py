@@ -9,7 +9,6 @@ import pytest
 from onnx import numpy_helper
 
 from epctx.errors import ManifestError, ModelError
-from epctx.graph import feed_files
 from epctx.graph.feed_files import fit, read
 from epctx.graph.feeds import InputSpec
 
@@ -154,10 +153,10 @@ def test_two_tensors_of_one_name_in_a_set(tmp_path: Path) -> None:
 def test_what_unpacks_to_more_than_its_limit_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_files, "MAX_UNPACKED", 1000)
+    monkeypatch.setenv("EPCTX_LIMIT_UNPACKED_BYTES", "1000")
     bomb = tmp_path / "bomb.npz"
     np.savez_compressed(bomb, x=np.zeros(10_000, np.float32))
-    with pytest.raises(ModelError, match="it holds 40128 bytes, more than 1000"):
+    with pytest.raises(ModelError, match="holds 40128 bytes, more than 1,000 bytes"):
         read([bomb])
 
 

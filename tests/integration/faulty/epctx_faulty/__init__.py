@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from epctx.errors import CompileError
 from epctx.providers.reference import ReferenceExecutionProvider
@@ -44,6 +45,32 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
                 print(f"SDK: line {number} of a flood")
             print("SDK: end of the flood", flush=True)
             os._exit(4)
+        if self.fault == "endless":
+            # Beyond the limit of the log; what is kept says how it began and how it ended.
+            print("SDK: begin of the endless log", flush=True)
+            for _ in range(300):
+                print("x" * 100_000, flush=True)
+                time.sleep(0.005)
+            raise CompileError("the SDK has said enough", remedy="none")
+        if self.fault == "memory":
+            eaten = []
+            while True:
+                eaten.append(bytearray(os.urandom(1 << 20)) * 20)
+                time.sleep(0.02)
+        if self.fault == "fork":
+            code = "import subprocess, sys, time; time.sleep(600)"
+            children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+            (Path.cwd().parents[2] / "m.children").write_text(
+                " ".join(str(c.pid) for c in children)
+            )
+        if self.fault == "protocol":
+            for descriptor in range(3, 20):
+                try:
+                    os.write(descriptor, b'{"result": "\xff\xfe\n')
+                except OSError:
+                    continue
+        if self.fault == "quiet":
+            os._exit(0)
         if self.fault == "after":
             # An "ok" first, then a crash on the way out (real-eps.md section 6).
             import atexit

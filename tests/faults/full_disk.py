@@ -1,0 +1,168 @@
+"""Builds on a disk that becomes full at a chosen call (`full_disk.c`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from unittest import mock
+
+SOURCE = Path(__file__).with_suffix(".c")
+VARIABLES = ("LD_PRELOAD", "EPCTX_FULL_DISK_UNDER", "EPCTX_FULL_DISK_COUNT")
+COMMAND = ("build", "m.yaml", "--jobs", "1")
+_WITH_WORKERS = f"""
+import sys
+from epctx.worker import process
+process.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
+from epctx.cli import app
+app(sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What one build has: a project in `folder / "p"`, its cache in `folder / "cache"`."""
+
+    folder: Path
+
+    @property
+    def project(self) -> Path:
+        """The folder of the manifest."""
+        return self.folder / "p"
+
+    @property
+    def cache(self) -> Path:
+        """Where `EPCTX_CACHE_DIR` points to."""
+        return self.folder / "cache"
+
+    @property
+    def disk(self) -> str:
+        """What is on the disk that becomes full: all that a build writes to."""
+        return ":".join(map(str, (self.cache, self.project)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a build ended. `calls`: how many there were that a full disk may refuse."""
+
+    code: int
+    said: str
+    calls: int
+
+
+def possible() -> bool:
+    """Whether this system can make such a disk."""
+    return sys.platform == "linux" and shutil.which("cc") is not None
+
+
+def library(folder: Path) -> Path:
+    """Compile what is put before the system's calls."""
+    made = folder / "full_disk.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(made)]
+    subprocess.run([*command, str(SOURCE), "-ldl"], check=True)
+    return made
+
+
+def build(room: Room, full_at: int, *, library: Path) -> Ended:
+    """Build with real workers, with the disk full from the call of that number on; 0: never."""
+    count = _count(room, full_at)
+    run = subprocess.run(
+        [sys.executable, "-c", _WITH_WORKERS, *COMMAND],
+        cwd=room.project,
+        env=os.environ | _environment(room, library),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=240,
+        check=False,
+    )
+    return Ended(code=run.returncode, said=run.stdout.decode(), calls=_calls(count))
+
+
+def build_inline(rooms: Sequence[tuple[Room, int]], *, library: Path) -> list[Ended]:
+    """The same for many rooms, in seconds: forks of one process, with the workers' jobs inline."""
+    jobs = [(str(room.folder), full_at) for room, full_at in rooms]
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.faults.full_disk"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        input=json.dumps(jobs).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=1800,
+    )
+    return [Ended(**ended) for ended in json.loads(run.stdout)]
+
+
+def _count(room: Room, full_at: int) -> Path:
+    count = room.folder / "count"
+    count.write_bytes(struct.pack("<II", 0, full_at))
+    return count
+
+
+def _calls(count: Path) -> int:
+    calls, _ = struct.unpack("<II", count.read_bytes())
+    return int(calls)
+
+
+def _environment(room: Room, library: Path) -> dict[str, str]:
+    return {
+        "LD_PRELOAD": str(library),
+        "EPCTX_CACHE_DIR": str(room.cache),
+        "EPCTX_FULL_DISK_UNDER": room.disk,
+        "EPCTX_FULL_DISK_COUNT": str(room.folder / "count"),
+    }
+
+
+def _main() -> None:
+    """Carry out the builds that stdin names, one fork each; their ends as JSON on stdout."""
+    import onnx_ir  # noqa: F401  what takes a second to import is here before the forks
+    import onnxruntime  # noqa: F401
+
+    from epctx.worker import executing  # noqa: F401
+
+    ended = []
+    for folder, full_at in json.loads(sys.stdin.buffer.read()):
+        room = Room(folder=Path(folder))
+        count = _count(room, full_at)
+        child = os.fork()
+        if not child:
+            _build_inline(room)
+        _, status = os.waitpid(child, 0)
+        said = (room.folder / "said").read_text(encoding="utf-8")
+        code = os.waitstatus_to_exitcode(status)
+        ended.append(asdict(Ended(code=code, said=said, calls=_calls(count))))
+    sys.stdout.write(json.dumps(ended))
+
+
+def _build_inline(room: Room) -> None:
+    import ctypes
+
+    from epctx.cli import app
+    from tests.hostile.inline import Inline
+
+    said = os.open(room.folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.chdir(room.project)
+    os.environ |= _environment(room, Path())
+    ctypes.CDLL(None).epctx_full_disk_begin()
+    code = 1
+    try:
+        with mock.patch("epctx.worker.pool.Worker", Inline):
+            app([*COMMAND], prog_name="epctx")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,150 @@
+"""A disk that is full from the n-th call on that needs room, for every n of a build.
+
+Whatever n is: exit 9 with a remedy, what was published is as it was, or is the new whole, and the
+cache serves the next build, which makes what it would have made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from epctx.cache import Cache, Location
+from epctx.cache.check import check
+from tests.faults import full_disk
+from tests.faults.full_disk import Ended, Room
+from tests.projects import Project, make
+
+pytestmark = pytest.mark.skipif(not full_disk.possible(), reason="needs Linux and a C compiler")
+
+
+class Template:
+    """A project that was built, and then edited; and what a build of it makes of each group."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        room = Room(folder=folder / "template")
+        patch.setenv("EPCTX_CACHE_DIR", str(room.cache))
+        made = make(room.project, {"g": ["a", "b"], "h": ["c"]}, verify={"inputs": {"count": 1}})
+        made.build()
+        self.old = made.files()
+        made.edit("c", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
+        self.document = made.document
+        self.library = full_disk.library(folder)
+        whole = self.room("whole")
+        (self.whole,) = full_disk.build_inline([(whole, 0)], library=self.library)
+        assert self.whole.code == 0, self.whole.said
+        self.new = self.project(whole).files()
+
+    def room(self, name: str) -> Room:
+        shutil.copytree(self.folder / "template", self.folder / name)
+        return Room(folder=self.folder / name)
+
+    def project(self, room: Room) -> Project:
+        return Project(folder=room.project, document=self.document)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Template(tmp_path_factory.mktemp("disk"), patch)
+
+
+def hold(template: Template, room: Room, ended: Ended, number: int) -> None:
+    """What must hold after a build that found the disk full."""
+    story = f"full at call {number}: exit {ended.code}\n{ended.said}"
+    assert ended.code == 9, story
+    assert "Traceback" not in ended.said and "a bug in epctx" not in ended.said, story
+    assert "No space left on device" in ended.said and "\n  -> free some space" in ended.said, story
+    project = template.project(room)
+    for group in ("g/", "h/"):
+        found = {name: data for name, data in project.files().items() if name.startswith(group)}
+        wholes = [
+            {name: data for name, data in files.items() if name.startswith(group)}
+            for files in (template.old, template.new)
+        ]
+        assert found in wholes, story
+    allowed = {"m", "m.build.json", ".m.lock", "m.logs", "m.staging"}
+    left = {path.name for path in (room.project / "dist").iterdir()}
+    assert {name for name in left if not name.startswith(".m.build.json.")} <= allowed, story
+
+
+def recovered(template: Template, room: Room, again: Ended, number: int) -> None:
+    """What must hold after the next build, with room on the disk."""
+    story = f"after one that was full at call {number}\n{again.said}"
+    assert again.code == 0, story
+    assert template.project(room).files() == template.new, story
+    left = sorted(path.name for path in (room.project / "dist").iterdir())
+    assert [name for name in left if name != "m.logs"] == [".m.lock", "m", "m.build.json"], story
+    checked = check(Cache(Location(folder=room.cache), print))
+    assert (checked.corrupt, checked.incomplete) == ((), 0), story
+
+
+def sweep(template: Template, numbers: range) -> None:
+    rooms = [(template.room(f"n{number}"), number) for number in numbers]
+    ends = full_disk.build_inline(rooms, library=template.library)
+    for (room, number), ended in zip(rooms, ends, strict=True):
+        hold(template, room, ended, number)
+    ends = full_disk.build_inline([(room, 0) for room, _ in rooms], library=template.library)
+    for (room, number), ended in zip(rooms, ends, strict=True):
+        recovered(template, room, ended, number)
+    print(
+        f"\ndisk full at {len(rooms)} of {template.whole.calls} calls of a build: exit 9 each time"
+    )
+
+
+def test_a_build_needs_room_many_times(template: Template) -> None:
+    assert template.whole.calls > 100
+
+
+def test_a_sample(template: Template) -> None:
+    sweep(template, range(5, template.whole.calls + 1, template.whole.calls // 5))
+
+
+@pytest.mark.soak
+def test_every_call(template: Template) -> None:
+    sweep(template, range(1, template.whole.calls + 1))
+
+
+def test_with_workers(template: Template) -> None:
+    room = template.room("workers")
+    ended = full_disk.build(room, 70, library=template.library)
+    hold(template, room, ended, 70)
+
+
+@pytest.mark.soak
+def test_every_tenth_call_with_workers(template: Template) -> None:
+    calls = full_disk.build(template.room("count"), 0, library=template.library).calls
+    for number in range(3, calls + 1, 10):
+        room = template.room(f"w{number}")
+        hold(template, room, full_disk.build(room, number, library=template.library), number)
+        (again,) = full_disk.build_inline([(room, 0)], library=template.library)
+        recovered(template, room, again, number)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a tmpfs")
+def test_a_small_file_system(template: Template, tmp_path: Path) -> None:
+    """A real one: what native libraries write without libc's calls runs out of room there too."""
+    template_size = sum(p.stat().st_size for p in (template.folder / "template").rglob("*"))
+    codes = set()
+    for kilobytes in range(8, 512, 24):
+        disk = tmp_path / f"disk{kilobytes}"
+        disk.mkdir()
+        size = (template_size >> 10) + 300 + kilobytes
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", disk], check=True)
+        try:
+            shutil.copytree(template.folder / "template", disk / "room")
+            room = Room(folder=disk / "room")
+            ended = full_disk.build(room, 0, library=template.library)
+            codes.add(ended.code)
+            if ended.code:
+                hold(template, room, ended, 0)
+        finally:
+            subprocess.run(["umount", disk], check=True)
+    assert codes == {0, 9}

@@ -1,0 +1,92 @@
+"""SIGKILL of a worker in every stage, with --keep-going: the rest is built, and told right."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epctx.cache import Cache, locate
+from epctx.cache.check import check
+from tests.projects import Project, make
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+KILLING = Path(__file__).parents[1] / "faults" / "killing"
+FAULTY = Path(__file__).parent / "faulty"
+DOING = {
+    "load": "loading model bad_load",
+    "optimize": "optimizing model bad_optimize",
+    "partition": "partitioning model bad_partition",
+    "compile": "compiling model bad_compile",
+    "dump": "writing the session group",
+    "verify": "running",
+}
+
+
+def project(folder: Path, provider: str) -> Project:
+    """A group for each stage, between groups that are sound; one of them shares."""
+    bad = {f"bad_{stage}": [f"bad_{stage}"] for stage in DOING}
+    made = make(
+        folder, {"first": ["a", "b"], **bad, "last": ["c"]}, verify={"inputs": {"count": 1}}
+    )
+    made.section("execution_providers", "ref")["provider"] = provider
+    made.write()
+    return made
+
+
+def build(made: Project, *folders: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "epctx", "build", "m.yaml", "--keep-going", "--jobs", "2"],
+        cwd=made.folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def groups(made: Project) -> dict[str, dict[str, object]]:
+    path = made.folder / "dist" / "m.build.json"
+    return {g["group"]: g for g in json.loads(path.read_text(encoding="utf-8"))["groups"]}
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        "ReferenceExecutionProvider",  # a worker takes many groups
+        pytest.param("FaultyExecutionProvider", marks=pytest.mark.soak),  # one for each group
+    ],
+)
+def test_other_groups_are_built_and_the_report_is_right(tmp_path: Path, provider: str) -> None:
+    made = project(tmp_path / "p", provider)
+    killed = build(made, KILLING, FAULTY)
+    assert killed.returncode == 6, killed.stderr
+    found = groups(made)
+    assert list(found) == ["first", *(f"bad_{stage}" for stage in DOING), "last"]
+    for name in ("first", "last"):
+        assert found[name]["state"] == "built" and found[name]["failure"] is None
+    for stage, doing in DOING.items():
+        group = found[f"bad_{stage}"]
+        assert group["state"] == "failed" and group["folder"] is None and not group["files"]
+        failure = group["failure"]
+        assert isinstance(failure, dict) and failure["exit_code"] == 6
+        assert f"crashed while {doing}" in failure["what"], failure
+        assert "SIGKILL" in failure["what"] and "fewer --jobs" in failure["remedy"]
+    assert "Traceback" not in killed.stderr and "a bug in epctx" not in killed.stderr
+    assert sorted(path.name for path in made.published.iterdir()) == ["first", "last"]
+    dist = sorted(path.name for path in (made.folder / "dist").iterdir())
+    assert dist == [".m.lock", "m", "m.build.json"]  # no log: they said nothing
+    assert not made.lock.exists()
+
+    checked = check(Cache(locate(), print))
+    assert (checked.corrupt, checked.incomplete) == ((), 0)
+    before = made.files()
+    again = build(made, FAULTY)
+    assert again.returncode == 0, again.stderr
+    states = {name: group["state"] for name, group in groups(made).items()}
+    assert [name for name, state in states.items() if state == "up to date"] == ["first", "last"]
+    assert before.items() <= made.files().items()
