@@ -23,13 +23,17 @@ from epctx.worker.pool import Pool
 class GroupPreview:
     """The partitions of a model group's models, as its EPs answer before a compile.
 
-    EPs of onnxruntime decide inside the partition that they are given, and say so only when they
-    compile (real-eps.md section 4); the build report has it then.
+    EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN
+    and OpenVINO are asked what they would leave; the build report has what they left.
+
+    Attributes:
+        silent: EPs, by alias, that cannot be asked: their partitions are what they are offered.
     """
 
     target: str
     group: str
     models: tuple[ModelReport, ...]
+    silent: tuple[str, ...] = ()
 
 
 def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
@@ -62,7 +66,9 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path) -> GroupPreview:
             PartitionJob(group=group, optimized=optimized), PartitionResult, started=_ignore
         )
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
-    return GroupPreview(target=planned.target, group=group.name, models=found.models)
+    return GroupPreview(
+        target=planned.target, group=group.name, models=found.models, silent=found.silent
+    )
 
 
 def _ignore(stage: StageStarted) -> None:

@@ -1,5 +1,6 @@
 """`epctx plan --partition`: who takes which node, and nothing is built."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,7 +8,11 @@ from pathlib import Path
 
 import onnx
 import pytest
+from rich.console import Console
 
+from epctx.build_report import ModelReport, PartitionReport
+from epctx.cli import plan as cli_plan
+from epctx.preview import GroupPreview
 from tests.building import mlp
 
 MANIFEST = """\
@@ -55,3 +60,16 @@ def test_a_misspelt_exclude_is_an_error_before_anything_is_compiled(folder: Path
     assert shown.returncode == 3
     assert "relu9" in shown.stderr
     assert "did you mean" in shown.stderr
+
+
+def test_what_an_ep_keeps_that_cannot_be_asked_is_not_promised() -> None:
+    """No such EP is here: those built into other onnxruntimes, and plugins that nobody knows."""
+    part = PartitionReport(provider="trt", nodes=3, inputs=("x",), outputs=("y",))
+    model = ModelReport(name="m", passes=(), nodes=3, coverage=1.0, partitions=(part,), declined=())
+    preview = GroupPreview(target="default", group="g", models=(model,), silent=("trt",))
+    console = Console(width=200, file=io.StringIO())
+    console.print(cli_plan._partitions(preview, every=False))
+    assert isinstance(console.file, io.StringIO)
+    assert "trt: 3 nodes, offered (what it keeps is known after the compile), x -> y" in (
+        console.file.getvalue()
+    )

@@ -254,6 +254,35 @@ def test_openvino_first_and_another_ep_after_it_hold_their_numbers(both) -> None
 
 
 @pytest.fixture(scope="module")
+def foreseen(both) -> dict[str, dict[str, Any]]:
+    """What `epctx plan --partition` says of the same groups, before anything is compiled."""
+    command = [sys.executable, "-m", "epctx", "plan", "m.yaml", "--partition", "--format", "json"]
+    folder = both[0].parents[2]
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return {group["group"]: group for group in json.loads(ran.stdout)}
+
+
+@pytest.mark.parametrize("name", ["main", "excluded", "no_qnn"])
+def test_a_plan_foresees_who_takes_which_node(both, foreseen, name: str) -> None:
+    _, groups = both
+    (built,) = groups[name]["models"]
+    (planned,) = foreseen[name]["models"]
+    assert foreseen[name]["silent"] == []
+    assert planned["coverage"] == built["coverage"]
+    assert [d["node"] for d in planned["declined"]] == [d["node"] for d in built["declined"]]
+    for one, other in zip(planned["declined"], built["declined"], strict=True):
+        assert one["reasons"][0] == other["reasons"][0]
+    taken = [{p["provider"]: 0 for p in model["partitions"]} for model in (planned, built)]
+    for counts, model in zip(taken, (planned, built), strict=True):
+        for partition in model["partitions"]:
+            counts[partition["provider"]] += partition["nodes"]
+    assert taken[0] == taken[1]
+
+
+@pytest.fixture(scope="module")
 def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("squeezenet")
     random_weights.convert(random_weights.light_models()["squeezenet"], folder / "m.onnx")

@@ -107,10 +107,12 @@ def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")
         for part in model.partitions:
             nodes = f"{part.nodes} node{'s' if part.nodes != 1 else ''}"
-            branch.add(
-                f"{part.provider}: {nodes}, {' '.join(part.inputs)} -> {' '.join(part.outputs)}"
-            )
-        left = branch.add(f"default EP: {len(model.declined)} nodes") if model.declined else None
+            offered = ", offered (what it keeps is known after the compile)"
+            said = offered if part.provider in preview.silent else ""
+            edges = f"{' '.join(part.inputs)} -> {' '.join(part.outputs)}"
+            branch.add(f"{part.provider}: {nodes}{said}, {edges}")
+        count = len(model.declined)
+        left = branch.add(f"default EP: {count} node{'s' * (count != 1)}") if count else None
         reasons: Counter[str] = Counter()
         for node in model.declined:
             said = "; ".join(f"{ep}: {why}" for ep, why in node.reasons) or "no EP was asked"

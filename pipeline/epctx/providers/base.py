@@ -166,6 +166,23 @@ class Assigned:
 
 
 @runtime_checkable
+class ForeseesPlacement(Protocol):
+    """An EP that decides inside a partition, and can be asked before it compiles."""
+
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+        """The nodes of a partition that it would leave to the CPU, and why.
+
+        Args:
+            model: what the partition is of; is not changed.
+
+        Raises:
+            CompileError: it failed on the partition.
+            ProviderUnavailable: this host cannot ask it.
+        """
+        ...
+
+
+@runtime_checkable
 class ReportsPlacement(Protocol):
     """A workspace of an EP that itself decides, inside a partition, who takes which node."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -18,7 +19,7 @@ from epctx.graph.model import Decline, OptimizedModel, PartitionedModel
 from epctx.graph.partitioning import Border, assign
 from epctx.manifest import PartitionSettings
 from epctx.providers import default
-from epctx.providers.base import ExecutionProvider
+from epctx.providers.base import ExecutionProvider, ForeseesPlacement
 
 Reasons = tuple[tuple[str, str], ...]
 """EPs' labels, each with why it left a node."""
@@ -45,6 +46,35 @@ def run(
         result = _partition(optimized.name, optimized.model, providers, settings)
     _require_coverage(result, settings)
     return result
+
+
+def foresee(
+    optimized: OptimizedModel,
+    providers: Sequence[ExecutionProvider],
+    settings: PartitionSettings,
+) -> tuple[PartitionedModel, frozenset[int]]:
+    """As `run`, with what EPs that decide inside a partition would leave of it; no limit is held.
+
+    Returns:
+        The partitions, and the places of EPs that do not say what they would leave.
+
+    Raises:
+        ModelError: the default EP has no kernel for a node that is left to it.
+        CompileError: an EP failed to say what it can take.
+    """
+    left: dict[int, dict[ir.Node, str]] = {}
+    silent: set[int] = set()
+    with _no_collection():
+        for index, provider in enumerate(providers):
+            if isinstance(provider, ForeseesPlacement):
+                alone = _partition(optimized.name, optimized.model, [provider], settings)
+                left[index] = {}
+                for each in alone.partitions:
+                    left[index].update(provider.foresee(optimized.model, each))
+            elif provider.native:
+                silent.add(index)
+        found = _partition(optimized.name, optimized.model, providers, settings, foreseen=left)
+    return found, frozenset(silent)
 
 
 def again(
@@ -166,12 +196,15 @@ def _partition(
     *,
     first: int = 0,
     reasons: Mapping[str, Reasons] | None = None,
+    foreseen: Mapping[int, Mapping[ir.Node, str]] = MappingProxyType({}),
 ) -> PartitionedModel:
     flow = Dataflow(model)
     # An EPContext node that no EP of this build has made is a source's, and an error.
     done = {node for node in flow.nodes if first and epcontext.is_epcontext(node)}
     asked = providers[first:]
     declined = [_ask(provider, flow, name, model) for provider in asked]
+    for index, left_by in foreseen.items():
+        declined[index].update(left_by)
     exclusion = Exclusion(settings)
     for node in flow.nodes:
         reason = "it is compiled already" if node in done else exclusion.reason(node)

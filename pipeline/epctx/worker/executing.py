@@ -81,14 +81,20 @@ def _partition(job: PartitionJob, started: Started) -> PartitionResult:
     group = job.group
     providers = [registry.create(spec) for spec in group.execution_providers]
     reports, unmatched = [], []
+    silent: frozenset[int] = frozenset()
     for name, folder in job.optimized.items():
         started(StageStarted(stage="partition", model=name))
         # The limits are for builds: who asks for a preview wants to see why they are missed.
-        settings = replace(group.partition, require_coverage=None)
         optimized = replace(store.read(folder), name=name)
-        reports.append(_report(group, optimized, partition.run(optimized, providers, settings)))
-        unmatched.append(partition.unmatched(optimized, settings))
-    return PartitionResult(models=tuple(reports), unmatched=tuple(unmatched))
+        foreseen, silent = partition.foresee(optimized, providers, group.partition)
+        reports.append(_report(group, optimized, foreseen))
+        unmatched.append(partition.unmatched(optimized, group.partition))
+    aliases = [spec.alias for spec in group.execution_providers]
+    return PartitionResult(
+        models=tuple(reports),
+        unmatched=tuple(unmatched),
+        silent=tuple(aliases[index] for index in sorted(silent)),
+    )
 
 
 def _compile(job: CompileJob, started: Started) -> CompileResult:

@@ -107,10 +107,15 @@ class CompileResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionResult:
-    """Who takes which part of each model; `unmatched` as in CompileResult."""
+    """Who would take which part of each model; `unmatched` as in CompileResult.
+
+    Attributes:
+        silent: EPs, by alias, that do not say before a compile what of it they would leave.
+    """
 
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

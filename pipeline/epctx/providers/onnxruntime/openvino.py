@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Partition
 
 _INSTALL: Final = 'pip install "epctx[openvino]"'
 _OTHER_DEVICES: Final = ("gpu_plugin", "npu_plugin", "auto_plugin", "hetero_plugin", "auto_batch")
@@ -152,6 +153,12 @@ class OpenVINOExecutionProvider(OrtProvider):
                 remedy="leave node_name_prefix out; report it with the plugin's version",
             )
         super().place_prefix(node, prefix)
+
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+        """What it would leave of a partition, node by node: its log does not tell."""
+        from epctx.providers.onnxruntime import foresight
+
+        return foresight.one_by_one(model, partition, self)
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Every node's partition is a blob of the binary, and the other way round."""

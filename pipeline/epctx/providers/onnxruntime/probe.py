@@ -36,14 +36,25 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtProvider, folder: P
         CompileError: onnxruntime or the EP failed on it.
         ProviderUnavailable: as from `add_to`.
     """
-    alone = surgery.extract(model, _partition(node))
+    path = write(model, _partition(node), folder)
+    return session.needs_compilation(
+        str(path), add_provider=provider.add_to, provider=provider.name
+    )
+
+
+def write(model: ir.Model, partition: Partition, folder: Path) -> Path:
+    """A partition as a model for questions: of large weights it has type and shape alone.
+
+    Args:
+        model: is not changed; no weight of it is read.
+        folder: an empty folder; the model is in it.
+    """
+    alone = surgery.extract(model, partition)
     staging.sink_captured_initializers(alone)
     _leave_out_weights(alone, folder)
     path = folder / "probe.onnx"
     staging.write(alone, path)
-    return session.needs_compilation(
-        str(path), add_provider=provider.add_to, provider=provider.name
-    )
+    return path
 
 
 def _partition(node: ir.Node) -> Partition:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Partition
 
 _QUANTIZERS: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QLinearConv"}
@@ -51,9 +52,9 @@ _OPENVINO: Final = "OpenVINOExecutionProvider"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
 _REASON: Final = re.compile(
-    r"Validation FAILED.*\n\s*Operator type: \S+ Node name: (?P<node>\S*) Node index: \d+"
-    r"(?:\s+\(.*\))?\n\s*REASON : (?P<reason>.*)"
+    r"Validation FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<reason>.*)"
 )
+_NODE: Final = re.compile(r"Node name: (\S*) Node index: \d+")
 
 
 class QNNExecutionProvider(OrtProvider):
@@ -181,9 +182,16 @@ class QNNExecutionProvider(OrtProvider):
         """Why QNN did not take a node, as it logs it when it is verbose."""
         return {
             # Of several sentences without a space between them, the first says it.
-            found["node"]: re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
+            node: re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
             for found in _REASON.finditer(log)
+            for node in _NODE.findall(found["nodes"])
         }
+
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+        """What it would leave of a partition: its log tells of each node, before it compiles."""
+        from epctx.providers.onnxruntime import foresight
+
+        return foresight.by_log(model, partition, self)
 
     def abandon(self) -> None:
         """Let a tiny session stop sharing: else the process ends with SIGABRT."""

@@ -236,9 +236,15 @@ class TestBound:
             "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 1 nodes in Y (If) :\n"
             "\tOperator type: If Node name: if Node index: 1\n"
             "\tREASON : If branch op `Unique` is not supported by QNN EP.\n"
+            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 2 nodes in Z (Det) :\n"
+            "\tOperator type: DequantizeLinear Node name: dq Node index: 2\n"
+            "\tOperator type: Det Node name: det Node index: 3 (fused)\n"
+            "\tREASON : Not supported.Det node `det` will not be assigned to QNN EP.\n"
         )
         assert self.bind().reasons(log) == {
-            "if": "If branch op `Unique` is not supported by QNN EP"
+            "if": "If branch op `Unique` is not supported by QNN EP",
+            "dq": "Not supported",
+            "det": "Not supported",
         }
 
     def test_a_split_graph_does_not_run_on_x86(self):

@@ -1,0 +1,77 @@
+"""What an EP would leave to the CPU of what it is given, asked before anything is compiled.
+
+ONNX Runtime tells who took which node only when it has compiled (real-eps.md section 4). Before,
+QNN says of each node in its verbose log whether it takes it; OpenVINO says nothing, and is asked
+node by node, once for those that differ in no more than their weights and sizes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from epctx.errors import CompileError
+from epctx.graph.dataflow import subgraphs
+from epctx.graph.model import Partition
+from epctx.providers.onnxruntime import probe, session
+
+if TYPE_CHECKING:
+    from epctx.providers.onnxruntime.provider import OrtProvider
+
+
+def by_log(model: ir.Model, partition: Partition, provider: OrtProvider) -> Mapping[ir.Node, str]:
+    """The nodes that the EP's verbose log says it does not take, and why.
+
+    Raises:
+        CompileError: onnxruntime or the EP failed on the partition.
+    """
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = probe.write(model, partition, Path(folder))
+        log = session.ask_verbosely(str(path), add_provider=provider.add_to, provider=provider.name)
+    reasons = provider.reasons(log)
+    named = {node.name: node for node in partition.nodes if node.name}
+    return {named[name]: why for name, why in reasons.items() if name in named}
+
+
+def one_by_one(
+    model: ir.Model, partition: Partition, provider: OrtProvider
+) -> Mapping[ir.Node, str]:
+    """The nodes that the EP does not take where each is a model of its own."""
+    known: dict[Hashable, bool] = {}
+    for node in partition.nodes:
+        kind = _kind(node)
+        if kind not in known:
+            known[kind] = _takes(model, node, provider)
+    why = f"{provider.name} did not take it, and does not say why"
+    return {node: why for node in partition.nodes if not known[_kind(node)]}
+
+
+def _takes(model: ir.Model, node: ir.Node, provider: OrtProvider) -> bool:
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        try:
+            return probe.takes_whole(model, node, provider, Path(folder))
+        except CompileError:
+            return True  # alone it is no model; in the whole one it may well be taken
+
+
+def _kind(node: ir.Node) -> Hashable:
+    """What nodes have in common of which one answer is enough."""
+    if any(True for _ in subgraphs(node)):
+        return id(node)
+    attributes = tuple(
+        (name, str(attribute.value) if attribute.type != ir.AttributeType.TENSOR else "")
+        for name, attribute in sorted(node.attributes.items())
+    )
+    edges = tuple(map(_edge, (*node.inputs, None, *node.outputs)))
+    return (node.domain, node.op_type, attributes, edges)
+
+
+def _edge(value: ir.Value | None) -> Hashable:
+    if value is None:
+        return None
+    rank = None if value.shape is None else len(value.shape)
+    return (value.dtype, rank, value.is_initializer())
