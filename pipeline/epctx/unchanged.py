@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from epctx.digest import Digest
 
 KIND: Final = "unchanged"
-VERSION = 1
+VERSION = 2
 SETTLED = 2.0
 """Seconds: as in cache.identity."""
 LASTING = 86_400.0
@@ -55,6 +55,7 @@ def recall(arguments: Sequence[str]) -> list[str] | None:
     """
     global _asked
     _asked = list(arguments)
+    begun = time.monotonic()
     if sys.platform != "linux" or arguments[:1] != ["build"]:
         return None
     try:
@@ -74,9 +75,23 @@ def recall(arguments: Sequence[str]) -> list[str] | None:
             return None
         if any(stamp(path) != text for path, text in note["paths"].items()):
             return None
-        return [str(line) for line in note["says"]]
+        said = [str(line) for line in note["says"]]
+        return list(_renewed(said, begun)) if note["report"] else said
     except (OSError, ValueError, LookupError, TypeError, EpctxError):
         return None
+
+
+def _renewed(report: Iterable[str], begun: float) -> Iterator[str]:
+    """The lines of a build report, which says the same as the one before but for its times.
+
+    Its own fields are those two spaces from the left: no text in it has a line break.
+    """
+    started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+    own = {"started": f'"{started}"', "seconds": f"{time.monotonic() - begun:.3f}"}
+    for line in report:
+        known = next((name for name in own if line.startswith(f'  "{name}": ')), None)
+        comma = "," if line.endswith(",") else ""
+        yield line if known is None else f'  "{known}": {own[known]}{comma}'
 
 
 def name_of(arguments: Sequence[str]) -> str:
@@ -137,8 +152,13 @@ class Watched:
         """Something is looked at that has no stamp."""
         self.sound = False
 
-    def remember(self, records: Records, says: Sequence[str]) -> None:
+    def remember(self, records: Records, says: Sequence[str], *, report: bool = False) -> None:
         """Leave the note that there was nothing to do, and what was said of it.
+
+        Args:
+            records: of the cache.
+            says: the lines that were printed.
+            report: they are the build report as JSON, which tells when it was made.
 
         Raises:
             StorageError: the cache cannot be written.
@@ -153,6 +173,7 @@ class Watched:
                 "until": time.time() + LASTING,
                 "surroundings": surroundings(),
                 "says": list(says),
+                "report": report,
                 "absent": self._absent,
                 "paths": self._stamps,
             },

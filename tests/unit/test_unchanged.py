@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,29 @@ def test_another_python_or_environment_is_looked_at_properly(
 
 
 @pytest.mark.usefixtures("folder", "settled")
+def test_a_report_tells_when_it_was_asked_for() -> None:
+    report = {
+        "groups": [{"started": "inside", "seconds": 7.5, "detail": '\n  "seconds": 1'}],
+        "name": "m",
+        "seconds": 12.345,
+        "started": "2020-01-01T00:00:00+00:00",
+    }
+    cache = Cache(locate(), print)
+    recall(ARGUMENTS)
+    watched = Watched()
+    watched.note(["file"])
+    watched.remember(cache.records, json.dumps(report, indent=2).splitlines(), report=True)
+    cache.close()
+    said = recall(ARGUMENTS)
+    assert said is not None
+    told = json.loads("\n".join(said))
+    assert datetime.now(UTC) - datetime.fromisoformat(told.pop("started")) < timedelta(seconds=20)
+    assert 0 <= told.pop("seconds") < 5
+    del report["seconds"], report["started"]
+    assert told == report
+
+
+@pytest.mark.usefixtures("folder", "settled")
 def test_a_note_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     assert leave()
     now = time.time
@@ -216,7 +240,7 @@ def test_a_flipped_bit_anywhere_is_looked_at_properly() -> None:
 @pytest.mark.usefixtures("folder", "settled")
 def test_a_note_of_another_version_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert leave()
-    monkeypatch.setattr(unchanged, "VERSION", 2)
+    monkeypatch.setattr(unchanged, "VERSION", unchanged.VERSION + 1)
     assert recall(ARGUMENTS) is None
 
 

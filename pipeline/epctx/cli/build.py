@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from epctx.cli import completion, github
-from epctx.cli.render import UI
+from epctx.cli.render import UI, document
 
 
 def build(
@@ -80,8 +80,11 @@ def build(
         )
     ui.emit(report)
     summary.summary(ui, report, out)
-    if watched is not None and cache is not None and ui.plain and summary.nothing_done(report):
-        watched.remember(cache.records, [] if ui.quiet else summary.nothing(report, out))
+    if watched is not None and cache is not None and summary.nothing_done(report):
+        if ui.json and not ui.verbose:
+            watched.remember(cache.records, document(report).splitlines(), report=True)
+        elif ui.plain:
+            watched.remember(cache.records, [] if ui.quiet else summary.nothing(report, out))
     told = list(summary.failures(report))
     for each in told:
         ui.error(each)

@@ -100,11 +100,8 @@ class UI:
         A command prints one document: its result, with what is wrong in it, or else the error.
         """
         if self.json:
-            import msgspec
-
             self._emitted = True
-            encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
-            sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+            sys.stdout.write(document(result) + "\n")
 
     def note(self, *renderables: RenderableType) -> None:
         """Say something beside the result, on stderr; nothing when quiet."""
@@ -117,6 +114,14 @@ class UI:
         self.err.print(shown(error))
         if not self._emitted:
             self.emit({"error": _fields(error)})
+
+
+def document(result: object) -> str:
+    """A result for programs, as JSON: sorted keys, a line each."""
+    import msgspec
+
+    encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
+    return msgspec.json.format(encoded, indent=2).decode()
 
 
 def shown(error: EpctxError) -> Text:
