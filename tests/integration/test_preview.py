@@ -10,8 +10,8 @@ import onnx
 import pytest
 from rich.console import Console
 
-from epctx.build_report import ModelReport, PartitionReport
 from epctx.cli import plan as cli_plan
+from epctx.model_report import ModelReport, PartitionReport
 from epctx.preview import GroupPreview
 from tests.building import mlp
 
