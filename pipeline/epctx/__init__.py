@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from epctx.running import run
     from epctx.verbs import (
         build,
+        diff,
         doctor,
         init,
         inspect,
@@ -31,6 +32,7 @@ __all__ = [
     "__version__",
     "build",
     "compile_model",
+    "diff",
     "doctor",
     "init",
     "inspect",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from epctx.build_report import BuildReport
+    from epctx.comparing.result import Comparison
     from epctx.diagnosis import Diagnosis
     from epctx.errors import Violation
     from epctx.events import Listener
@@ -244,6 +245,22 @@ def inspect(file: str | os.PathLike[str]) -> Inspection:
     from epctx import inspecting
 
     return inspecting.inspect(Path(file))
+
+
+def diff(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison:
+    """What differs between two builds, two locks, or a build and a lock, causes before effects.
+
+    Args:
+        old: a folder of outputs (`dist`, `dist/<name>`), a `.build.json`, or a lock.
+        new: likewise.
+
+    Raises:
+        UsageError: one of them is nothing that can be compared.
+        LockError: a lock cannot be read.
+    """
+    from epctx.comparing import differing
+
+    return differing.diff(Path(old), Path(new))
 
 
 def validate(

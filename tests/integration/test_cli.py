@@ -325,7 +325,7 @@ def options_of(shown: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "command",
     ["init", "validate", "plan", "build", "verify", "reproduce", "inspect", "run", "doctor"]
-    + ["schema"]
+    + ["diff", "schema"]
     + [f"cache {name}" for name in ("info", "gc", "verify")],
 )
 def test_help_says_what_each_option_is_for(command: str, tmp_path: Path) -> None:

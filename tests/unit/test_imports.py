@@ -25,7 +25,7 @@ LAYERS = (
     {"generated_numbers", "worker"},
     {"diagnosis", "probing", "packages"},
     {"runner", "group_folders", "verifying", "preview", "inspecting", "diagnosing", "reporting"},
-    {"file_comparison", "reproduction"},
+    {"file_comparison", "reproduction", "comparing"},
     {"verbs", "generation", "running", "packaging"},
     {"cli"},
 )

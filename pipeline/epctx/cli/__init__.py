@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context  # typer has no public names for them
 
 COMMANDS = (
-    *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "run"),
-    *("report", "doctor", "schema", "cache"),
+    *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
+    *("run", "report", "doctor", "schema", "cache"),
 )
 """One module each: its `app`, or its function of the same name."""
 

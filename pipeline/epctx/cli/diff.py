@@ -1,0 +1,91 @@
+"""`epctx diff`: what changed between two builds or locks, down to the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from epctx.cli.render import UI
+from epctx.sizes import size_words
+
+if TYPE_CHECKING:
+    from epctx.comparing.result import ChangedFile, Comparison
+
+_SHOWN = 20
+"""Differences of an area that are told without -v."""
+_STYLES = {"toolchain": "magenta", "host": "magenta", "source": "magenta", "setting": "magenta"}
+
+
+def diff(
+    ui: UI,
+    old: Annotated[
+        Path, typer.Argument(metavar="A", help="A folder of outputs, a .build.json, or a lock.")
+    ],
+    new: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
+) -> None:
+    """Tell what differs between two builds, two locks, or a build and a lock.
+
+    Toolchain, sources, settings, partitions, files, and in files nodes, attributes and tensors.
+    That there are differences is no failure. With -v all of them are shown.
+    """
+    from epctx import verbs
+
+    found = verbs.diff(old, new)
+    ui.emit(found)
+    ui.print(*_lines(found, every=bool(ui.verbose)))
+
+
+def _lines(found: Comparison, *, every: bool) -> Iterator[Text]:
+    areas = dict.fromkeys(each.area for each in found.differences)
+    causes = [area for area in areas if area in _STYLES]
+    for area in causes:
+        yield from _area(found, area, every=every)
+    if found.files:
+        yield Text("file", style="bold")
+        for file in found.files if every else found.files[:_SHOWN]:
+            yield _file(file)
+        yield from _more(len(found.files), every=every)
+    for area in (area for area in areas if area not in _STYLES):
+        yield from _area(found, area, every=every)
+    for words in found.not_compared:
+        yield Text.assemble(("not compared: ", "yellow"), words)
+    yield _verdict(found)
+
+
+def _area(found: Comparison, area: str, *, every: bool) -> Iterator[Text]:
+    told = [each for each in found.differences if each.area == area]
+    yield Text(area, style=f"bold {_STYLES.get(area, '')}".strip())
+    for each in told if every else told[:_SHOWN]:
+        yield Text.assemble((f"  {each.where}: ", "bold"), each.what)
+    yield from _more(len(told), every=every)
+
+
+def _more(count: int, *, every: bool) -> Iterator[Text]:
+    if count > _SHOWN and not every:
+        yield Text(f"  and {count - _SHOWN} more, with -v", style="dim")
+
+
+def _file(file: ChangedFile) -> Text:
+    if file.old is None or file.new is None:
+        facts = file.new if file.old is None else file.old
+        assert facts is not None
+        what = f"is {'new' if file.old is None else 'gone'}, {size_words(facts.size)}"
+    elif file.difference is not None:
+        what = file.difference
+    elif file.old.size != file.new.size:
+        what = f"{file.old.size:,} bytes are {file.new.size:,}"
+    else:
+        what = f"has other content of the same size, {file.old.size:,} bytes"
+    return Text.assemble((f"  {file.file}: ", "bold"), what)
+
+
+def _verdict(found: Comparison) -> Text:
+    same = f"{found.same_files} file{'s' * (found.same_files != 1)} the same"
+    if found.same:
+        return Text(f"nothing differs: {same}", style="bold green")
+    words = f"{len(found.files)} differ, {same}; {len(found.differences)} other differences"
+    return Text(words, style="bold")

@@ -1,0 +1,73 @@
+"""What `epctx diff` tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Area = Literal[
+    "toolchain", "host", "source", "setting", "key", "partition", "binary",
+    "metadata", "model", "node", "attribute", "tensor",
+]  # fmt: skip
+"""Causes first, then what came of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """One thing that differs, but for the bytes of files.
+
+    Attributes:
+        area: toolchain, host, source, setting: causes; key: of an action, told only where no cause
+            is; partition: who took which nodes; binary: what a context binary says of itself; the
+            rest: of a model file, metadata being what only describes it.
+        where: the source, EP, group, model, or place in a file.
+        what: in words, old and new.
+    """
+
+    area: Area
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """A file as one side has it: `size` in bytes, `sha256` in hex."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    """A file that is another, or that only one side has.
+
+    Attributes:
+        file: `<target>/<group>/<name>`.
+        old, new: None: that side does not have it.
+        difference: the first one in bytes; None where one side is no file on this disk.
+    """
+
+    file: str
+    old: FileFacts | None
+    new: FileFacts | None
+    difference: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All that differs.
+
+    Attributes:
+        old, new: as they were named.
+        same: nothing differs of what both sides tell.
+        same_files: how many files of both sides are the same.
+        not_compared: what only one side tells, in words.
+    """
+
+    old: str
+    new: str
+    same: bool
+    differences: tuple[Changed, ...]
+    files: tuple[ChangedFile, ...]
+    same_files: int
+    not_compared: tuple[str, ...] = ()
