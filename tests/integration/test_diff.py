@@ -129,9 +129,10 @@ def test_the_command_line(built: tuple[Path, Path]) -> None:
     lines = run.stdout.splitlines()
     assert lines.index("source") < lines.index("file") < lines.index("node")
     assert "  default/three/a_ctx.onnx: is new, " in run.stdout
+    assert "7 files of 7 differ, and " in lines[-1]
     same = epctx(folder, "old/dist", "old/m.lock.yaml")
     assert same.returncode == 0
-    assert same.stdout.endswith("nothing differs: 5 files the same\n")
+    assert same.stdout.endswith("nothing differs, 5 files compared\n")
     document = json.loads(epctx(folder, "old/dist", "new/dist", "--format", "json").stdout)
     assert msgspec.convert(document, Comparison).differences
 

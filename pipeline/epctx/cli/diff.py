@@ -84,8 +84,14 @@ def _file(file: ChangedFile) -> Text:
 
 
 def _verdict(found: Comparison) -> Text:
-    same = f"{found.same_files} file{'s' * (found.same_files != 1)} the same"
     if found.same:
-        return Text(f"nothing differs: {same}", style="bold green")
-    words = f"{len(found.files)} differ, {same}; {len(found.differences)} other differences"
-    return Text(words, style="bold")
+        return Text(f"nothing differs, {_files(found.same_files)} compared", style="bold green")
+    return Text(
+        f"{_files(len(found.files))} of {len(found.files) + found.same_files} "
+        f"differ{'s' * (len(found.files) == 1)}, and {len(found.differences)} facts about them",
+        style="bold",
+    )
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
