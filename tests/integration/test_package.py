@@ -98,6 +98,10 @@ def test_a_wrong_compatibility_string_is_rejected_by_the_reader_and_by_verify(
 ) -> None:
     manifest = copied / "manifest.json"
     package = json.loads(manifest.read_bytes())
+    for target in ("x-elite", "sm8650"):  # to look at them takes time, and is not what matters
+        shutil.rmtree(copied / target)
+        for component in package["components"].values():
+            del component["variants"][target]
     variant = package["components"]["decode"]["variants"]["intel"]
     info = json.loads(variant["compatibility_string"])
     info["ov_compat_string"] = "meta=1.0;ov=2020.1.0;isa=another"

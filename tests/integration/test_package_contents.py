@@ -19,6 +19,7 @@ from epctx import verbs
 from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
 from epctx.findings import FolderReport, VerifyReport
 from epctx.packages import checking
+from epctx.packages.report import PackageReport
 from tests import projects
 from tests.building import cpu, normal
 from tests.integration import package_reader
@@ -57,43 +58,66 @@ def ort(manifest: dict, variant: str, component: str = "a") -> dict:
     return variants(manifest, component)[variant]["executor_info"]["ort"]
 
 
-def test_without_a_section_it_is_the_models_in_their_variants(tmp_path: Path) -> None:
-    project = projects.make(tmp_path, {"g": ["a", "b"]})
-    manifest = package(project)
-    assert list(manifest["components"]) == ["a", "b"]
-    (variant,) = variants(manifest).values()
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, PackageReport]:
+    """Two groups that have a model in common, for two targets that differ in nothing."""
+    project = projects.make(tmp_path_factory.mktemp("plain"), {"g": ["a", "b"], "h": ["a"]})
+    project.document["targets"] = {"one": {}, "two": {}}
+    project.write()
+    return project, verbs.package(project.manifest, out=project.folder / "dist", jobs=2)
+
+
+def read(project: Project) -> dict:
+    return json.loads((made(project) / "manifest.json").read_bytes())
+
+
+def test_without_a_section_it_is_the_models_in_their_variants(
+    plain: tuple[Project, PackageReport],
+) -> None:
+    project, report = plain
+    manifest = read(project)
+    assert list(manifest["components"]) == ["g.a", "b", "h.a"]  # two groups hold a
+    variant = variants(manifest, "b")["one"]
     assert variant["ep"] == "ReferenceExecutionProvider"
-    assert variant["variant_directory"] == "default/g"
-    assert ort(manifest, "default")["session_options"] == {"ep.share_ep_contexts": "1"}
-    assert tree(made(project)) == {
-        *("manifest.json", "SHA256SUMS"),
-        *(f"default/g/{name}" for name in ("a_ctx.onnx", "b_ctx.onnx", "a_reference.bin")),
+    assert not any(each.native for each in report.variants)
+    assert variant["variant_directory"] == "one/g"
+    assert ort(manifest, "one", "b") == {
+        "model_file": "b_ctx.onnx",
+        "session_options": {"ep.share_ep_contexts": "1"},
     }
-    sums = (made(project) / "SHA256SUMS").read_text(encoding="utf-8")
-    for line in sums.splitlines():
+    assert ort(manifest, "one", "h.a") == {"model_file": "a_ctx.onnx"}
+    sums = (made(project) / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    for line in sums:
         digest, path = line.split("  ")
         assert hashlib.sha256((made(project) / path).read_bytes()).hexdigest() == digest
-    assert len(sums.splitlines()) == 4
+    assert len(sums) == len(tree(made(project))) - 1
     assert verbs.verify(made(project)).passed
 
 
-def test_it_says_what_it_was_made_from(tmp_path: Path) -> None:
-    manifest = package(projects.make(tmp_path, {"g": ["a"], "h": ["b"]}))
+def test_targets_of_the_same_bytes_share_a_folder(plain: tuple[Project, PackageReport]) -> None:
+    project, report = plain
+    assert {variant.folder for variant in report.variants} == {"one/g", "one/h"}
+    assert tree(made(project)) == {
+        *("manifest.json", "SHA256SUMS", "one/h/a_ctx.onnx", "one/h/a_reference.bin"),
+        *(f"one/g/{name}" for name in ("a_ctx.onnx", "b_ctx.onnx", "a_reference.bin")),
+    }
+    sizes = [path.stat().st_size for path in (made(project) / "one").rglob("*.*")]
+    assert report.saved == sum(sizes)
+
+
+def test_it_says_what_it_was_made_from(plain: tuple[Project, PackageReport]) -> None:
+    project, _ = plain
+    manifest = read(project)
     whole = manifest["additional_metadata"]["epctx"]
     assert whole["manifest"] == "m"
     assert whole["sources"].keys() == {"a.onnx", "a.data", "b.onnx", "b.data"}
     assert whole["toolchain"]["epctx"]
     assert "ReferenceExecutionProvider" in whole["execution_providers"]
-    own = variants(manifest)["default"]["additional_metadata"]["epctx"]
-    assert (own["target"], own["group"]) == ("default", "g")
+    own = variants(manifest, "h.a")["two"]["additional_metadata"]["epctx"]
+    assert (own["target"], own["group"]) == ("two", "h")
     assert own["models"]["a"]["source"] == "a.onnx"
     assert len(own["keys"]) == 1
-    assert str(tmp_path) not in json.dumps(manifest)
-
-
-def test_a_model_of_several_groups_is_a_component_of_each(tmp_path: Path) -> None:
-    project = projects.make(tmp_path, {"g": ["a"], "h": ["a", "b"]})
-    assert list(package(project)["components"]) == ["g.a", "h.a", "b"]
+    assert str(project.folder) not in json.dumps(manifest)
 
 
 def test_a_group_without_an_ep_is_a_variant_that_the_reader_selects_for_the_cpu(
@@ -147,34 +171,21 @@ def option(manifest: dict, target: str) -> str:
     ]
 
 
-def test_targets_of_the_same_bytes_share_a_folder(tmp_path: Path) -> None:
-    project = projects.make(tmp_path, {"g": ["a"]})
-    project.document["targets"] = {"one": {}, "two": {}}
-    project.write()
-    report = verbs.package(project.manifest, out=project.folder / "dist")
-    assert {variant.folder for variant in report.variants} == {"one/g"}
-    size = sum(path.stat().st_size for path in (made(project) / "one").rglob("*.*"))
-    assert report.saved == size
-    assert not (made(project) / "two").exists()
-    assert verbs.verify(made(project)).passed
-
-
-def test_assets_are_stored_once_and_files_are_beside_the_models(tmp_path: Path) -> None:
-    project = with_extras(tmp_path)
-    manifest = package(project)
+def test_assets_are_stored_once_and_files_are_beside_the_models(sound: Path) -> None:
+    source = sound.parent.parent / "tok"
+    manifest = json.loads((sound / "manifest.json").read_bytes())
     uri = manifest["additional_metadata"]["epctx"]["assets"]["tokenizer"]
-    lines = sorted(
-        f"{hashlib.sha256((tmp_path / 'tok' / name).read_bytes()).hexdigest()}  {name}\n"
-        for name in ("tokenizer.json", "merges/a.txt")
+    text = "".join(
+        f"{hashlib.sha256((source / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("merges/a.txt", "tokenizer.json")
     )
-    lines.sort(key=lambda line: line.split("  ")[1])
-    assert uri == f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+    assert uri == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     asset = f"shared_assets/{uri.replace(':', '-')}"
-    assert {f"{asset}/tokenizer.json", f"{asset}/merges/a.txt"} <= tree(made(project))
+    assert {f"{asset}/tokenizer.json", f"{asset}/merges/a.txt"} <= tree(sound)
     for target in ("one", "two"):
-        told = (made(project) / target / "g" / "readme.txt").read_text(encoding="utf-8")
+        told = (sound / target / "g" / "readme.txt").read_text(encoding="utf-8")
         assert told == f"for {target}"
-    assert verbs.verify(made(project)).passed
+    assert verbs.verify(sound).passed
 
 
 def with_extras(folder: Path) -> Project:

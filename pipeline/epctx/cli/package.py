@@ -92,6 +92,8 @@ def _show(ui: UI, report: PackageReport, out: Path) -> None:
 
 def _selected_by(variant: PackagedVariant) -> str:
     """The compatibility string, which may be long JSON, or that there is none."""
+    if not variant.native:
+        return "epctx.runtime alone: ONNX Runtime has no such EP"
     text = variant.compatibility
     if text is None:
         return "its EP alone"

@@ -22,7 +22,7 @@ def verify(
     ui: UI,
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR|MODEL", help="Folders of built groups, or models."),
+        typer.Argument(metavar="DIR|MODEL", help="Folders of built groups, packages, or models."),
     ],
     *,
     manifest: Annotated[

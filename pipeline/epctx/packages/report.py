@@ -17,6 +17,7 @@ class PackagedVariant:
         device: cpu, gpu or npu; None: whatever the EP has.
         folder: in the package; several variants may have one.
         compatibility: what the EP is asked about it; None: nothing.
+        native: ONNX Runtime has that EP; else only `epctx.runtime` runs the variant.
     """
 
     component: str
@@ -25,6 +26,7 @@ class PackagedVariant:
     device: str | None
     folder: str
     compatibility: str | None
+    native: bool
 
 
 @dataclass(frozen=True, kw_only=True)

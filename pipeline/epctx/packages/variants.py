@@ -35,6 +35,7 @@ class BuiltModel:
         options: the provider options of a session.
         sharing: its context is others', too.
         data: its external data files.
+        native: ONNX Runtime itself runs it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class BuiltModel:
     options: Mapping[str, str]
     sharing: bool
     data: tuple[str, ...]
+    native: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,4 +127,5 @@ def _model(
         options=described.inference_options() if described is not None else {},
         sharing=name in sharing and bool(used),
         data=model.data,
+        native=first is None or first.native,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def write(
         StorageError: the disk refuses, or something changed files meanwhile.
     """
     with place.locked(waiting):
-        package, arranged, items = _made(manifest, report, place)
+        groups, package, arranged, items = _made(manifest, report, place)
         same = _is_there(place.package, items, digests)
         if not same:
             _stage(items, place.staged_package)
@@ -59,7 +59,7 @@ def write(
         files=len(items),
         size=sum(item.size for item in items.values()),
         saved=arranged.saved,
-        variants=tuple(_variants(package)),
+        variants=tuple(_variants(package, groups)),
         build=report,
     )
 
@@ -90,7 +90,7 @@ def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
 
 def _made(
     manifest: Manifest, report: BuildReport, place: Place
-) -> tuple[Package, Contents, Mapping[str, Item]]:
+) -> tuple[Sequence[BuiltGroup], Package, Contents, Mapping[str, Item]]:
     lock = report.lock
     groups = _groups(manifest, report, lock, place) if lock is not None else []
     if lock is None or not groups:
@@ -110,7 +110,7 @@ def _made(
     items = {**arranged.items, MANIFEST: contents.made(form.encode(package))}
     lines = (f"{items[path].sha256.hex}  {path}\n" for path in sorted(items))
     sums = contents.made("".join(lines).encode())
-    return package, arranged, {**items, outputs.SUMS: sums}
+    return groups, package, arranged, {**items, outputs.SUMS: sums}
 
 
 def _groups(manifest: Manifest, report: BuildReport, lock: Lock, place: Place) -> list[BuiltGroup]:
@@ -148,7 +148,8 @@ def _extra(manifest: Manifest, group: BuiltGroup, assets: Mapping[str, Digest]) 
     return made
 
 
-def _variants(package: Package) -> list[PackagedVariant]:
+def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVariant]:
+    foreign = {model.ep for group in groups for model in group.models if not model.native}
     return [
         PackagedVariant(
             component=component,
@@ -157,6 +158,7 @@ def _variants(package: Package) -> list[PackagedVariant]:
             device=variant.device,
             folder=variant.variant_directory or name,
             compatibility=variant.compatibility_string,
+            native=variant.ep not in foreign,
         )
         for component, body in package.components.items()
         if not isinstance(body, str)
