@@ -83,11 +83,13 @@ def _of_error(told: EpctxError) -> Annotation:
 def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
     from epctx import document
 
-    known = document.read(manifest).root.get("model_groups")
+    root = document.read(manifest).root
+    sections = [node for key in ("model_groups", "compose") if (node := root.get(key)) is not None]
     for group in report.groups:
         if group.failure is None:
             continue
-        mark = known.keys.get(group.group) if known is not None else None
+        marks = (node.keys[group.group] for node in sections if group.group in node.keys)
+        mark = next(marks, None)
         where = f"{group.group}@{group.target}"
         told = group.failure.where
         # The error may name the group itself.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from epctx.build_report import GroupReport
+from epctx.model_report import CompositionReport
 from epctx.reporting import page
 from tests.unit.reporting.reports import chain, report
 
@@ -106,3 +108,17 @@ def test_a_build_of_which_nothing_came_has_a_page(tmp_path: Path, groups: slice)
 def test_a_failure_says_why_and_what_to_do(tmp_path: Path) -> None:
     text = page.render(report(), tmp_path)
     assert "crashed: a bug" in text and "→ report it" in text
+
+
+def test_a_composition_is_told_by_its_parts_and_wiring(tmp_path: Path) -> None:
+    made = report()
+    wiring = CompositionReport(
+        parts={"first": "eye/chain", "second": "eye/other"},
+        links={"second.h": "first.h"},
+        inputs={"x": ("first.x", "second.mask")},
+        outputs={"y": "second.y"},
+    )
+    composed = GroupReport(target="edge", group="whole", state="built", composition=wiring)
+    text = page.render(replace(made, groups=(*made.groups, composed)), tmp_path)
+    for told in ("eye/other", "first.x, second.mask", "second.h", "second.y"):
+        assert told in text
