@@ -60,7 +60,8 @@ def eps(report: BuildReport) -> tuple[str, ...]:
 
 def figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
     """The first row. `saved`: bytes that shared weights did not take, if known."""
-    models = [model for group in report.groups for model in group.models]
+    # A composition is made of models that are counted already.
+    models = [m for group in report.groups if group.composition is None for m in group.models]
     findings = [f.outcome for g in report.groups if g.verify for f in g.verify.findings]
     files = [file for group in report.groups for file in group.files]
     states = Counter(group.state for group in report.groups)

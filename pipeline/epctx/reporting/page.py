@@ -97,6 +97,7 @@ def _environment() -> jinja2.Environment:
         "label": tables.label,
         "left": tables.left,
         "number": _number,
+        "tolerated": _tolerated,
     }
     made.globals |= {"shares": overview.shares, "stages": timeline.STAGES}
     return made
@@ -107,6 +108,13 @@ def _number(found: float | None) -> str:
     if found is None:
         return "–"  # noqa: RUF001 - a dash, where there is no number
     return f"{found:.3g}"
+
+
+def _tolerated(used: float) -> str:
+    """The share of a tolerance that an error takes, in words."""
+    if 0 < used < 0.001:
+        return "< 0.1 %"
+    return f"{100 * used:.3g} %" if used < 10 else f"{used:.3g} times"
 
 
 def _asset(*names: str) -> str:

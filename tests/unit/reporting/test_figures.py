@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from epctx.build_report import StageTime
+from epctx.model_report import CompositionReport
 from epctx.reporting import overview, tables, timeline
 from tests.unit.reporting.reports import chain, numbers, report
 
@@ -19,6 +20,15 @@ def test_the_figures_at_a_glance() -> None:
         "Size": ("3.0 MB", "2 files; sharing saved 2.0 MB", ""),
         "Time": ("10.0 s", "wall clock", ""),
     }
+
+
+def test_a_composition_counts_no_node_twice() -> None:
+    made = report()
+    wiring = CompositionReport(parts={}, links={}, inputs={}, outputs={})
+    composed = replace(made.groups[0], group="whole", composition=wiring)
+    both = replace(made, groups=(*made.groups, composed))
+    (figure,) = (f for f in overview.figures(both, None) if f.name == "On EPs")
+    assert figure.note == "18 of 24 nodes in 2 models"
 
 
 def test_a_group_has_a_cell_for_each_target_that_builds_it() -> None:

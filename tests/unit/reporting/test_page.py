@@ -13,7 +13,7 @@ import pytest
 from epctx.build_report import GroupReport
 from epctx.model_report import CompositionReport
 from epctx.reporting import page
-from tests.unit.reporting.reports import chain, report
+from tests.unit.reporting.reports import chain, numbers, report
 
 HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
 
@@ -122,3 +122,16 @@ def test_a_composition_is_told_by_its_parts_and_wiring(tmp_path: Path) -> None:
     text = page.render(replace(made, groups=(*made.groups, composed)), tmp_path)
     for told in ("eye/other", "first.x, second.mask", "second.h", "second.y"):
         assert told in text
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(0.0, "0 %"), (1e-9, "&lt; 0.1 %"), (0.009, "90 %"), (0.02, "200 %"), (5.0, "500 times")],
+)
+def test_how_much_of_the_tolerance_an_error_takes(tmp_path: Path, error: float, told: str) -> None:
+    made = report()
+    verify = made.groups[0].verify
+    assert verify is not None
+    compared = replace(verify, numbers=(numbers("y", error, passed=error < 0.01),))
+    groups = (replace(made.groups[0], verify=compared),)
+    assert f"</svg> {told}</td>" in page.render(replace(made, groups=groups), tmp_path)
