@@ -11,19 +11,21 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
+import epctx
+
 WIDTH = 8192
 LAYERS = 12
 """12 matrices of 8192 x 8192 float32: 3.2 GB."""
 MOST_ANONYMOUS = 600_000_000
 
 
-def write_model(path: Path) -> int:
+def write_model(path: Path, layers: int = LAYERS) -> int:
     """A chain of MatMuls with external weights; return the bytes of its data."""
     rng = np.random.default_rng(0)
     size = WIDTH * WIDTH * 4
     nodes, weights, last = [], [], "x"
     with path.with_suffix(".data").open("wb") as stream:
-        for layer in range(LAYERS):
+        for layer in range(layers):
             name = f"w{layer}"
             rows = rng.integers(-128, 128, WIDTH, dtype=np.int8)
             for row in range(WIDTH):
@@ -46,7 +48,7 @@ def write_model(path: Path) -> int:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save(model, path)
-    return LAYERS * size
+    return layers * size
 
 
 def anonymous(process: psutil.Process) -> int:
@@ -83,3 +85,36 @@ def test_three_gigabytes_are_built_in_little_memory(tmp_path: Path) -> None:
     group = tmp_path / "dist" / "m" / "default" / "g"
     assert (group / "large_reference.bin").stat().st_size > size
     assert (group / "large_ctx.onnx").stat().st_size < 100_000
+
+
+PROVIDERS = {
+    "qnn": ("onnxruntime_qnn", "QNNExecutionProvider", '{soc_model: "60"}'),
+    "vino": ("onnxruntime_ep_openvino", "OpenVINOExecutionProvider", "{}"),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_more_than_two_gigabytes_on_a_real_ep(tmp_path: Path, name: str) -> None:
+    """Beyond what a model can hold inside; the generating sessions' numbers are checked."""
+    module, provider, options = PROVIDERS[name]
+    pytest.importorskip(module)
+    size = write_model(tmp_path / "large.onnx", layers=9)
+    assert size > 2_400_000_000
+    (tmp_path / "m.yaml").write_text(
+        "schema_version: 1\nname: m\nmodels: {large: {path: large.onnx}}\n"
+        f"execution_providers: {{ep: {{provider: {provider}, options: {options}}}}}\n"
+        "model_groups: {g: {models: [large], execution_providers: [ep]}}\n",
+        encoding="utf-8",
+    )
+    report = epctx.build(tmp_path / "m.yaml", out=tmp_path / "dist", cache=False)
+    (group,) = report.groups
+    assert group.state == "built" and group.verify is not None
+    binary = sum(file.size for file in group.files if file.name.endswith(".bin"))
+    cosine = min(numbers.comparison.cosine or 0.0 for numbers in group.verify.numbers)
+    print(
+        f"{name}: {size:,} bytes of weights, binary {binary:,}, cosine {cosine:.6f}, "
+        f"{report.seconds:.0f} s, peak {group.peak_memory / 1e9:.1f} GB"
+    )
+    assert cosine > 0.99
+    assert group.models[0].coverage == 1.0

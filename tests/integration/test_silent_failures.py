@@ -285,6 +285,8 @@ FAILED = {
     "good": Fails(code=0, says=""),
     "good_vino": Fails(code=0, says="", provider=VINO),
     "good_parts": Fails(code=0, says="", models=("sinh",)),
+    "good_prefix": Fails(code=0, says="", group={"node_name_prefix": "eye_"}),
+    "good_prefix_vino": Fails(code=0, says="", provider=VINO, group={"node_name_prefix": "eye_"}),
     "good_other": Fails(code=0, says="", models=("other",)),
     "good_wide": Fails(code=0, says="", models=("wide",)),
     "good_shared": Fails(code=0, says="", models=("small", "tanh"), group=SHARED),
@@ -388,6 +390,8 @@ BUILT = {
     "good": ["small_ctx.onnx", "small_qnn.bin"],
     "good_other": ["other_ctx.onnx", "other_qnn.bin"],
     "good_parts": ["sinh_ctx.onnx", "sinh_qnn.bin"],
+    "good_prefix": ["small_ctx.onnx", "small_qnn.bin"],
+    "good_prefix_vino": [f"small_{VINO}.bin", "small_ctx.onnx"],
     "good_shared": ["small_ctx.onnx", "small_qnn.bin", "tanh_ctx.onnx"],
     "good_vino": [f"small_{VINO}.bin", "small_ctx.onnx"],
     "good_wide": ["wide_ctx.onnx", "wide_qnn.bin"],
@@ -404,6 +408,23 @@ def test_the_good_groups_are_built_beside_them(kept_going: tuple[Path, Result]) 
         for group, names in BUILT.items()
         for name in ["SHA256SUMS", *names]
     ]
+
+
+@pytest.mark.parametrize(
+    ("group", "where"),
+    [
+        ("good_prefix", "node name, partition name; the EP chooses the graph name"),
+        ("good_prefix_vino", "node name, partition name, graph name"),
+    ],
+)
+def test_the_report_says_where_the_prefix_is(
+    group: str, where: str, kept_going: tuple[Path, Result]
+) -> None:
+    """Both EPs ignore ONNX Runtime's own option (section 2)."""
+    document = (kept_going[0] / "dist" / "m.build.json").read_text(encoding="utf-8")
+    (built,) = [each for each in json.loads(document)["groups"] if each["group"] == group]
+    (told,) = [f for f in built["verify"]["findings"] if f["check"] == "prefix"]
+    assert told["message"] == f"the prefix 'eye_' is in {where}"
 
 
 def overwrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:

@@ -174,6 +174,13 @@ def names(subject: Subject) -> Iterator[Fault]:
         partitions.add(key)
 
 
+_PLACES: Final[dict[hooks.PrefixPlace, str]] = {
+    "name": "node name",
+    "partition_name": "partition name",
+    "graph": "graph name",
+}
+
+
 def has_prefix(subject: Subject) -> bool:
     """Whether the manifest asks for a prefix."""
     return subject.folder.group is not None and bool(subject.folder.group.node_name_prefix)
@@ -183,18 +190,27 @@ def prefix(subject: Subject) -> Iterator[Fault]:
     """`node_name_prefix` is where the EP puts it: real EPs ignore it (real-eps.md section 2)."""
     assert subject.folder.group is not None
     wanted = subject.folder.group.node_name_prefix
+    carrying: dict[str, None] = {}
+    wrong = False
     for node in subject.model.nodes:
         provider = subject.folder.providers.find(node.source or "")
-        places = frozenset({"name", "partition_name"})
+        places: frozenset[hooks.PrefixPlace] = frozenset({"name", "partition_name", "graph"})
         if isinstance(provider, hooks.PlacesPrefix):
             places = frozenset(provider.prefixed)
+        carrying |= {words: None for place, words in _PLACES.items() if place in places}
         for place, value in (("name", node.name), ("partition_name", node.partition_name)):
             if place in places and value is not None and not value.startswith(wanted):
+                wrong = True
                 yield Fault(
                     message=f"node '{node.name}': its {place} '{value}' does not begin with "
                     f"the prefix '{wanted}'",
                     remedy=REBUILD,
                 )
+    if not wrong:
+        own = [words for words in _PLACES.values() if words not in carrying]
+        chosen = f"; the EP chooses the {' and the '.join(own)}" if own else ""
+        message = f"the prefix '{wanted}' is in {', '.join(carrying)}{chosen}"
+        yield Fault(message=message, remedy="", outcome="pass")
 
 
 def types(subject: Subject) -> Iterator[Fault]:

@@ -26,6 +26,10 @@ Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
 floating-point type."""
 
 
+PrefixPlace = Literal["name", "partition_name", "graph"]
+"""Of an EPContext node; `graph`: the name of its graph in the context binary."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a provider says of something: a finding without its subject."""
@@ -214,9 +218,9 @@ class ExtendsSchema(Protocol):
 
 @runtime_checkable
 class PlacesPrefix(Protocol):
-    """It says where `node_name_prefix` goes; without this, into both names."""
+    """It says where `node_name_prefix` goes; without this, into all of these names."""
 
-    prefixed: frozenset[Literal["name", "partition_name"]]
+    prefixed: frozenset[PrefixPlace]
 
 
 @runtime_checkable

@@ -315,7 +315,9 @@ def test_names_inside_control_flow_count(tmp_path: Path) -> None:
 def test_the_prefix_is_on_node_and_partition(tmp_path: Path) -> None:
     folder = made(tmp_path, context_node("eye_main"))
     asked = folders.group(node_name_prefix="eye_")
-    assert [f.outcome for f in found(folder, "prefix", group=asked)] == ["pass"]
+    (told,) = found(folder, "prefix", group=asked)
+    assert told.outcome == "pass"
+    assert told.message == "the prefix 'eye_' is in node name, partition name, graph name"
     other = folders.group(node_name_prefix="ear_")
     messages = [f.message for f in found(folder, "prefix", "fail", group=other)]
     assert messages == [

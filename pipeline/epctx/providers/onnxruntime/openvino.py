@@ -21,7 +21,14 @@ from epctx.digest import Buffer, canonical_json
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint
-from epctx.providers.hooks import BinaryGraph, BinaryInfo, DeviceKind, Precision, Verdict
+from epctx.providers.hooks import (
+    BinaryGraph,
+    BinaryInfo,
+    DeviceKind,
+    Precision,
+    PrefixPlace,
+    Verdict,
+)
 from epctx.providers.onnxruntime import host, openvino_binary, packages
 from epctx.providers.onnxruntime.plugins import Plugin, describe
 from epctx.providers.onnxruntime.provider import OrtProvider, text
@@ -55,7 +62,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     parts_share = True
     shares_outside = True
     tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, CPU"
-    prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name", "partition_name"})
+    prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
     binds_by_name = True
 

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from epctx.errors import EpctxError
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint, Kernel, SessionGroupSpec, SharedContexts
-from epctx.providers.hooks import Precision, Verdict
+from epctx.providers.hooks import Precision, PrefixPlace, Verdict
 from epctx.providers.onnxruntime import packages
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class OrtProvider(ABC):
     static_shapes: ClassVar[bool] = False
     tried: ClassVar[str | None] = None
     extra_attributes: frozenset[str] = frozenset()
-    prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name"})
+    prefixed: frozenset[PrefixPlace] = frozenset({"name"})
 
     @abstractmethod
     def add_to(self, options: ort.SessionOptions) -> None:

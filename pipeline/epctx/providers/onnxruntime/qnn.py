@@ -22,6 +22,7 @@ from epctx.providers.hooks import (
     BinaryTensor,
     DeviceKind,
     Precision,
+    PrefixPlace,
     Verdict,
 )
 from epctx.providers.onnxruntime import packages, qnn_binary, qnn_compatibility, qnn_socs
@@ -73,7 +74,7 @@ class QNNExecutionProvider(OrtProvider):
     judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
     extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
-    prefixed: frozenset[Literal["name", "partition_name"]] = frozenset({"name", "partition_name"})
+    prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
     finds_graphs_by: Literal["name", "partition_name"] = "name"
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
