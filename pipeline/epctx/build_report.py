@@ -68,6 +68,7 @@ class GroupReport:
         folder: where it was published, relative to the output folder; None if it was not.
         peak_memory: largest resident size of a worker that worked for it, in bytes.
         composition: how it is wired; None: it is a model group.
+        golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
     """
 
     target: str
@@ -82,6 +83,7 @@ class GroupReport:
     stages: tuple[StageTime, ...] = ()
     peak_memory: int = 0
     composition: CompositionReport | None = None
+    golden: tuple[OutputFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,19 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleaseReport:
+    """Files of a release beside `dist/<name>/`; None: not asked for.
+
+    Attributes:
+        archive: `<name>.tar`, with every published file.
+        attestation: `<name>.intoto.json`: in-toto, SLSA provenance.
+    """
+
+    archive: OutputFile | None = None
+    attestation: OutputFile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildReport:
     """A whole build.
 
@@ -102,6 +117,7 @@ class BuildReport:
         started: UTC, ISO 8601.
         seconds: wall time.
         lock: of the groups that were asked for, as the lock file has it; None: one failed.
+        release: what else was made of a whole successful build; None: nothing was asked for.
     """
 
     schema_version: int
@@ -112,6 +128,7 @@ class BuildReport:
     host: Host
     groups: tuple[GroupReport, ...]
     lock: Lock | None = None
+    release: ReleaseReport | None = None
 
 
 def failure(error: EpctxError) -> Failure:

@@ -16,6 +16,8 @@ from epctx.digest import Buffer, Digest, HashingWriter
 from epctx.errors import StorageError
 
 SUMS = "SHA256SUMS"
+GOLDEN = "golden"
+"""The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

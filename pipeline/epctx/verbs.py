@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,9 @@ def build(
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
+    golden: bool = False,
+    archive: bool = False,
+    attest: bool = False,
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> BuildReport:
@@ -69,6 +73,9 @@ def build(
         verify: run the models and compare numbers; the checks that need no run are always made.
         cache: use what was built before, and remember what is built now.
         locked: fail if anything would differ from the lock beside the manifest; never write it.
+        golden: put inputs and expected outputs into each group's folder.
+        archive: write `<name>.tar` with all that was published.
+        attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
         allow_outside: paths may lead out of the manifest's folder.
         listener: hears of the build's events, from several threads, one at a time.
 
@@ -76,6 +83,7 @@ def build(
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
     from epctx import planning, runner
+    from epctx.runner.releasing import Release
 
     hear: Listener = listener or (lambda event: None)
     report, failure = runner.run(
@@ -87,6 +95,7 @@ def build(
         listener=hear,
         cache=runner.open_cache(hear) if cache else None,
         locked=locked,
+        release=Release(golden=golden, archive=archive, attest=attest),
     )
     if failure is not None:
         raise failure
@@ -137,6 +146,7 @@ def verify(
     *,
     manifest: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
+    golden: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
 ) -> VerifyReport:
@@ -149,6 +159,7 @@ def verify(
         manifest: what they were built from: its options and prefixes are checked, and numbers
             against its source models.
         lock: the lock that a release holds to: sizes and digests are checked against it.
+        golden: run the golden inputs in the folders, and compare with the golden outputs.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
 
@@ -183,7 +194,7 @@ def verify(
         told = {each.folder for each in missing}
         missing += [each for each in unlocked if each.folder not in told]
     return verifying.run(
-        [*requests, *inside],
+        [replace(each, golden=golden) for each in (*requests, *inside)],
         missing,
         packages=[package.report for package in packages],
         strict=strict,

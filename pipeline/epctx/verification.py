@@ -94,6 +94,7 @@ class VerifyRequest:
             integrity nor run.
         written: what the build has just written into the folder, with the digests from then: such
             a file is held to its BLAKE3, a tenth of the time that its SHA-256 takes.
+        golden: run the golden inputs that are in the folder, too.
         policies: which policies to apply. The order is fixed.
         data: models whose external data is in another folder, as a session is told it.
         claims: what a package says of the models.
@@ -108,6 +109,7 @@ class VerifyRequest:
     recorded: Path | None = None
     passed: tuple[str, ...] = ()
     written: tuple[OutputFile, ...] = ()
+    golden: bool = False
     policies: tuple[PolicyName, ...] = POLICIES
     data: Mapping[str, Path] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()

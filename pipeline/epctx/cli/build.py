@@ -48,6 +48,17 @@ def build(
         bool,
         typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing."),
     ] = False,
+    golden: Annotated[
+        bool,
+        typer.Option("--golden", help="Ship inputs and expected outputs with each group."),
+    ] = False,
+    archive: Annotated[
+        bool, typer.Option("--archive", help="Write all of it as one .tar, too.")
+    ] = False,
+    attest: Annotated[
+        bool,
+        typer.Option("--attest", help="Write an in-toto attestation with SLSA provenance, too."),
+    ] = False,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
     ] = False,
@@ -56,11 +67,13 @@ def build(
     import epctx
     from epctx import planning, runner, unchanged
     from epctx.cli import progress, summary
+    from epctx.runner.releasing import Release
     from epctx.schemas import files
 
+    release = Release(golden=golden, archive=archive, attest=attest)
     # A job control system ends a build as a user does.
     signal.signal(signal.SIGTERM, interrupt)
-    watched = None if no_cache or locked else unchanged.Watched()
+    watched = None if no_cache or locked or release.asked else unchanged.Watched()
     if watched is not None:
         watched.note([manifest])
         watched.code(Path(epctx.__file__).parent, Path(str(files.root())))
@@ -77,6 +90,7 @@ def build(
             cache=cache,
             locked=locked,
             watched=watched,
+            release=release,
         )
     ui.emit(report)
     summary.summary(ui, report, out)

@@ -26,7 +26,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         return
     if not ui.verbose and nothing_done(report):
         words, place = nothing(report, out)
-        ui.print(Text(words, style="green"), Text(place, style="bold"))
+        ui.print(Text(words, style="green"), Text(place, style="bold"), *_release(report, out))
         return
     if matrix.is_worth(report.groups) and not ui.verbose:
         ui.print(matrix.matrix(report.groups, _row))
@@ -34,7 +34,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(_rows(report))
     if ui.verbose:
         ui.print(*(text for group in report.groups for text in _details(group)))
-    ui.print(*_unchecked(report.groups), _where(report, out))
+    ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
 
 def _rows(report: BuildReport) -> Table:
@@ -131,6 +131,21 @@ def _where(report: BuildReport, out: Path) -> Text:
     if not published:
         return Text(f"nothing was published, {took}; report: {place}.build.json", style="bold")
     return Text.assemble((f"{place}/", "bold"), f"  {took}; report: {place}.build.json")
+
+
+def _release(report: BuildReport, out: Path) -> Iterator[Text]:
+    """What a release has beside the groups."""
+    count = sum(bool(group.golden) for group in report.groups)
+    if count:
+        size = size_words(sum(file.size for group in report.groups for file in group.golden))
+        yield Text(f"golden inputs and outputs in {count} group{'s' * (count != 1)}, {size}")
+    made = report.release
+    for file in (made.archive, made.attestation) if made is not None else ():
+        if file is not None:
+            place = (out / file.name).as_posix()
+            yield Text.assemble(
+                (place, "bold"), f"  {size_words(file.size)}, SHA-256 {file.sha256.hex}"
+            )
 
 
 def _details(group: GroupReport) -> Iterator[Text]:

@@ -36,6 +36,10 @@ def verify(
         Path | None,
         typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
     ] = None,
+    golden: Annotated[
+        bool,
+        typer.Option("--golden", help="Run the inputs that were shipped with it, and compare."),
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
@@ -50,7 +54,12 @@ def verify(
     from epctx import verbs
 
     report = verbs.verify(
-        paths, manifest=manifest, lock=lock, strict=strict, allow_outside=allow_outside
+        paths,
+        manifest=manifest,
+        lock=lock,
+        golden=golden,
+        strict=strict,
+        allow_outside=allow_outside,
     )
     if junit is not None:
         from epctx import junit as xml

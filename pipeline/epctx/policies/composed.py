@@ -17,10 +17,10 @@ from epctx.policies import sessions, sources
 from epctx.policies.folder import ContextModel, GroupFolder, summarize
 from epctx.policies.judging import Judge
 from epctx.policies.numbers import Started, unheard
+from epctx.policies.obstacles import obstacle
 from epctx.policies.providers import Options
 from epctx.policies.sources import SourceModel
 from epctx.policies.tasks import finding, unchecked, words
-from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.verification import BuiltPart, Composed
@@ -129,9 +129,9 @@ class _Run:
             yield unchecked(model, reason, "verify the whole output folder, with the parts")
             return
         wired = wiring.resolve(parts, outputs_of(composition), where=where(composition))
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            yield unchecked(model, f"not on this host: {obstacle}", _ON_DEVICE)
+        never = obstacle(self._folder, model, sharing=False)
+        if never is not None:
+            yield unchecked(model, f"not on this host: {never[0]}", never[1])
             return
         inputs = self._inputs(wired)
         input_sets = InputSets(self._settings.inputs)
@@ -149,23 +149,6 @@ class _Run:
             yield unchecked(model, f"a part does not run by itself: {told}", _ON_DEVICE)
             return
         yield from self._whole(cases, expected)
-
-    def _obstacle(self) -> str | None:
-        """Why this host cannot load the model; None: it may try."""
-        for source in self._model.sources:
-            provider = self._folder.providers.find(source)
-            if provider is None:
-                return f"no EP here is known by the source '{source}'"
-            if not isinstance(provider, hooks.KnowsHost):
-                continue
-            own = [node for node in self._model.nodes if node.source == source]
-            try:
-                reason = provider.cannot_load(own, self._folder.path, sharing=False)
-            except EpctxError as error:
-                reason = words(error)
-            if reason is not None:
-                return reason
-        return None
 
     def _open(self) -> Generator[Found, None, InferenceSession | None]:
         model = self._model

@@ -14,6 +14,7 @@ from epctx.findings import Finding, OutputNumbers, PolicyName
 from epctx.graph import bare, epcontext, feeds, protos
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.feeds import InputSpec
+from epctx.outputs import GOLDEN
 from epctx.policies import paths
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class GroupFolder:
         models: its readable EPContext models, in the group's order if there is a group.
         unreadable: (file, why) of models that cannot be read.
         plain: `.onnx` files without an EPContext node that nobody asked for.
-        entries: all that lies in the folder.
+        entries: all that lies in the folder, without golden inputs and outputs.
         whole: the folder is looked at as a whole, not some models of it.
         group: what the manifest asks for; None: unknown.
         providers: the EPs that the nodes' sources belong to.
@@ -153,7 +154,7 @@ def open_folder(
         ModelError: it is no folder that can be read.
     """
     try:
-        entries = paths.entries(path)
+        entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
     except OSError as error:
         raise ModelError(
             "cannot be read as a group folder",

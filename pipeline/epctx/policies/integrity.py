@@ -79,6 +79,18 @@ class Integrity:
         ]
 
 
+def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """What is wrong with the files of a folder of golden inputs and outputs: name, and what."""
+    listed, faults = read_sums(folder)
+    yield from ((SUMS, fault) for fault in faults)
+    for name in sorted(set(paths.entries(folder)) - {SUMS} - {each.name for each in listed}):
+        yield name, f"is not in {SUMS}"
+    for each in listed:
+        reason = _verdict(folder, each)
+        if reason is not None:
+            yield each.name, f"{reason} {SUMS}"
+
+
 def read_sums(
     folder: Path, *, nested: bool = False
 ) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:

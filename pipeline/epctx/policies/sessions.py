@@ -35,14 +35,19 @@ class NotComparable(Exception):
     """An output is of a kind that has no numbers to compare; says which."""
 
 
-def open_source(source: ModelSource) -> ort.InferenceSession:
+def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSession:
     """A stock session of a source model, by path, its weights mapped where they are external.
+
+    Args:
+        source: the model.
+        threads: 0: one for each core.
 
     Raises:
         Exception: whatever ONNX Runtime has to say; its errors have no common class.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = threads
     options.add_session_config_entry("session.disable_prepacking", "1")
     for name, size in source.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)

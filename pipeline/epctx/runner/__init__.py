@@ -25,7 +25,11 @@ from epctx.runner.composing import ComposedGroup, Composing, ReadyGroup
 from epctx.runner.history import History
 from epctx.runner.lookup import Compiled, Lookup
 from epctx.runner.progress import Telling
+from epctx.runner.releasing import Release, release
 from epctx.unchanged import Watched, Watching
+
+NOTHING_ELSE = Release()
+"""No release: what a build makes anyway."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class _Options:
     numbers: bool
     locked: bool
     variables: Mapping[str, str]
+    release: Release
 
 
 def run(
@@ -52,6 +57,7 @@ def run(
     locked: bool = False,
     watched: Watched | None = None,
     variables: Mapping[str, str] | None = None,
+    release: Release = NOTHING_ELSE,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
 
@@ -67,13 +73,15 @@ def run(
             is carried out once all the same.
         locked: hold the build to the lock, and never write it.
         variables: of the workers' environment, which is else the same whoever builds.
+        release: what else to make of a whole successful build.
 
     Raises:
-        UsageError: an input lies where outputs go.
+        UsageError: an input lies where outputs go; a part of a manifest was to be released.
         StorageError: the output folder or the cache cannot be used.
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
+    release.refuse_parts(plan)
     options = _Options(
         out=out,
         jobs=jobs,
@@ -81,6 +89,7 @@ def run(
         numbers=numbers,
         locked=locked,
         variables=variables or {},
+        release=release,
     )
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=out.resolve(), name=plan.manifest.name)
@@ -288,6 +297,10 @@ class _Run:
             self._place.prune(kept)
             if old is None:
                 self._write_lock(new)
+        asked = self._options.release
+        if new is not None and asked.asked:
+            report = release(asked, self._plan, self._place, self._telling, report, new)
+            self._write_report(report)
         return report, next((f for f in failures if not isinstance(f, Ended)), None)
 
     def _tell_composed(self, reports: list[GroupReport], composed: list[ComposedGroup]) -> None:
@@ -328,6 +341,9 @@ class _Run:
         groups = [(planned, sessions(planned)) for planned in self._plan.groups]
         compositions = [(each.planned, each.files) for each in composed]
         return locking.make(self._plan.manifest, groups, self._lookup.toolchain, compositions)
+
+    def _write_report(self, report: BuildReport) -> None:
+        publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
 
     def _write_lock(self, new: Lock) -> None:
         """Write the lock, if it is another."""

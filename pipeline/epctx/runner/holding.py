@@ -20,6 +20,7 @@ from epctx.planning import Plan, PlannedGroup
 from epctx.publish import Place
 from epctx.runner import locking
 from epctx.runner.lookup import Compiled, Lookup, Optimized
+from epctx.runner.published import is_golden
 
 T = TypeVar("T")
 _TOLD = 20
@@ -153,7 +154,7 @@ def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[s
     """How a published folder differs from the lock: file and what is wrong with it."""
     if not folder.is_dir():
         return
-    present = {entry.name for entry in folder.iterdir()} - {SUMS}
+    present = {entry.name for entry in folder.iterdir() if not is_golden(entry)} - {SUMS}
     for name in sorted(expected.keys() - present):
         yield name, "is missing"
     for name in sorted(present - expected.keys()):

@@ -58,7 +58,17 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
 
 def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
     from epctx.policies.composed import ComposedNumbers
+    from epctx.policies.golden import GoldenNumbers
 
+    golden = (GoldenNumbers(started=started),) if request.golden else ()
+    if golden and request.group is None and request.composed is None:
+        numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
+    elif request.composed is None:
+        passed = frozenset(request.passed)
+        own = Numbers(recorded=request.recorded, passed=passed, started=started)
+        numbers = (own, *golden)
+    else:
+        numbers = (ComposedNumbers(composed=request.composed, started=started), *golden)
     known: tuple[Policy, ...] = (
         Integrity(
             expected=request.expected, passed=frozenset(request.passed), written=request.written
@@ -66,8 +76,6 @@ def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
         Conformance(),
         Claims(claims=request.claims),
         Compatibility(),
-        Numbers(recorded=request.recorded, passed=frozenset(request.passed), started=started)
-        if request.composed is None
-        else ComposedNumbers(composed=request.composed, started=started),
+        *numbers,
     )
     return [policy for policy in known if policy.name in request.policies]

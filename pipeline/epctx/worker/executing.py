@@ -23,6 +23,8 @@ from epctx.worker.jobs import (
     CompileResult,
     ComposeJob,
     ComposeResult,
+    GoldenJob,
+    GoldenResult,
     OptimizeJob,
     OptimizeResult,
     PartitionJob,
@@ -55,6 +57,8 @@ def _execute(message: Message, started: Started) -> object:
             return _compile(codec.decode(encoded, CompileJob), started)
         case "ComposeJob":
             return _compose(codec.decode(encoded, ComposeJob), started)
+        case "GoldenJob":
+            return _golden(codec.decode(encoded, GoldenJob), started)
         case "VerifyRequest":
             return _verify(codec.decode(encoded, VerifyRequest), started)
         case "RunJob":
@@ -166,6 +170,13 @@ def _compose(job: ComposeJob, started: Started) -> ComposeResult:
         outputs={name: str(port) for name, port in wired.outputs.items()},
     )
     return ComposeResult(files=found.files, report=report, peak_memory=peak_memory())
+
+
+def _golden(job: GoldenJob, started: Started) -> GoldenResult:
+    from epctx.policies import golden
+
+    started(StageStarted(stage="golden"))
+    return GoldenResult(files=golden.make(job.group, job.built, job.folder))
 
 
 def _verify(request: VerifyRequest, started: Started) -> FolderReport:

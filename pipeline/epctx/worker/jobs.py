@@ -72,7 +72,9 @@ class StageStarted:
         provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
     """
 
-    stage: Literal["load", "optimize", "partition", "compile", "dump", "verify", "compose"]
+    stage: Literal[
+        "load", "optimize", "partition", "compile", "dump", "verify", "compose", "golden"
+    ]
     model: str | None = None
     provider: str | None = None
 
@@ -141,4 +143,25 @@ class ComposeResult:
     peak_memory: int
 
 
-Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | VerifyRequest | RunJob
+@dataclass(frozen=True, kw_only=True)
+class GoldenJob:
+    """Write golden inputs and outputs of a group.
+
+    Attributes:
+        built: the group's folder.
+        folder: where they go: new.
+    """
+
+    group: ModelGroup
+    built: Path
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenResult:
+    """The files that a GoldenJob wrote, SHA256SUMS too."""
+
+    files: tuple[OutputFile, ...]
+
+
+Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | GoldenJob | VerifyRequest | RunJob
