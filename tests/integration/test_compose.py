@@ -283,6 +283,27 @@ def test_a_clash_of_names_says_which_prefix_helps_and_it_does(tmp_path: Path) ->
 
 
 def test_files_of_one_name_are_a_clash_too(tmp_path: Path) -> None:
+    """Two groups build a model of one name for one EP, with other names inside the binary."""
+    again = {"model": "encoder", "group": "last", "inputs": {"image": {"input": "second"}}}
+    first = {"model": "encoder", "group": "ends"}
+    made = project(tmp_path / "p", {"whole": {"parts": {"first": first, "again": again}}})
+    made.section("model_groups")["last"] = {
+        "models": ["encoder"],
+        "execution_providers": ["one"],
+        "node_name_prefix": "last_",
+    }
+    outputs = {n: {"part": n, "output": "hidden"} for n in ("first", "again")}
+    made.section("compose", "whole")["outputs"] = outputs
+    error = refused(made)
+    assert error.what == 'the part first and the part again both have a file "encoder_one.bin"'
+    assert error.remedy == "give again a prefix: `prefix: again_`"
+    made.section("compose", "whole", "parts")["again"] = {**again, "prefix": "again_"}
+    made.build(verify=False)
+    names = {p.name for p in (made.published / "whole").iterdir()}
+    assert {"encoder_one.bin", "again_encoder_one.bin"} <= names
+
+
+def test_initializers_of_one_content_are_there_once(tmp_path: Path) -> None:
     """Two groups build a model of one name, for different EPs, each with its initializers."""
     parts = {"first": {"model": "head", "group": "ends"}, "body": {}, "head": {"group": "last"}}
     made = project(tmp_path / "p", {"whole": {"parts": parts}})
@@ -299,7 +320,9 @@ def test_files_of_one_name_are_a_clash_too(tmp_path: Path) -> None:
     section["first"] = {"model": "head", "group": "ends", "prefix": "first_"}
     section["head"] = {"group": "last", "prefix": "head_"}
     made.build()
-    assert "first_head.data" in {p.name for p in (made.published / "whole").iterdir()}
+    assert [p.name for p in (made.published / "whole").iterdir() if p.suffix == ".data"] == [
+        "head.data"
+    ]
 
 
 def test_ends_that_do_not_fit_are_an_error_that_names_both(tmp_path: Path) -> None:

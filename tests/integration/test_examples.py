@@ -28,6 +28,14 @@ EXPECTED = {
         "mixed/default/all/detector_linear.bin",
         "mixed/default/all/detector.data",
     ],
+    "05-compose-and-release": [
+        "assistant/default/whole/whole_ctx.onnx",
+        "assistant/default/whole/encoder_vision.bin",
+        "assistant/default/whole/body_language.bin",
+        "assistant/default/mind/golden/head.npz",
+        "assistant.tar",
+        "assistant.intoto.json",
+    ],
     "04-write-a-provider": [
         f"mixer/{target}/all/{file}"
         for target in ("exact", "small")

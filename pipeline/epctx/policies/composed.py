@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from epctx.runtime.session import InferenceSession
 
 Found = Finding | OutputNumbers
+RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
+"""Runs a part on several inputs: for each its outputs, by name."""
 _ON_DEVICE: Final = "verify it on the device"
 _EXACTNESS: Final[tuple[Precision, ...]] = (
     "quantized",
@@ -58,6 +60,52 @@ def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
     if composition.outputs is None:
         return None
     return {n: Port(part=o.part, name=o.output) for n, o in composition.outputs.items()}
+
+
+def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[InputSpec, ...]:
+    """What the whole is fed, with what the parts' sources imply of it."""
+    hints: dict[Port, feeds.Range | None] = {}
+    for built in composed.parts:
+        for spec in sources.inputs(built.source):
+            hints[Port(part=built.part.name, name=spec.name)] = spec.hint
+    return tuple(
+        replace(
+            spec,
+            hint=next((h for p in wired.inputs.get(spec.name, ()) if (h := hints.get(p))), None),
+        )
+        for spec in model.inputs
+    )
+
+
+def precision(composed: Composed) -> Precision:
+    """Of the least exact part."""
+    found: list[Precision] = []
+    for built in composed.parts:
+        try:
+            found.append(SourceModel.read(built.source).precision)
+        except ModelError:
+            continue
+    return min(found, key=_EXACTNESS.index, default="float32")
+
+
+def one_after_the_other(
+    composed: Composed, wired: Wiring, given: Sequence[Feeds], run: RunPart
+) -> list[Feeds]:
+    """What the parts give by the whole's output names, for each of `given`, by its inputs' names.
+
+    Args:
+        run: runs a part on several inputs.
+    """
+    known: list[dict[Port, Array]] = [
+        {port: each[name] for name, ports in wired.inputs.items() for port in ports}
+        for each in given
+    ]
+    for built, interface in zip(composed.parts, interfaces(composed), strict=True):
+        own = [Port(part=built.part.name, name=spec.name) for spec in interface.inputs]
+        fed = [{port.name: values[wired.links.get(port, port)] for port in own} for values in known]
+        for values, made in zip(known, run(built, fed), strict=True):
+            values |= {Port(part=built.part.name, name=n): array for n, array in made.items()}
+    return [{name: values[port] for name, port in wired.outputs.items()} for values in known]
 
 
 def _interface(built: BuiltPart) -> Interface:
@@ -133,7 +181,7 @@ class _Run:
         if never is not None:
             yield unchecked(model, f"not on this host: {never[0]}", never[1])
             return
-        inputs = self._inputs(wired)
+        inputs = inputs_of(self._composed, wired, model)
         input_sets = InputSets(self._settings.inputs)
         problems = [spec.problem for spec in inputs if spec.problem is not None]
         if input_sets.generated and problems:
@@ -143,7 +191,8 @@ class _Run:
         cases = tuple(input_sets.cases(inputs))
         input_sets.refuse_unused()
         try:
-            expected = self._one_after_the_other(wired, cases)
+            given = [case.feeds for case in cases]
+            expected = one_after_the_other(self._composed, wired, given, self._run_part)
         except Exception as error:  # onnxruntime's errors have no common class
             told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
             yield unchecked(model, f"a part does not run by itself: {told}", _ON_DEVICE)
@@ -204,46 +253,17 @@ class _Run:
         found = (known.find(source) for source in self._model.sources)
         return list({id(each): each for each in found if each is not None}.values())
 
-    def _inputs(self, wired: Wiring) -> tuple[InputSpec, ...]:
-        """What the whole is fed, with what the parts' sources imply of it."""
-        hints: dict[Port, feeds.Range | None] = {}
-        for built in self._composed.parts:
-            for spec in sources.inputs(built.source):
-                hints[Port(part=built.part.name, name=spec.name)] = spec.hint
-        return tuple(
-            replace(
-                spec,
-                hint=next(
-                    (h for p in wired.inputs.get(spec.name, ()) if (h := hints.get(p))), None
-                ),
-            )
-            for spec in self._model.inputs
+    def _run_part(self, built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
+        """A part in a session of its own."""
+        self._started(built.part.model)
+        part = summarize(built.path.name, bare.read(built.path))
+        session = sessions.open_files(
+            built.path, self._arguments(part.sources), sharing=False, data=built.folder
         )
-
-    def _one_after_the_other(self, wired: Wiring, cases: Sequence[Case]) -> list[Feeds]:
-        """What the parts give, each in a session of its own, by the whole's output names."""
-        known: list[dict[Port, Array]] = [{} for _ in cases]
-        outer = {port: whole for whole, ports in wired.inputs.items() for port in ports}
-        for built in self._composed.parts:
-            name = built.part.name
-            self._started(built.part.model)
-            part = summarize(built.path.name, bare.read(built.path))
-            session = sessions.open_files(
-                built.path, self._arguments(part.sources), sharing=False, data=built.folder
-            )
-            try:
-                for case, values in zip(cases, known, strict=True):
-                    given: Feeds = {}
-                    for spec in part.inputs:
-                        port = Port(part=name, name=spec.name)
-                        given[spec.name] = (
-                            case.feeds[outer[port]] if port in outer else values[wired.links[port]]
-                        )
-                    made = sessions.run_files(session, given)
-                    values.update({Port(part=name, name=n): array for n, array in made.items()})
-            finally:
-                sessions.close([session])
-        return [{name: values[port] for name, port in wired.outputs.items()} for values in known]
+        try:
+            return [sessions.run_files(session, each) for each in given]
+        finally:
+            sessions.close([session])
 
     def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Iterator[Found]:
         self._started(self._composed.composition.name)
@@ -254,7 +274,7 @@ class _Run:
             file=self._model.file,
             sessions="files",
             providers=self._providers(),
-            precision=self._precision(),
+            precision=precision(self._composed),
             asked=self._settings.tolerance,
             right="its parts, run one after the other",
         )
@@ -270,13 +290,3 @@ class _Run:
         finally:
             sessions.close([session])
         yield from judge.summary()
-
-    def _precision(self) -> Precision:
-        """Of the least exact part."""
-        found: list[Precision] = []
-        for built in self._composed.parts:
-            try:
-                found.append(SourceModel.read(built.source).precision)
-            except ModelError:
-                continue
-        return min(found, key=_EXACTNESS.index, default="float32")

@@ -16,14 +16,22 @@ from epctx import codec, outputs
 from epctx.digest import of_file
 from epctx.errors import EpctxError, ManifestError, ModelError, VerificationError
 from epctx.findings import Finding, Outcome, OutputNumbers, PolicyName
-from epctx.graph import feed_files, golden_files
+from epctx.graph import feed_files, golden_files, wiring
 from epctx.graph.feed_files import InputSet
-from epctx.graph.feeds import Array, Feeds
+from epctx.graph.feeds import Array, Feeds, InputSpec
 from epctx.graph.golden_files import FOLDER, RECORD, Golden, GoldenCase, GoldenModel, GoldenSet
 from epctx.graph.input_sets import Case, InputSets
-from epctx.manifest import ModelGroup, ModelSource, Tolerance
+from epctx.manifest import ModelGroup, ModelSource, VerifySettings
 from epctx.outputs import SUMS, OutputFile
 from epctx.policies import layout, sessions
+from epctx.policies.composed import (
+    inputs_of,
+    interfaces,
+    one_after_the_other,
+    outputs_of,
+    precision,
+    where,
+)
 from epctx.policies.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.policies.integrity import sums_of
 from epctx.policies.judging import Judge
@@ -32,6 +40,8 @@ from epctx.policies.obstacles import obstacle
 from epctx.policies.sources import SourceModel
 from epctx.policies.tasks import finding, unchecked, words
 from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Precision
+from epctx.verification import Composed
 
 if TYPE_CHECKING:
     from epctx.runtime.session import InferenceSession
@@ -54,18 +64,49 @@ def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]
         StorageError: the disk refuses.
     """
     input_sets = InputSets(group.verify.inputs)
+
+    def golden() -> Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]:
+        for source in group.models:
+            model = SourceModel.read(source)
+            inputs = model.fixed_inputs(_summary(built, source.name))
+            cases = _cases(source.name, inputs, input_sets)
+            right = _run(source, [case.feeds for case in cases])
+            yield _golden(source.name, model.precision, group.verify, cases, right)
+
+    return _write(folder, golden())
+
+
+def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[OutputFile, ...]:
+    """Write the golden files of a composition: its source models, run one after the other.
+
+    Args and errors as in `make`.
+    """
+    composition = composed.composition
+    name, settings = composition.name, composition.verify
+
+    def golden() -> Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]:
+        asked = outputs_of(composition)
+        wired = wiring.resolve(interfaces(composed), asked, where=where(composition))
+        inputs = inputs_of(composed, wired, _summary(built, name))
+        cases = _cases(name, inputs, InputSets(settings.inputs))
+        given = [case.feeds for case in cases]
+        right = one_after_the_other(
+            composed, wired, given, lambda part, fed: _run(part.source, fed)
+        )
+        yield _golden(name, precision(composed), settings, cases, right)
+
+    return _write(folder, golden())
+
+
+def _write(
+    folder: Path, golden: Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]
+) -> tuple[OutputFile, ...]:
     models: dict[str, GoldenModel] = {}
     try:
         folder.mkdir(parents=True)
-        for source in group.models:
-            model = SourceModel.read(source)
-            cases = _cases(model, built, input_sets)
-            golden_files.write(folder / f"{source.name}.npz", cases)
-            models[source.name] = GoldenModel(
-                precision=model.precision,
-                tolerance=group.verify.tolerance,
-                sets=tuple(map(_described, cases)),
-            )
+        for name, model, cases in golden:
+            golden_files.write(folder / f"{name}.npz", cases)
+            models[name] = model
         record = codec.encode(Golden(models=models), indent=2) + b"\n"
         (folder / RECORD).write_bytes(record)
         written = tuple(_hashed(path) for path in sorted(folder.iterdir()))
@@ -76,10 +117,11 @@ def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]
     return (*written, sums)
 
 
-def _cases(model: SourceModel, built: Path, input_sets: InputSets) -> list[GoldenCase]:
-    name = model.source.name
-    made = summarize(f"{name}_ctx.onnx", read_proto(built / f"{name}_ctx.onnx"))
-    inputs = model.fixed_inputs(made)
+def _summary(built: Path, name: str) -> ContextModel:
+    return summarize(f"{name}_ctx.onnx", read_proto(built / f"{name}_ctx.onnx"))
+
+
+def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:
     problems = [spec.problem for spec in inputs if spec.problem is not None]
     if input_sets.generated and problems:
         raise ManifestError(
@@ -92,15 +134,33 @@ def _cases(model: SourceModel, built: Path, input_sets: InputSets) -> list[Golde
             f"no input file fits the model {name}",
             remedy="add a file to `verify.inputs.files` that does",
         )
-    return [
-        GoldenCase(label=c.label, inputs=c.feeds, outputs=_right(model.source, c)) for c in cases
-    ]
+    return cases
 
 
-def _right(source: ModelSource, case: Case) -> Feeds:
-    """What the source model gives, in one thread: how many there are changes last digits."""
+def _golden(
+    name: str,
+    exactness: Precision,
+    settings: VerifySettings,
+    cases: Sequence[Case],
+    right: Sequence[Feeds],
+) -> tuple[str, GoldenModel, Sequence[GoldenCase]]:
+    model = GoldenModel(
+        precision=exactness,
+        tolerance=settings.tolerance,
+        sets=tuple(
+            GoldenSet(label=case.label, inputs=tuple(case.feeds), outputs=tuple(made))
+            for case, made in zip(cases, right, strict=True)
+        ),
+    )
+    both = zip(cases, right, strict=True)
+    return name, model, [GoldenCase(label=c.label, inputs=c.feeds, outputs=o) for c, o in both]
+
+
+def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
+    """What a source model gives, in one thread: how many there are changes last digits."""
     try:
-        return sessions.run_source(sessions.open_source(source, threads=1), case.feeds)
+        session = sessions.open_source(source, threads=1)
+        return [sessions.run_source(session, each) for each in given]
     except Exception as error:  # onnxruntime's errors have no common class
         raise ModelError(
             "does not run on the golden inputs",
@@ -108,10 +168,6 @@ def _right(source: ModelSource, case: Case) -> Feeds:
             why=sessions.words(error),
             remedy="set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
         ) from error
-
-
-def _described(case: GoldenCase) -> GoldenSet:
-    return GoldenSet(label=case.label, inputs=tuple(case.inputs), outputs=tuple(case.outputs))
 
 
 def _hashed(path: Path) -> OutputFile:
@@ -218,7 +274,7 @@ class _Together:
             sessions="files",
             providers=self._providers(model),
             precision=golden.precision,
-            asked=golden.tolerance or Tolerance(),
+            asked=golden.tolerance,
             right="the golden outputs",
         )
         try:

@@ -221,7 +221,13 @@ class _Run:
         self, known: dict[str, Assessment | None], built: dict[str, Built]
     ) -> list[ComposedGroup]:
         """The compositions of the groups that were built or are up to date."""
-        composing = Composing(self._lookup, self._history(), self._place, self._telling)
+        composing = Composing(
+            self._lookup,
+            self._history(),
+            self._place,
+            self._telling,
+            variables=self._options.variables,
+        )
         looked = []
         for planned in self._plan.compositions:
             ready: dict[str, ReadyGroup] = {}
@@ -300,7 +306,7 @@ class _Run:
         asked = self._options.release
         if new is not None and asked.asked:
             report = release(asked, self._plan, self._place, self._telling, report, new)
-            self._write_report(report)
+            self._write_report(report, failures)
         return report, next((f for f in failures if not isinstance(f, Ended)), None)
 
     def _tell_composed(self, reports: list[GroupReport], composed: list[ComposedGroup]) -> None:
@@ -341,9 +347,6 @@ class _Run:
         groups = [(planned, sessions(planned)) for planned in self._plan.groups]
         compositions = [(each.planned, each.files) for each in composed]
         return locking.make(self._plan.manifest, groups, self._lookup.toolchain, compositions)
-
-    def _write_report(self, report: BuildReport) -> None:
-        publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
 
     def _write_lock(self, new: Lock) -> None:
         """Write the lock, if it is another."""

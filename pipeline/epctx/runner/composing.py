@@ -105,11 +105,19 @@ class Composing:
     Args:
         lookup: of the build.
         history: of its manifest; None: without a cache.
+        variables: of the workers' environment, beside what they always get.
     """
 
     def __init__(
-        self, lookup: Lookup, history: History | None, place: Place, telling: Telling
+        self,
+        lookup: Lookup,
+        history: History | None,
+        place: Place,
+        telling: Telling,
+        *,
+        variables: Mapping[str, str],
     ) -> None:
+        self._variables = variables
         self._lookup = lookup
         self._history = history
         self._place = place
@@ -140,7 +148,8 @@ class Composing:
         """
         if all(known.up_to_date or known.failure is not None for known in looked):
             return list(looked)
-        pool = Pool(work=self._place.work / "compose", logs=self._place.logs)
+        work = self._place.work / "compose"
+        pool = Pool(work=work, logs=self._place.logs, variables=self._variables)
         try:
             return [
                 known if known.up_to_date or known.failure is not None else self._run(pool, known)
@@ -212,7 +221,9 @@ class _Composition:
         self._telling = telling
         self._known = known
         self._planned = known.planned
-        self._composed = composed(known.planned, known.groups)
+        self._composed = composed(
+            known.planned, {name: ready.folder for name, ready in known.groups.items()}
+        )
         self._folder = place.staged(known.planned.target, known.planned.composition.name)
 
     def compose(self) -> ComposedGroup:
@@ -280,18 +291,18 @@ class _Composition:
             show(None)
 
 
-def composed(planned: PlannedComposition, groups: Mapping[str, ReadyGroup]) -> Composed:
-    """A composition with its parts, as they were built."""
+def composed(planned: PlannedComposition, folders: Mapping[str, Path]) -> Composed:
+    """A composition with its parts, as they were built: by group, the folder that it is in."""
+    groups = {each.group.name: each.group for each in planned.groups}
     parts = []
     for part in planned.composition.parts:
-        ready = groups[part.group]
-        group = ready.planned.group
+        group = groups[part.group]
         source = next(model for model in group.models if model.name == part.model)
         parts.append(
             BuiltPart(
                 part=part,
                 source=source,
-                folder=ready.folder,
+                folder=folders[part.group],
                 providers=group.execution_providers,
             )
         )

@@ -16,10 +16,11 @@ from epctx.errors import Interrupted, UsageError
 from epctx.events import Event
 from epctx.lock.types import Lock
 from epctx.outputs import GOLDEN, SUMS, OutputFile
-from epctx.planning import Plan, PlannedGroup
+from epctx.planning import Plan, PlannedComposition, PlannedGroup
 from epctx.publish import Place
 from epctx.releases import archive, attestation
 from epctx.runner.building import Ended
+from epctx.runner.composing import composed
 from epctx.runner.progress import Telling
 from epctx.worker.jobs import GoldenJob, GoldenResult, StageStarted
 from epctx.worker.pool import Pool
@@ -91,14 +92,13 @@ def release(
 def _golden(
     plan: Plan, place: Place, telling: Telling, groups: tuple[GroupReport, ...]
 ) -> tuple[GroupReport, ...]:
-    """The groups with their golden files; compositions have none of their own."""
-    planned = {(each.target, each.group.name): each for each in plan.groups}
+    """The groups and compositions with their golden files."""
+    jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
+    jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
     pool = Pool(work=place.work / "golden", logs=place.logs)
     try:
         return tuple(
-            replace(group, golden=_golden_of(pool, place, telling, found))
-            if (found := planned.get((group.target, group.group))) is not None
-            else group
+            replace(group, golden=_golden_of(pool, telling, group, jobs[group.target, group.group]))
             for group in groups
         )
     except KeyboardInterrupt:
@@ -110,26 +110,39 @@ def _golden(
         pool.end()
 
 
-def _golden_of(
-    pool: Pool, place: Place, telling: Telling, planned: PlannedGroup
-) -> tuple[OutputFile, ...]:
+def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
     target, name = planned.target, planned.group.name
-    built = place.group(target, name)
-    staged = place.staging / GOLDEN / target / name
+    folder = place.staging / GOLDEN / target / name
+    return GoldenJob(group=planned.group, built=place.group(target, name), folder=folder)
+
+
+def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
+    target, name = planned.target, planned.composition.name
+    folders = {each.group.name: place.group(target, each.group.name) for each in planned.groups}
+    return GoldenJob(
+        composed=composed(planned, folders),
+        built=place.group(target, name),
+        folder=place.staging / GOLDEN / target / name,
+    )
+
+
+def _golden_of(
+    pool: Pool, telling: Telling, group: GroupReport, job: GoldenJob
+) -> tuple[OutputFile, ...]:
+    label, name = f"{group.group}@{group.target}", group.group
 
     def started(stage: StageStarted) -> None:
-        telling.tell(Event(group=planned.label, state="running", subject=name, stage=stage.stage))
+        telling.tell(Event(group=label, state="running", subject=name, stage=stage.stage))
 
     with pool.shared() as worker:
-        job = GoldenJob(group=planned.group, built=built, folder=staged)
         made = worker.run(job, GoldenResult, started=started)
-    telling.tell(Event(group=planned.label, state="done", subject=name))
-    published = built / GOLDEN
+    telling.tell(Event(group=label, state="done", subject=name))
+    published = job.built / GOLDEN
     try:
         if published.exists():
             shutil.rmtree(published)
-        staged.rename(published)
-        outputs.sync_folder(built)
+        job.folder.rename(published)
+        outputs.sync_folder(job.built)
     except OSError as error:
         raise outputs.unwritable(published, error) from error
     return made.files

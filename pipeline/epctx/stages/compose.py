@@ -152,8 +152,8 @@ class _Files:
         known = self._by_content.get(digest)
         if known is not None:
             return known
-        wanted = built.part.prefix + name
         in_use = {each.casefold() for each in (*self._files, self.taken, SUMS)}
+        wanted = name if name.casefold() not in in_use else built.part.prefix + name
         if wanted.casefold() in in_use:
             prefix = f"{built.part.name}_"
             while (prefix + name).casefold() in in_use:

@@ -176,7 +176,10 @@ def _golden(job: GoldenJob, started: Started) -> GoldenResult:
     from epctx.policies import golden
 
     started(StageStarted(stage="golden"))
-    return GoldenResult(files=golden.make(job.group, job.built, job.folder))
+    if job.group is not None:
+        return GoldenResult(files=golden.make(job.group, job.built, job.folder))
+    assert job.composed is not None
+    return GoldenResult(files=golden.make_composed(job.composed, job.built, job.folder))
 
 
 def _verify(request: VerifyRequest, started: Started) -> FolderReport:

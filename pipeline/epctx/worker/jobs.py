@@ -145,14 +145,16 @@ class ComposeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenJob:
-    """Write golden inputs and outputs of a group.
+    """Write golden inputs and outputs of a group, or of a composition.
 
     Attributes:
-        built: the group's folder.
+        group, composed: one of them.
+        built: its folder.
         folder: where they go: new.
     """
 
-    group: ModelGroup
+    group: ModelGroup | None = None
+    composed: Composed | None = None
     built: Path
     folder: Path
 

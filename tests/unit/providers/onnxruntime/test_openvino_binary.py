@@ -73,3 +73,40 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory, position, junk):
     path.write_bytes(data)
     with contextlib.suppress(Malformed):
         openvino_binary.read(path)
+
+
+def part(path, name, content, producer="plugin-1"):
+    """A binary of one blob, as the plugin writes it."""
+    blob = document(number("data_offset", 65536), number("size", len(content)))
+    blobs = nested("blob_metadata_map", document(nested(name, blob)))
+    table = document(blobs, text("producer", producer), text("version", "1.1.0"))
+    head = struct.pack("<8sQQQQ", b"OVEP_BIN", 1, 40, 40, len(table)) + table
+    path.write_bytes(head.ljust(65536, b"\0") + content.ljust(65536, b"\0"))
+    return path
+
+
+def test_several_become_one(tmp_path):
+    contents = {"b": b"second" * 20_000, "a": b"first"}
+    paths = [part(tmp_path / f"{name}.bin", name, data) for name, data in contents.items()]
+    merged = tmp_path / "merged.bin"
+    merged.write_bytes(b"".join(map(bytes, openvino_binary.merge(paths))))
+    found = openvino_binary.read(merged)
+    assert (found.producer, found.version) == ("plugin-1", "1.1.0")
+    assert [blob.name for blob in found.blobs] == ["a", "b"]
+    data = merged.read_bytes()
+    for blob in found.blobs:
+        assert blob.offset % 65536 == 0
+        assert data[blob.offset : blob.offset + blob.size] == contents[blob.name]
+    assert len(data) % 65536 == 0
+    again = b"".join(map(bytes, openvino_binary.merge(paths[::-1])))
+    assert again == data  # whatever the order
+
+
+def test_what_cannot_become_one_says_why(tmp_path):
+    one = part(tmp_path / "one.bin", "a", b"1")
+    same = part(tmp_path / "same.bin", "a", b"2")
+    other = part(tmp_path / "other.bin", "b", b"2", producer="plugin-2")
+    with pytest.raises(Malformed, match=r"one\.bin both have a"):
+        list(openvino_binary.merge([one, same]))
+    with pytest.raises(Malformed, match="by plugin-1 and by plugin-2"):
+        list(openvino_binary.merge([one, other]))
