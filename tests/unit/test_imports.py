@@ -19,6 +19,7 @@ LAYERS = (
     {"document", "schemas", "rules", "layers", "parsing", "starter"},
     {"keys", "verification", "unchanged"},
     {"lock", "policies", "inspection", "junit", "trying"},
+    {"releases"},
     {"stages"},
     {"model_report", "planning", "publish", "events"},
     {"build_report"},

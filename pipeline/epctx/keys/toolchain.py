@@ -39,7 +39,7 @@ _EVERY = (
     "worker/*.py",
 )
 Running = Literal["optimize", "compile", "verify", "compose"]
-_RUNNING = ("generated_numbers.py", "policies/*.py", "runtime/*.py")
+_RUNNING = ("generated_numbers.py", "policies/*.py", "runtime/*.py", "trying.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
     "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
