@@ -5,7 +5,21 @@ from __future__ import annotations
 import struct
 
 from epctx.digest import of_bytes
-from epctx.providers.reference.layout import ENTRY, HEADER, KINDS, PREFIX_SIZE, TENSOR
+from epctx.providers.reference.layout import (
+    ENTRY,
+    HEADER,
+    KINDS,
+    NO_CHECKSUM,
+    PREFIX_SIZE,
+    SECTION_ALIGNMENT,
+    TENSOR,
+    TENSOR_ALIGNMENT,
+    Meta,
+    Section,
+    align,
+    pack_json,
+    pack_prefix,
+)
 
 
 def resealed(data: bytes) -> bytes:
@@ -26,6 +40,25 @@ def resealed(data: bytes) -> bytes:
         found, 0, *HEADER.unpack_from(found, 0)[:-1], _digest(found[HEADER.size : PREFIX_SIZE])
     )
     return bytes(found)
+
+
+def without_graphs() -> bytes:
+    """A sound binary with nothing in it."""
+    meta = Meta(
+        sdk_version="1.0.0",
+        driver_version="1.0.0",
+        hardware_architecture="generic",
+        source="reference",
+    )
+    parts = dict(zip(KINDS, (pack_json(meta), pack_json([]), b"", b"", b""), strict=True))
+    data, sections = bytes(PREFIX_SIZE), []
+    for kind, part in parts.items():
+        last = kind == KINDS[-1]
+        offset = align(len(data), TENSOR_ALIGNMENT if last else SECTION_ALIGNMENT)
+        digest = NO_CHECKSUM if last else _digest(part)
+        sections.append(Section(kind=kind, offset=offset, length=len(part), digest=digest))
+        data = data.ljust(offset, b"\0") + part
+    return pack_prefix(sections, len(data)) + data[PREFIX_SIZE:]
 
 
 def with_field(data: bytes, layout: struct.Struct, place: int, field: int, value: object) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.policies import paths
+from epctx.policies.folder import SUMS
 from epctx.policies.subject import REBUILD, Fault, Subject
 from epctx.providers.hooks import MatchesBinaries, ReadsBinaries
 
@@ -24,17 +25,18 @@ HEAD_SIZE = 4096
 
 
 def readable(subject: Subject) -> Iterator[Fault]:
-    """Every context file of an EP of ONNX Runtime is one of its own, and whole.
+    """Every context file is one of its EP, and whole, as far as it can tell.
 
-    A provider that loads its contexts itself answers for them when it does.
+    What an EP checks by itself when it loads (the reference EP) is not read a second time where
+    SHA256SUMS, which integrity held it against, answers for its bytes.
     """
     seen: set[str] = set()
     for node in subject.model.nodes:
         name = node.context_path
         provider = subject.folder.providers.find(node.source or "")
-        if name is None or name in seen or provider is None or not provider.native:
+        if name is None or name in seen or not isinstance(provider, ReadsBinaries):
             continue
-        if not isinstance(provider, ReadsBinaries):
+        if not provider.native and SUMS in subject.folder.entries:
             continue
         seen.add(name)
         if paths.objection(name) or paths.missing(subject.folder.path, name):

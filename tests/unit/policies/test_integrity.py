@@ -163,7 +163,7 @@ def test_the_lock_is_checked_beside_the_sums(tmp_path: Path) -> None:
     )
     messages = {f.subject: f.message for f in found(folder, "lock", "fail", expected=wrong)}
     assert messages["gone.bin"] == "is missing, the lock lists it"
-    assert messages["m_reference.bin"] == "has 700 bytes, not the 3 of the lock"
+    assert messages["m_reference.bin"] == "has 4096 bytes, not the 3 of the lock"
     assert messages["m_ctx.onnx"].endswith("not 0000000000000000… as in the lock")
 
 
