@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from epctx import planning
+from epctx import planning, verbs
 from epctx.cache import Cache, collect, identity, locate
 from epctx.cache.collect import Limits
 from epctx.cli import main
@@ -333,6 +333,19 @@ def test_a_flipped_byte_in_a_remembered_digest(
     assert states(report) == {"one": "up to date", "two": "up to date"}
     assert project.notices()
     assert all("digests/" in text for text in project.notices())
+
+
+def test_a_flipped_byte_in_what_plan_explains_by(project: Project) -> None:
+    for path in (locate().root / "latest").rglob("*/*"):
+        flip(path, 10)
+    prefix(project)
+    project.write()
+    prospect = verbs.plan(project.manifest, out=project.folder / "dist")
+    assert [group.state for group in prospect.groups] == ["runs", "up to date"]
+    assert states(project.build()) == {"one": "built", "two": "up to date"}
+    flip(project.folder / "a.data")
+    (action, *_) = verbs.plan(project.manifest, out=project.folder / "dist").groups[0].actions
+    assert [change.field for change in action.changes] == ["data[0]"], "it explains again"
 
 
 def test_a_lost_object_of_an_optimized_model_is_made_again(project: Project) -> None:

@@ -16,7 +16,7 @@ from epctx.keys.toolchain import Toolchain
 from epctx.manifest import ProviderSpec
 from epctx.runner import locking
 from tests.integration.test_incremental import flip, stats
-from tests.projects import Project, make, states, steady
+from tests.projects import Project, make, ran, states, steady
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,36 @@ def test_without_a_lock_it_fails(project: Project) -> None:
     project.lock.unlink()
     with pytest.raises(LockError, match="there is no lock"):
         project.build(locked=True)
+
+
+def other_code(patch: pytest.MonkeyPatch) -> None:
+    """As if epctx's own sources were others, of the same version."""
+    patch.setattr(Toolchain, "_own", lambda self, patterns: f"blake3:{'1' * 64}")
+
+
+def test_a_commit_that_changes_no_byte_is_built_and_passes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_code(monkeypatch)
+    report = project.build(locked=True)
+    assert states(report) == {"one": "built", "two": "built"}
+    assert ("compile", "a") in ran(report)
+    lock = stats(project.folder)["m.lock.yaml"]
+    project.build()
+    assert stats(project.folder)["m.lock.yaml"] == lock, "it says the same: it is left as it is"
+
+
+def test_a_commit_that_changes_bytes_is_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_code(monkeypatch)
+    shutil.rmtree(project.published)
+    text = project.lock.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if "sha256" in line)
+    project.lock.write_text(text.replace(line, line[:-3] + '00"'), encoding="utf-8")
+    told = refusal(project)
+    assert "toolchain: epctx/compile is another" in told
+    assert "has other content of the same size" in told
 
 
 def test_another_onnxruntime(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

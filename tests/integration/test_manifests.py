@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from epctx import lock
+from epctx.lock.differences import between_locks
 from scripts import quickstart_models
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
@@ -60,6 +62,39 @@ def test_a_manifest_builds_and_verifies(name: str, manifests: Path, tmp_path: Pa
         assert all(model["coverage"] == 1.0 for model in group["models"])
     verified = epctx("verify", str(root), "--manifest", manifest, cwd=tmp_path)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    hold_to_lock(name, manifests)
+
+
+UNSTABLE = {"qnn": {"default/llm/prefill_qnn.bin"}}
+"""What no two builds give alike, on any host: QAIRT 2.51 writes memory that it has not set into the
+binaries of models with normalization layers (a bare onnxruntime does the same)."""
+
+
+def hold_to_lock(name: str, folder: Path) -> None:
+    """What was built is what the checked-in lock says, where that is of this toolchain and host.
+
+    A build leaves a lock as it is that says the same, and so tells that by itself, too.
+    """
+    old, new = (lock.read(each / f"{name}.lock.yaml") for each in (MANIFESTS, folder))
+    found = [d for d in between_locks(old, new) if d.kind != "code"]
+    if any(each.kind in ("toolchain", "host") for each in found):
+        assert all(each.kind in ("toolchain", "host", "output") for each in found), found
+        pytest.skip(f"the lock is of another toolchain or host: {found[0]}")
+    told = [str(each) for each in found if each.where not in UNSTABLE.get(name, ())]
+    assert not told, "run `python -m scripts.locks`"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_other_locks_are_what_a_build_gives(name: str, manifests: Path, tmp_path: Path) -> None:
+    built = epctx("build", str(manifests / f"{name}.yaml"), "--no-verify", cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    hold_to_lock(name, manifests)
+
+
+def test_every_manifest_has_its_lock() -> None:
+    locks = {path.name.removesuffix(".lock.yaml") for path in MANIFESTS.glob("*.lock.yaml")}
+    assert locks == set(FILES) | ELSEWHERE
 
 
 def epctx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

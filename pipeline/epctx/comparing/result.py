@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Area = Literal[
-    "toolchain", "host", "source", "setting", "key", "partition", "binary",
+    "toolchain", "host", "source", "setting", "code", "key", "partition", "binary",
     "metadata", "model", "node", "attribute", "tensor",
 ]  # fmt: skip
 """Causes first, then what came of them."""
@@ -17,9 +17,10 @@ class Changed:
     """One thing that differs, but for the bytes of files.
 
     Attributes:
-        area: toolchain, host, source, setting: causes; key: of an action, told only where no cause
-            is; partition: who took which nodes; binary: what a context binary says of itself; the
-            rest: of a model file, metadata being what only describes it.
+        area: toolchain, host, source, setting: causes; code: of epctx itself, key: of an action:
+            both told only where no cause is; partition: who took which nodes; binary: what a
+            context binary says of itself; the rest: of a model file, metadata being what only
+            describes it.
         where: the source, EP, group, model, or place in a file.
         what: in words, old and new.
     """

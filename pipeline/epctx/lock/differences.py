@@ -7,10 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from epctx.keys.changes import Change, between
-from epctx.lock.types import Lock, LockedComposition, LockedFile, LockedGroup, LockedModel
+from epctx.lock.types import (
+    Lock,
+    LockedComposition,
+    LockedFile,
+    LockedGroup,
+    LockedModel,
+    LockedToolchain,
+)
 
 T = TypeVar("T")
-Kind = Literal["toolchain", "host", "source", "setting", "key", "output"]
+_OWN = "epctx/"
+"""Before the name of an action, in a lock's toolchain: the digest of its sources."""
+_EPCTX = "epctx blake3:"
+"""Before the digest of the code of an EP that epctx brings."""
+Kind = Literal["toolchain", "host", "source", "setting", "code", "key", "output"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +30,8 @@ class Difference:
 
     Attributes:
         kind: toolchain, host (a fact that an EP's bytes depend on), source, setting: causes;
-            output: an effect; key: of an action, told only where no cause is.
+            output: an effect; code: of epctx itself within one version, key: of an action: both
+            told only where no cause is.
         where: the source, EP, group, or file of a group.
         what: in words, old and new.
     """
@@ -34,11 +46,18 @@ class Difference:
 
 def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
     """All differences that can matter to bytes, and the bytes' own. A CPU that no EP depends on is
-    none: it only tells where a binary was made.
+    none: it only tells where a binary was made. Nor is epctx's own code while its version stays:
+    that is a reason to build, and what comes out tells whether it matters. So a lock stays good
+    through all commits that change no byte.
     """
     causes = causes_between(old, new)
     outputs = tuple(_outputs(old, new))
-    return causes + outputs if causes else (*_keys(old, new), *outputs)
+    if causes:
+        return causes + outputs
+    code = tuple(_own_code(old, new))
+    if code:
+        return code + outputs if outputs else ()
+    return (*_keys(old, new), *outputs)
 
 
 def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
@@ -69,8 +88,29 @@ def _only(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
     return {name: value for name, value in values.items() if name in names}
 
 
+def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
+    """Digests of epctx's own sources, and of EPs that it brings."""
+    for name in _both(old.toolchain, new.toolchain):
+        if name.startswith(_OWN) and old.toolchain.get(name) != new.toolchain.get(name):
+            yield Difference(kind="code", where="toolchain", what=f"{name} is another")
+    for name in _both(old.execution_providers, new.execution_providers):
+        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+        if before is not None and after is not None and before.code != after.code:
+            yield Difference(kind="code", where=name, what="its code is another")
+
+
+def _others(toolchain: LockedToolchain) -> Mapping[str, object]:
+    """An EP's toolchain without the code of one that epctx brings."""
+    code = "epctx" if toolchain.code.startswith(_EPCTX) else toolchain.code
+    return {"code": code, **toolchain.toolchain}
+
+
 def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
-    for change in between(old.toolchain, new.toolchain):
+    libraries = (
+        {name: version for name, version in lock.toolchain.items() if not name.startswith(_OWN)}
+        for lock in (old, new)
+    )
+    for change in between(*libraries):
         yield Difference(kind="toolchain", where="toolchain", what=_words(change))
     for name in _both(old.execution_providers, new.execution_providers):
         before, after = old.execution_providers.get(name), new.execution_providers.get(name)
@@ -78,8 +118,7 @@ def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
             what = "is used now" if before is None else "is not used any more"
             yield Difference(kind="toolchain", where=name, what=what)
             continue
-        for change in between({"code": before.code, **before.toolchain},
-                              {"code": after.code, **after.toolchain}):  # fmt: skip
+        for change in between(_others(before), _others(after)):
             yield Difference(kind="toolchain", where=name, what=_words(change))
         for change in between(before.host, after.host):
             what = f"made on another host: {_words(change)}"

@@ -207,6 +207,6 @@ def _judged(
         return "the same", ()
     if not any(each.kind == "output" for each in found):
         return "the same outputs", found
-    if all(each.kind in ("host", "output") for each in found) and causes_between(old, new):
+    if all(each.kind in ("host", "code", "output") for each in found) and causes_between(old, new):
         return "made on another host", found
     return "differs", found

@@ -13,8 +13,9 @@ from epctx._version import __version__
 from epctx.build_report import BuildReport, GroupReport
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.errors import EpctxError, StorageError
+from epctx.errors import EpctxError, LockError, StorageError
 from epctx.events import Event, Listener
+from epctx.lock.differences import between_locks
 from epctx.lock.types import Lock
 from epctx.planning import Plan, PlannedGroup
 from epctx.publish import Place
@@ -349,11 +350,13 @@ class _Run:
         return locking.make(self._plan.manifest, groups, self._lookup.toolchain, compositions)
 
     def _write_lock(self, new: Lock) -> None:
-        """Write the lock, if it is another."""
+        """Write the lock, if it says something else: no build that gives the same is a change."""
         content = lock.text(new).encode()
         try:
             if self._lock_file.read_bytes() == content:
                 return
-        except FileNotFoundError:
+            if not between_locks(lock.read(self._lock_file), new):
+                return
+        except (FileNotFoundError, LockError):
             pass
         publish.replace_file(self._lock_file, content)

@@ -52,9 +52,22 @@ def test_another_onnxruntime(lock: Lock) -> None:
     ]
 
 
-def test_another_epctx_names_no_digest(lock: Lock) -> None:
-    new = replace(lock, toolchain={**lock.toolchain, "epctx/compile": "blake3:0"})
-    assert told(lock, new) == [("toolchain", "toolchain: epctx/compile is another")]
+def test_other_code_of_the_same_epctx_is_a_difference_if_bytes_are(lock: Lock) -> None:
+    toolchain = {**lock.toolchain, "epctx/compile": "blake3:0"}
+    new = replace(ep(lock, code="epctx blake3:2"), toolchain=toolchain)
+    new = session(new, key="blake3:0")
+    assert told(lock, new) == []
+    file = LockedFile(sha256="9" * 64, size=20)
+    assert told(lock, outputs(new, **{"decode_ctx.onnx": file})) == [
+        ("code", "toolchain: epctx/compile is another"),
+        ("code", f"{QNN}: its code is another"),
+        ("output", "default/llm/decode_ctx.onnx: has other content of the same size, 20 bytes"),
+    ]
+
+
+def test_another_epctx_is_a_difference(lock: Lock) -> None:
+    new = replace(lock, toolchain={**lock.toolchain, "epctx": "0.2.0", "epctx/compile": "blake3:0"})
+    assert told(lock, new) == [("toolchain", 'toolchain: epctx: "0.1.0" is now "0.2.0"')]
 
 
 def test_another_ep_package_and_library(lock: Lock) -> None:
@@ -214,8 +227,8 @@ def edited(value: object) -> object:
     raise TypeError(value)
 
 
-APART = {"cpus", "cpu", "name", "lock_version", "sharing"}
-"""Names, and what tells where a binary was made."""
+APART = {"code", "epctx/compile", "cpus", "cpu", "name", "lock_version", "sharing"}
+"""Names, what tells where a binary was made, and what matters only if bytes differ."""
 
 
 def test_every_field_that_can_matter_is_compared(lock: Lock) -> None:

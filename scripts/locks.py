@@ -1,0 +1,41 @@
+"""Writes the lock of each checked-in manifest beside it: `python -m scripts.locks`.
+
+Needs the QNN and OpenVINO packages in the versions of constraints.txt. A lock that says what the
+builds give is left as it is: it changes with what they give, not with every commit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import epctx
+from epctx import lock
+from scripts import quickstart_models
+
+MANIFESTS = Path(__file__).parent.parent / "manifests"
+
+
+def manifests() -> list[Path]:
+    """The checked-in manifests."""
+    found = sorted(MANIFESTS.glob("*.yaml"))
+    return [path for path in found if not path.stem.endswith(".lock")]
+
+
+def write() -> None:
+    """Build each manifest, in a copy, without cache."""
+    with tempfile.TemporaryDirectory(prefix="epctx-locks-") as scratch:
+        folder = Path(scratch)
+        quickstart_models.write(folder / "models")
+        for path in manifests():
+            copy = folder / path.name
+            shutil.copyfile(path, copy)
+            if lock.place(path).exists():
+                shutil.copyfile(lock.place(path), lock.place(copy))
+            epctx.build(copy, out=folder / "dist", cache=False)
+            shutil.copyfile(lock.place(copy), lock.place(path))
+
+
+if __name__ == "__main__":
+    write()
