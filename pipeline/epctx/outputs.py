@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from epctx import digest
@@ -55,35 +56,68 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
 
-def take(source: Path, path: Path) -> OutputFile | None:
-    """Make a file of one's own the new file `path`, hashing it and flushing it to the disk.
+class OwnFile:
+    """A finished file that nobody else needs any more, on its way to be an output.
 
-    None: it cannot be moved (it is a link, has another name too, lies on another disk, or the
-    system holds it: Windows, while it is open); then nothing has happened.
+    Its SHA-256 is taken from now on, in a thread: that takes ten times as long as all else, so
+    whoever looks at the file meanwhile costs nothing.
 
     Raises:
-        StorageError: the disk refuses, or a file of that name is there.
+        OSError: it cannot be read.
     """
-    status = source.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        return None
-    try:
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, "it is there already")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen = _seen(path)
+        stream = path.open("rb", buffering=0)  # here: it may have another name soon
+        threads = ThreadPoolExecutor(max_workers=1)
+        self._sha256 = threads.submit(_sha256, stream)
+        threads.shutdown(wait=False)
+
+    def sha256(self, path: Path) -> Digest:
+        """Its SHA-256, if it is at `path` now as it was; else that of what is there."""
+        taken = self._sha256.result()
+        return taken if _seen(path) == self._seen else digest.of_file(path, "sha256")
+
+    def take(self, path: Path) -> OutputFile | None:
+        """Make it the new file `path`, hash it with BLAKE3 too, and flush it to the disk.
+
+        None: it cannot be moved (it is a link, has another name too, or lies on another disk); then
+        nothing has happened.
+
+        Raises:
+            StorageError: the disk refuses, or a file of that name is there.
+        """
         try:
-            source.rename(path)
-        except OSError:
-            return None
-        with path.open("r+b") as stream, ThreadPoolExecutor(max_workers=1) as thread:
-            # SHA-256 takes ten times as long as all else here.
-            sha256 = thread.submit(digest.of_file, path, "sha256")
-            os.fsync(stream.fileno())
-            blake3 = digest.of_stream(stream)
-            return OutputFile(
-                name=path.name, size=status.st_size, sha256=sha256.result(), blake3=blake3
-            )
-    except OSError as error:
-        raise unwritable(path, error) from error
+            status = self.path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                return None
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "it is there already")
+            if os.name == "nt":
+                self._sha256.result()  # what is open has to stay where it is
+            try:
+                self.path.rename(path)
+            except OSError:
+                return None
+            with path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+                blake3 = digest.of_stream(stream)
+                size = os.fstat(stream.fileno()).st_size
+            return OutputFile(name=path.name, size=size, sha256=self.sha256(path), blake3=blake3)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+
+def _sha256(stream: FileIO) -> Digest:
+    with stream:
+        return digest.of_stream(stream, "sha256")
+
+
+def _seen(path: Path) -> tuple[int, int, int, int]:
+    """What is another after a write, and the same after a renaming."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sums(files: Iterable[OutputFile]) -> bytes:

@@ -22,17 +22,26 @@ def test_both_digests_are_taken_in_the_pass_that_writes(tmp_path: Path) -> None:
 def test_a_file_of_ones_own_is_moved_and_has_both_digests(tmp_path: Path) -> None:
     (tmp_path / "scratch.bin").write_bytes(b"content")
     inode = (tmp_path / "scratch.bin").stat().st_ino
-    taken = outputs.take(tmp_path / "scratch.bin", tmp_path / "a.bin")
+    taken = outputs.OwnFile(tmp_path / "scratch.bin").take(tmp_path / "a.bin")
     assert taken == replace(outputs.write(tmp_path / "b.bin", [b"content"]), name="a.bin")
     assert (tmp_path / "a.bin").stat().st_ino == inode
     assert not (tmp_path / "scratch.bin").exists()
+
+
+def test_a_file_that_is_written_to_after_all_is_hashed_again(tmp_path: Path) -> None:
+    (tmp_path / "scratch.bin").write_bytes(b"content")
+    own = outputs.OwnFile(tmp_path / "scratch.bin")
+    assert own.sha256(own.path).hex == hashlib.sha256(b"content").hexdigest()
+    (tmp_path / "scratch.bin").write_bytes(b"another content")
+    taken = own.take(tmp_path / "a.bin")
+    assert taken == replace(outputs.write(tmp_path / "b", [b"another content"]), name="a.bin")
 
 
 @pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
 def test_a_link_is_not_moved(tmp_path: Path, kind: str) -> None:
     (tmp_path / "real.bin").write_bytes(b"content")
     getattr(tmp_path / "scratch.bin", kind)(tmp_path / "real.bin")
-    assert outputs.take(tmp_path / "scratch.bin", tmp_path / "a.bin") is None
+    assert outputs.OwnFile(tmp_path / "scratch.bin").take(tmp_path / "a.bin") is None
     assert (tmp_path / "scratch.bin").exists() and not (tmp_path / "a.bin").exists()
 
 
@@ -44,7 +53,7 @@ def test_what_the_system_does_not_move_is_left_to_a_copy(
 
     (tmp_path / "scratch.bin").write_bytes(b"content")
     monkeypatch.setattr(Path, "rename", refuse)
-    assert outputs.take(tmp_path / "scratch.bin", tmp_path / "a.bin") is None
+    assert outputs.OwnFile(tmp_path / "scratch.bin").take(tmp_path / "a.bin") is None
     assert (tmp_path / "scratch.bin").read_bytes() == b"content"
 
 
@@ -52,7 +61,7 @@ def test_nothing_is_moved_over_a_file_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "scratch.bin").write_bytes(b"new")
     (tmp_path / "a.bin").write_bytes(b"old")
     with pytest.raises(StorageError, match="there already"):
-        outputs.take(tmp_path / "scratch.bin", tmp_path / "a.bin")
+        outputs.OwnFile(tmp_path / "scratch.bin").take(tmp_path / "a.bin")
     assert (tmp_path / "a.bin").read_bytes() == b"old"
 
 

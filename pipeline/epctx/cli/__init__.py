@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import itertools
 import sys
@@ -121,6 +123,7 @@ def main() -> None:
     """The entry point `epctx`."""
     said = unchanged.recall(sys.argv[1:])
     if said is None:
+        atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for
         app(prog_name="epctx")
     else:
         sys.stdout.write("".join(f"{line}\n" for line in said))

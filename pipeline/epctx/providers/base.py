@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from epctx.digest import Buffer
 from epctx.manifest import OptionValue
+from epctx.outputs import OwnFile
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -96,13 +97,12 @@ class ContextBinary:
     Attributes:
         name: `[first model]_[ep].bin`.
         chunks: makes a fresh iterator over the content each time it is called.
-        file: where the content lies, if that is a file which nobody needs any more and which may be
-            taken away in place of a copy.
+        file: the content, if it lies in a file that may be taken away in place of a copy.
     """
 
     name: str
     chunks: Callable[[], Iterator[Buffer]]
-    file: Path | None = None
+    file: OwnFile | None = None
 
 
 @runtime_checkable

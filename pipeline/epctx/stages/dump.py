@@ -48,5 +48,5 @@ def run(
 
 def _binary(folder: Path, binary: ContextBinary) -> OutputFile:
     path = folder / binary.name
-    taken = None if binary.file is None else outputs.take(binary.file, path)
+    taken = None if binary.file is None else binary.file.take(path)
     return taken or outputs.write(path, binary.chunks())

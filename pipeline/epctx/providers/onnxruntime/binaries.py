@@ -12,6 +12,7 @@ import onnx_ir as ir
 from epctx.digest import CHUNK, Buffer
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode
+from epctx.outputs import OwnFile
 from epctx.providers.base import ContextBinary
 from epctx.providers.onnxruntime import fragment
 
@@ -64,11 +65,12 @@ class Binaries:
             for name in fragment.binaries(made):
                 nodes.setdefault(name, []).extend(fragment.contexts(made))
         self._require_files(list(nodes), shared=shared)
+        own = {name: OwnFile(self._path(name)) for name in nodes}
         for name, users in nodes.items():
-            self._provider.check_binary(self._path(name), users)
+            self._provider.check_binary(own[name].path, users)
         return [
-            ContextBinary(name=name, chunks=partial(_chunks, path), file=path)
-            for name, path in ((name, self._path(name)) for name in nodes)
+            ContextBinary(name=name, chunks=partial(_chunks, file.path), file=file)
+            for name, file in own.items()
         ]
 
     def check_embedded(self, fragments: Sequence[ir.Model]) -> None:
