@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,9 +97,9 @@ def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_th
     started: list[Path] = []
     start = Worker.__init__
 
-    def counted(worker: Worker, folder: Path, log: Path, place: int | None = None) -> None:
+    def counted(worker: Worker, folder: Path, *others: Any, **named: Any) -> None:
         started.append(folder)
-        start(worker, folder, log, place)
+        start(worker, folder, *others, **named)
 
     monkeypatch.setattr(Worker, "__init__", counted)
     report = project.build(cache=False, verify=False)
