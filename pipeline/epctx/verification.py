@@ -30,12 +30,14 @@ class Claim:
         model: its file.
         ep: ONNX Runtime's name of the EP that it is for.
         compatibility: the string that the EP is asked about; None: it is not asked.
+        astray: a session is told where external data is, and not where context binaries are.
     """
 
     variant: str
     model: str
     ep: str
     compatibility: str | None
+    astray: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

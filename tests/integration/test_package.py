@@ -14,6 +14,8 @@ from epctx import verbs
 from epctx.graph import feeds
 from epctx.packages.report import PackageReport
 from scripts import quickstart_models
+from tests import projects
+from tests.building import cpu, normal
 from tests.integration import package_reader
 from tests.integration.package_reader import Request
 
@@ -145,6 +147,38 @@ def test_made_again_elsewhere_it_is_the_same_to_the_byte(
     assert files(tmp_path / "out" / "package.ortpackage") == files(
         folder / "dist" / "package.ortpackage"
     )
+
+
+def test_a_context_binary_is_found_where_the_weights_are_elsewhere(tmp_path: Path) -> None:
+    """Told where external data is, OpenVINO and QNN look there for their context binaries, too."""
+    project = projects.make(tmp_path, {"g": ["a"]}, external_initializers={"file": "{model}.data"})
+    project.document["execution_providers"] = {"ref": {"provider": VINO}}
+    project.section("defaults")["partition"] = {"exclude": {"op_types": ["MatMul"]}}
+    project.document["targets"] = {
+        "vino": {},
+        "cpu": {"model_groups": {"g": {"execution_providers": []}}},
+    }
+    project.write()
+    verbs.package(project.manifest, out=tmp_path / "dist")
+    folder = tmp_path / "dist" / "m.ortpackage"
+    assert len(list(folder.rglob("a.data"))) == 1
+    x = normal((1, 32))
+    (right,) = cpu(tmp_path / "a.onnx").run(None, {"x": x})
+    answer, outputs = package_reader.run(folder, VINO, "a", {"x": x}, scratch=tmp_path / "r")
+    assert (answer.error, answer.selected) == ("", "vino")
+    assert np.abs(outputs["y"] - right).max() <= 1e-5 * np.abs(right).max()
+    assert verbs.verify(folder, manifest=project.manifest).passed
+
+    manifest = folder / "manifest.json"
+    package = json.loads(manifest.read_bytes())
+    info = package["components"]["a"]["variants"]["vino"]["executor_info"]["ort"]
+    assert info["session_options"].pop("ep.context_file_path") == "a_ctx.onnx"
+    manifest.write_text(json.dumps(package), encoding="utf-8")
+    (folder / "SHA256SUMS").unlink()
+    answer, _ = package_reader.run(folder, VINO, "a", {"x": x}, scratch=tmp_path / "r")
+    assert "Can not open file" in answer.error
+    (fault,) = verbs.verify(folder).findings("fail")
+    assert "no `ep.context_file_path`" in fault.message
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -213,7 +213,9 @@ class _Checking:
             elif option == form.DATA_FOLDER:
                 held.data[Path(model).name] = self._root / found
         if str(Path(model).parent.as_posix()) == place:
-            self._claim(subject, variant, place, Path(model).name)
+            options = info.session_options
+            astray = form.DATA_FOLDER in options and form.CONTEXT_FILE not in options
+            self._claim(subject, variant, place, Path(model).name, astray=astray)
         else:
             yield _unknown(subject, f"its model {model} is outside its folder", "look at it there")
 
@@ -226,7 +228,9 @@ class _Checking:
         for name in names:
             self._claim(subject, variant, place, name)
 
-    def _claim(self, subject: str, variant: Variant, place: str, model: str) -> None:
+    def _claim(
+        self, subject: str, variant: Variant, place: str, model: str, *, astray: bool = False
+    ) -> None:
         held = self._folders[place]
         held.models.append(model)
         claim = Claim(
@@ -234,6 +238,7 @@ class _Checking:
             model=model,
             ep=variant.ep or "",
             compatibility=variant.compatibility_string,
+            astray=astray,
         )
         held.claims.append(claim)
 

@@ -105,8 +105,13 @@ def _of_group(groups: Sequence[BuiltGroup], contents: Contents) -> Component:
 
 
 def _session_options(model: BuiltModel, data: Digest | None) -> dict[str, str]:
-    shared = {"ep.share_ep_contexts": "1"} if model.sharing else {}
-    return shared | ({form.DATA_FOLDER: str(data)} if data is not None else {})
+    options = {"ep.share_ep_contexts": "1"} if model.sharing else {}
+    if data is not None:
+        options[form.DATA_FOLDER] = str(data)
+        if model.contexts:
+            # QNN 2.7.0 and OpenVINO 1.8.1 look for them in the folder of the data otherwise.
+            options[form.CONTEXT_FILE] = model.file
+    return options
 
 
 def _origin(group: BuiltGroup, models: Sequence[BuiltModel]) -> Json:

@@ -17,7 +17,8 @@ from epctx import codec
 SCHEMA_VERSION: Final = "1.0"
 CPU: Final = "CPUExecutionProvider"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
-PATHS: Final = (DATA_FOLDER, "ep.context_file_path", "ep.context_source_model_path")
+CONTEXT_FILE: Final = "ep.context_file_path"
+PATHS: Final = (DATA_FOLDER, CONTEXT_FILE, "ep.context_source_model_path")
 """Session options that are paths: resolved from the variant's folder, or into an asset."""
 FORBIDDEN: Final = (
     "session.debug_layout_transformation",

@@ -71,7 +71,7 @@ class PackagePlaces:
             own = self.overrides.get(uri) or assets.folder(Digest("sha256", asset[1]))
             joined = own if inner is None else f"{own}/{inner}"
         else:
-            joined = f"{base}/{text}" if base else text
+            joined = f"{base}/{text}" if base and paths.objection(text) is None else text
         reason = paths.objection(joined)
         if reason is not None:
             return Unresolved(f"{text!r}: {reason}")

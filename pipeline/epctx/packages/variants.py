@@ -36,6 +36,7 @@ class BuiltModel:
         sharing: its context is others', too.
         data: its external data files.
         native: ONNX Runtime itself runs it.
+        contexts: it has context binaries beside it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class BuiltModel:
     sharing: bool
     data: tuple[str, ...]
     native: bool
+    contexts: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,4 +130,5 @@ def _model(
         sharing=name in sharing and bool(used),
         data=model.data,
         native=first is None or first.native,
+        contexts=bool(model.contexts),
     )

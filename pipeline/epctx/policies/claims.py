@@ -30,7 +30,9 @@ class Claims:
         models = {model.file: model for model in folder.models}
         for claim in self.claims:
             model = models.get(claim.model)
-            faults = list(_faults(claim, model, folder)) if model is not None else []
+            faults = []
+            if model is not None:
+                faults = [*_faults(claim, model, folder), *_astray(claim, model)]
             for fault in faults:
                 yield _finding(claim, "fail", f"{fault} (variant {claim.variant})", _REMEDY)
             if model is not None and not faults:
@@ -45,6 +47,15 @@ def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[
     own = model.metadata.get(COMPATIBILITY + claim.ep)
     if own != claim.compatibility:
         yield f"is said to be compatible with {_shown(claim.compatibility)}, it says {_shown(own)}"
+
+
+def _astray(claim: Claim, model: ContextModel) -> Iterator[str]:
+    """QNN 2.7.0 and OpenVINO 1.8.1 look for context binaries where external data is."""
+    if claim.astray and model.contexts:
+        yield (
+            "has its external data elsewhere, and no `ep.context_file_path`: real EPs look for "
+            f"{model.contexts[0]} in the folder of the data"
+        )
 
 
 def _shown(text: str | None) -> str:

@@ -56,7 +56,7 @@ class PipelineBuilder:
             InvalidGraph: onnxruntime refuses it.
         """
         given = self._source.data if self._source.path is None else str(self._source.path)
-        with self._lent({}) as lend:
+        with self._lent(self._contexts_beside_model()) as lend:
             session = self._session(given, lend, self._native)
         runner = SessionRunner(session)
         overridable = session.get_overridable_initializers()
@@ -141,6 +141,15 @@ class PipelineBuilder:
         if self._native and self._source.path is not None:
             entries[FILE_PATH] = str(self._source.path)
         return entries
+
+    def _contexts_beside_model(self) -> dict[str, str]:
+        """Where context binaries are if external data is elsewhere: QNN 2.7.0 and OpenVINO 1.8.1
+        look for them in the folder of the external data otherwise.
+        """
+        path = self._source.path
+        if not self._native or path is None or self._source.data_folder == path.parent:
+            return {}
+        return {FILE_PATH: str(path)}
 
     def _lent(self, entries: Mapping[str, str]) -> AbstractContextManager[Lender]:
         # What was generated is not generated again.
