@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -71,8 +69,6 @@ def build(
     from epctx.schemas import files
 
     release = Release(golden=golden, archive=archive, attest=attest)
-    # A job control system ends a build as a user does.
-    signal.signal(signal.SIGTERM, interrupt)
     watched = None if no_cache or locked or release.asked else unchanged.Watched()
     if watched is not None:
         watched.note([manifest])
@@ -107,8 +103,3 @@ def build(
         raise typer.Exit(failure.exit_code)
     if failure is not None:  # of no group
         raise failure
-
-
-def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handles SIGTERM."""
-    raise KeyboardInterrupt

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from epctx.cli.build import interrupt
 from epctx.cli.render import UI, table
 from epctx.packages.report import PackagedVariant, PackageReport
 from epctx.sizes import size_words
@@ -52,7 +50,6 @@ def package(
     from epctx import packaging
     from epctx.cli import progress, summary
 
-    signal.signal(signal.SIGTERM, interrupt)
     with progress.live(ui) as listener:
         done, failure = packaging.run(
             manifest,

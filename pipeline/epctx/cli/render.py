@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal, get_args
 
 import typer
@@ -229,7 +233,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
         try:
             limits.check()
-            function(ui, *args, **kwargs)
+            with _ended_as_by_its_user():
+                function(ui, *args, **kwargs)
         except EpctxError as error:
             ui.error(error)
             github.error(error)
@@ -268,6 +273,23 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     setattr(run, "__signature__", inspect.Signature([*positional, *keyword, *common]))  # noqa: B010
     run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
     return run
+
+
+@contextmanager
+def _ended_as_by_its_user() -> Iterator[None]:
+    """SIGTERM, with which job control systems end a command, is what Ctrl-C is: exit 130."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a notebook's or a test's: who has the main thread has the signals
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _without_type(parameter: inspect.Parameter) -> None:

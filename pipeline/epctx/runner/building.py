@@ -95,6 +95,7 @@ class Build:
                 self._stopping = True
             self._pool.end(Ended("interrupted", remedy="run the command again"))
             self._threads.shutdown(cancel_futures=True)
+            self._pool.end()  # whose folder of logs is empty only now
             raise Interrupted(
                 "interrupted, nothing was published", remedy="run the command again"
             ) from None
