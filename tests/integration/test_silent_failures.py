@@ -302,6 +302,13 @@ FAILED = {
         models=("strings",),
         provider=VINO,
     ),
+    "embedded_parts_vino": Fails(
+        code=6,
+        says="OpenVINOExecutionProvider loads no model with several embedded contexts",
+        models=("tanh",),
+        provider=VINO,
+        group={"embed_mode": 1, "partition": {"exclude": {"nodes": ["act1"]}}},
+    ),
     "unknown_property": Fails(
         code=6,
         says="NO_SUCH_PROPERTY",

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import epctx
 from epctx.graph import epcontext
 from scripts import random_weights
+from tests.integration import real_models
 
 QNN, OPENVINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 pytestmark = pytest.mark.skipif(
@@ -145,6 +146,26 @@ def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(both, name: st
     assert 0.9999 < numbers["comparison"]["cosine"] < 1.0, "float16 on the HTP"
     (loads,) = (f for f in groups[name]["verify"]["findings"] if f["check"] == "loads")
     assert "each EP in a session of its own: QNN's x86 simulator does not run" in loads["message"]
+
+
+def test_generating_sessions_pass_values_from_one_ep_to_the_other(tmp_path: Path) -> None:
+    """QNN, OpenVINO for an If, QNN again, whose simulator fails on memory that is OpenVINO's.
+
+    The models share a QNN context, so their files cannot be loaded here: these sessions must do.
+    """
+    onnx.save(real_models.branching(weights="outside", extra="Sinh"), tmp_path / "m.onnx")
+    onnx.save(real_models.mlp(layers=2, width=64), tmp_path / "n.onnx")
+    head = HEAD.replace("{path: m.onnx}", "{path: m.onnx}, n: {path: n.onnx}")
+    group = "execution_providers: [htp, vino], sharing_groups: {s: [n, m]}, optimize: {level: none}"
+    manifest = head + f"  g: {{models: [n, m], {group}}}"
+    (tmp_path / "m.yaml").write_text(manifest, encoding="utf-8")
+    report = epctx.build(tmp_path / "m.yaml", out=tmp_path / "dist", cache=False)
+    (built,) = report.groups
+    assert built.state == "built" and built.verify is not None
+    found = {(n.model, n.sessions, n.passed) for n in built.verify.numbers}
+    assert found == {("n_ctx.onnx", "generating", True), ("m_ctx.onnx", "generating", True)}
+    (_, two) = built.models
+    assert {p.provider for p in two.partitions} == {"htp", "vino"}
 
 
 def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ CPU device (real-eps.md). Beyond what stands there: the plugin offers virtual NP
 registration name ends with `.virtual` (platforms 4000, 5010, 5020, 6010), but the Linux wheel lacks
 the NPU compiler, so they compile nowhere but where it is installed. With `ep.share_ep_contexts` and
 external weights it writes the weights' places (file, offset) into the binary in the place of the
-weights, and refuses two models whose weights of one name lie at different places.
+weights, and refuses two models whose weights of one name lie at different places. It loads no model
+with two embedded contexts ("Multiple embedded native EPContext main contexts are not supported").
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     can_share = True
     parts_share = True
     shares_outside = True
+    embeds_parts = False
     tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, CPU"
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"

@@ -30,6 +30,7 @@ class OrtProvider(ABC):
         parts_share: what `partition.exclude` leaves of one model may go into one context binary.
         shares_outside: sharing, it leaves external weights where they are, so that the context
             binary would depend on the source; they are handed over inside the model then.
+        embeds_parts: a model may have several embedded contexts of it.
         static_shapes: it compiles models of static shapes only.
         tried: the host and versions that epctx was tried on with it; None: on none.
     """
@@ -42,6 +43,7 @@ class OrtProvider(ABC):
     native: bool = True
     parts_share: bool = False
     shares_outside: ClassVar[bool] = False
+    embeds_parts: ClassVar[bool] = True
     static_shapes: ClassVar[bool] = False
     tried: ClassVar[str | None] = None
     extra_attributes: frozenset[str] = frozenset()

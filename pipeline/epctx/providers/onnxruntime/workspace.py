@@ -101,6 +101,7 @@ class OrtWorkspace:
                 joins = shares and (stop is None or index <= stop)
                 self._generate(model.name, partition, stem, shares=joins, stop=stop == index)
         parts = self._parts[-len(partitions) :]
+        self._require_one_embedded(parts)
         if not model.leftover and all(part.fragment is None for part in parts):
             raise self._nothing_compiled(parts)
         if self._spec.node_name_prefix:
@@ -281,6 +282,18 @@ class OrtWorkspace:
         self._parts.append(
             Part(model=model, partition=partition, stem=stem, generated=generated, fragment=made)
         )
+
+    def _require_one_embedded(self, parts: Sequence[Part]) -> None:
+        """What this EP embeds once a session, it may not load more than once a model."""
+        compiled = sum(part.fragment is not None for part in parts)
+        if self._spec.embed_mode == 1 and compiled > 1 and not self._provider.embeds_parts:
+            raise CompileError(
+                f"{self._provider.name} loads no model with several embedded contexts",
+                where=f"model {parts[0].model}",
+                why=f"what is kept off it cuts the model into {compiled} parts, each of which "
+                "has a context",
+                remedy="set `embed_mode: 0`, or keep no nodes off it in the middle of the model",
+            )
 
     def _nothing_compiled(self, parts: Sequence[Part]) -> CompileError:
         logged = [line for part in parts for line in part.generated.log.errors()]
