@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +26,18 @@ WIDTH = 64
 
 
 def save(
-    folder: Path, name: str, take: str, make: str, *, mask: bool = False, width: int = WIDTH
+    folder: Path,
+    name: str,
+    take: str,
+    make: str,
+    *,
+    mask: bool = False,
+    width: int = WIDTH,
+    scale: float = 1,
 ) -> None:
     """MatMul, Relu, Tanh, or with a mask Add at the end: from `take` to `make`."""
     rng = np.random.default_rng(sum(name.encode()))
-    weight = (rng.standard_normal((width, width)) / width**0.5).astype(np.float32)
+    weight = (rng.standard_normal((width, width)) * scale / width**0.5).astype(np.float32)
     value = helper.make_tensor_value_info
     nodes = [
         helper.make_node("MatMul", [take, "w"], ["m"], name="mm"),
@@ -79,7 +87,7 @@ def project(folder: Path, compose: Mapping[str, object], **group: object) -> Pro
                 },
                 "middle": {"models": ["body"], "execution_providers": ["two"], **group},
             },
-            "compose": compose,
+            "compose": copy.deepcopy(dict(compose)),  # tests change it
         },
     )
     made.write()
@@ -232,13 +240,16 @@ def test_nothing_is_done_again_and_a_changed_part_composes_again(tmp_path: Path)
     made.build()
     before = made.files()
     assert {group.state for group in made.build().groups} == {"up to date"}
+    assert planned(made) == ("up to date", ())
     (made.published / "whole" / "whole_ctx.onnx").write_bytes(b"edited")
     assert [g.state for g in made.build().groups] == ["up to date", "up to date", "built"]
     assert made.files() == before
     made.build(locked=True)
 
     save(made.folder, "body", "hidden", "features", mask=False)
+    assert planned(made) == ("runs", ("depends on what middle will be",))
     report = made.build(only=["middle"])
+    assert planned(made) == ("runs", ("compose of whole: its parts or settings have changed",))
     assert [g.group for g in report.groups] == ["middle"]
     report = made.build(only=["whole"])
     assert [(g.group, g.state) for g in report.groups] == [
@@ -257,6 +268,22 @@ def test_nothing_is_done_again_and_a_changed_part_composes_again(tmp_path: Path)
     made.build()
     assert not (made.published / "whole").exists()
     assert "compositions" not in made.lock.read_text(encoding="utf-8")
+
+
+def planned(made: Project) -> tuple[str, tuple[str, ...]]:
+    """What a build would do about the composition, and why."""
+    *_, whole = verbs.plan(made.manifest, out=made.folder / "dist").groups
+    return whole.state, whole.because
+
+
+def test_a_comparison_that_cannot_fail_is_told(tmp_path: Path) -> None:
+    verify = {"inputs": {"count": 2}}
+    made = project(tmp_path / "p", {"whole": {"parts": PARTS, "verify": verify}})
+    save(made.folder, "head", "features", "logits", scale=0)
+    *_, whole = made.build().groups
+    assert whole.verify is not None
+    told = [f.message for f in whole.verify.findings if f.check == "sensitivity"]
+    assert told == ["its outputs 'logits' do not depend on the inputs: this comparison cannot fail"]
 
 
 def refused(made: Project) -> EpctxError:

@@ -44,7 +44,13 @@ SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
     "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
     "verify": (*_EVERY, *_RUNNING, "stages/verify.py"),
-    "compose": (*_EVERY, *_RUNNING, "stages/verify.py", "stages/compose.py"),
+    "compose": (
+        *_EVERY,
+        *_RUNNING,
+        "stages/verify.py",
+        "stages/compose.py",
+        "stages/joined_files.py",
+    ),
 }
 """What of epctx an action runs, by glob patterns. A test follows the imports of the stages, so that
 none is missing; an EP's own package is in its ProviderRecord."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError, ModelError, ProviderUnavailable
 from epctx.findings import Finding, OutputNumbers, PolicyName
-from epctx.graph import bare, feeds, wiring
+from epctx.graph import bare, compare, feeds, wiring
 from epctx.graph.feeds import Array, Feeds, InputSpec
 from epctx.graph.input_sets import Case, InputSets
 from epctx.graph.wiring import Interface, Port, Wiring
@@ -197,7 +197,26 @@ class _Run:
             told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
             yield unchecked(model, f"a part does not run by itself: {told}", _ON_DEVICE)
             return
+        yield from self._sensitivity(expected)
         yield from self._whole(cases, expected)
+
+    def _sensitivity(self, expected: Sequence[Feeds]) -> Iterator[Finding]:
+        """A comparison that cannot fail must not look like one that has passed."""
+        first, *others = expected
+        idle = [
+            name
+            for name, array in first.items()
+            if others and all(compare.compare(array, other[name]).equal for other in others)
+        ]
+        if idle:
+            listed = ", ".join(map(repr, idle))
+            yield finding(
+                self._model,
+                "sensitivity",
+                "not checkable",
+                f"its outputs {listed} do not depend on the inputs: this comparison cannot fail",
+                "verify it with other inputs",
+            )
 
     def _open(self) -> Generator[Found, None, InferenceSession | None]:
         model = self._model

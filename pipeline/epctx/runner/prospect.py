@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,13 @@ import msgspec
 from epctx.cache import Action, Cache
 from epctx.digest import Digest
 from epctx.keys import Change, KeyRecord, between
-from epctx.planning import Plan, PlannedGroup
+from epctx.planning import Plan, PlannedComposition, PlannedGroup
 from epctx.publish import Place
 from epctx.runner.assessment import Assessment, assess
+from epctx.runner.composing import Composing, ReadyGroup
 from epctx.runner.history import History
 from epctx.runner.lookup import Compiled, Lookup, Optimized
+from epctx.runner.progress import Telling
 
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
@@ -47,7 +49,7 @@ class PlannedAction:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupProspect:
-    """A group.
+    """A group, or a composition, which has one action: compose.
 
     Attributes:
         eps: aliases of its EPs, in priority order.
@@ -82,8 +84,52 @@ def look(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> Prospect:
     place = Place(out=out.resolve(), name=plan.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers)
     history = History(records=cache.records, manifest=plan.manifest.path)
-    groups = (_Group(assess(p, lookup, place), lookup, history) for p in plan.groups)
-    return Prospect(name=plan.manifest.name, groups=tuple(group.prospect() for group in groups))
+    known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
+    found = [_Group(each, lookup, history).prospect() for each in known.values()]
+    composing = Composing(lookup, history, place, Telling(lambda event: None), variables={})
+    found += [_composition(each, known, composing, history) for each in plan.compositions]
+    return Prospect(name=plan.manifest.name, groups=tuple(found))
+
+
+def _composition(
+    planned: PlannedComposition,
+    known: Mapping[str, Assessment],
+    composing: Composing,
+    history: History,
+) -> GroupProspect:
+    """What a build would do about a composition, as far as its parts are compiled."""
+    name = planned.composition.name
+    parts = {each.group.name: known[each.label] for each in planned.groups}
+    waits = [group for group, part in parts.items() if not all(s.complete for s in part.sessions)]
+    action = PlannedAction(action="compose", subject=name, state="depends")
+    because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
+    state: Literal["up to date", "runs"] = "runs"
+    if not waits:
+        ready = {
+            group: ReadyGroup(planned=part.planned, folder=Path(), sessions=part.sessions)
+            for group, part in parts.items()
+        }
+        looked = composing.look(planned, ready)
+        last = history.last(planned.label, "compose", name)
+        if looked.up_to_date:
+            state, because = "up to date", ()
+        elif looked.published is not None:
+            because = (looked.published,)
+        elif last is None:
+            because = (f"compose of {name}: it never ran here",)
+        else:
+            because = (f"compose of {name}: its parts or settings have changed",)
+        action = replace(action, state=state, because=because, key=_text(looked.name))
+    return GroupProspect(
+        target=planned.target,
+        group=name,
+        eps=tuple(
+            dict.fromkeys(s.alias for g in planned.groups for s in g.group.execution_providers)
+        ),
+        state=state,
+        because=because,
+        actions=(action,),
+    )
 
 
 class _Group:

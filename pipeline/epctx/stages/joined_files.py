@@ -1,0 +1,136 @@
+"""The files beside a composition's model: each content once, each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx import outputs
+from epctx.digest import Buffer, Digest, of_chunks
+from epctx.errors import ManifestError, StorageError
+from epctx.graph.mapped import DataFile
+from epctx.outputs import SUMS, OutputFile
+from epctx.providers.hooks import MergesBinaries
+from epctx.verification import BuiltPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A file of a part."""
+
+    path: Path
+    digest: Digest
+
+
+@dataclass(kw_only=True)
+class _File:
+    """A file of the whole.
+
+    Attributes:
+        part: that it is named for.
+        sources: what it comes from: several become one by `merge`.
+    """
+
+    part: str
+    sources: list[_Source]
+    merge: MergesBinaries | None = None
+
+    def chunks(self) -> Iterator[Buffer]:
+        """Its content."""
+        if self.merge is not None:
+            return self.merge.merge_binaries([source.path for source in self.sources])
+        return DataFile.open(self.sources[0].path).chunks()
+
+    def check(self) -> None:
+        """Each source is what was built. Raises StorageError."""
+        for source in self.sources:
+            if of_chunks(DataFile.open(source.path).chunks()) != source.digest:
+                raise _changed(source.path)
+
+
+def _changed(path: Path) -> StorageError:
+    """The error for a file of a part that is not what was built."""
+    return StorageError(
+        "was changed after it was built",
+        where=str(path),
+        remedy="build again while nothing writes to the output folder",
+    )
+
+
+class JoinedFiles:
+    """The files beside the model: each content once, each name once.
+
+    Args:
+        contents: of each group the digests of its files.
+        taken: the model's own name.
+    """
+
+    def __init__(
+        self, contents: Mapping[str, Mapping[str, Digest]], *, taken: str, where: str
+    ) -> None:
+        self.taken = taken
+        self._contents = contents
+        self._where = where
+        self._files: dict[str, _File] = {}
+        self._by_content: dict[Digest, str] = {}
+
+    def add(self, built: BuiltPart, name: str) -> str:
+        """The name in the whole of a file of a part."""
+        digest = self.digest(built, name)
+        known = self._by_content.get(digest)
+        if known is not None:
+            return known
+        in_use = {each.casefold() for each in (*self._files, self.taken, SUMS)}
+        wanted = name if name.casefold() not in in_use else built.part.prefix + name
+        if wanted.casefold() in in_use:
+            prefix = f"{built.part.name}_"
+            while (prefix + name).casefold() in in_use:
+                prefix += "_"
+            other = self._files.get(wanted)
+            owner = f"the part {other.part}" if other is not None else "the composition"
+            raise ManifestError(
+                f'{owner} and the part {built.part.name} both have a file "{wanted}"',
+                where=self._where,
+                remedy=f"give {built.part.name} a prefix: `prefix: {prefix}`",
+            )
+        source = _Source(path=built.folder / name, digest=digest)
+        self._files[wanted] = _File(part=built.part.name, sources=[source])
+        self._by_content[digest] = wanted
+        return wanted
+
+    def digest(self, built: BuiltPart, name: str) -> Digest:
+        """What a file of a part holds."""
+        return self._contents[built.part.group][name]
+
+    def merge(self, names: Sequence[str], provider: MergesBinaries) -> None:
+        """Let the first of several files be all of them, merged."""
+        first, *others = (self._files[name] for name in names)
+        first.sources += [source for file in others for source in file.sources]
+        first.merge = provider
+        for name in names[1:]:
+            del self._files[name]
+
+    def take(self, name: str) -> bytes:
+        """The content of a file that is not needed as one any more.
+
+        Raises:
+            StorageError: it is not what was built.
+        """
+        file = self._files.pop(name)
+        file.check()
+        return b"".join(bytes(chunk) for chunk in file.chunks())
+
+    def write(self, folder: Path) -> Iterator[OutputFile]:
+        """Copy the files.
+
+        Raises:
+            StorageError: the disk refuses, or a file is not what was built.
+        """
+        for name, file in self._files.items():
+            if file.merge is not None:
+                file.check()
+            written = outputs.write(folder / name, file.chunks())
+            if file.merge is None and written.blake3 != file.sources[0].digest:
+                raise _changed(file.sources[0].path)
+            yield written
