@@ -111,7 +111,7 @@ class _Both:
         files = compare_folders(first.outputs, second.outputs)
         differences = _between(first, second)
         old = _checked_in(self._plan.manifest)
-        verdict, said = _judged(old, first.report.lock, self._plan)
+        verdict, said = judged(old, first.report.lock, self._plan)
         same = all(file.state == "identical" for file in files) and not differences
         causes: tuple[VariationName | Literal["nothing"], ...] = ()
         if not same and find_cause:
@@ -193,7 +193,7 @@ def _checked_in(manifest: Manifest) -> Lock | None:
     return lock.read(path) if path.exists() else None
 
 
-def _judged(
+def judged(
     old: Lock | None, new: Lock | None, plan: Plan
 ) -> tuple[Verdict, tuple[Difference, ...]]:
     """What the lock beside the manifest says of a build."""

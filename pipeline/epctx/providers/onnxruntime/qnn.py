@@ -3,6 +3,14 @@
 Measured on onnxruntime-qnn 2.7.0 (QAIRT 2.51.0) with onnxruntime 1.31.1, Linux x86-64 without an
 NPU: there the HTP backend compiles for every chip, and simulates one to run (real-eps.md). What no
 line there says is in the docstrings here.
+
+Not every binary is reproducible: the compiler writes memory that it has not set into some of them,
+16 of every 32 bits beside constants in half precision; the bytes hold parts of heap addresses. A
+bare onnxruntime script does the same with a single Mul of float32[1, 1, 256] by a constant of 256
+elements, and so does the transformer of manifests/qnn.yaml. The same Mul of [1, 64, 256], MatMul,
+LayerNormalization, Add, MLPs and SqueezeNet gave the same bytes each time, and so did groups that
+share. Neither options, one core, zeroed allocations nor fixed addresses make all of them stable.
+`epctx reproduce` tells which are not.
 """
 
 from __future__ import annotations
