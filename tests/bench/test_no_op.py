@@ -47,6 +47,6 @@ def test_nothing_changed_in_fifty_models_of_five_gigabytes(tmp_path: Path) -> No
     begun = time.perf_counter()
     wall([sys.executable, "-c", BARE, *(f"{name}.onnx" for name in names)], tmp_path)
     again = time.perf_counter() - begun
-    quick = wall(BUILD, tmp_path)
+    quick = min(wall(BUILD, tmp_path) for _ in range(2))
     held(RECOMPILED, quick / again, f"seconds: {quick:.2f}/{again:.1f}")
     ratio(NO_OP, lambda: wall(BUILD, tmp_path), imports, runs=9)
