@@ -7,7 +7,6 @@ variants it can never select. What is in the variants' models is checked as in a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,20 +15,19 @@ from typing import Final, TypeVar
 import msgspec
 
 from epctx import codec
-from epctx.findings import Finding, FolderReport, Outcome, PolicyName
+from epctx.findings import Finding, FolderReport
 from epctx.lock.types import Lock
 from epctx.manifest import GENAI_CONFIG
 from epctx.outputs import SUMS
 from epctx.packages import ASSETS, MANIFEST, assets, form, hashes
 from epctx.packages.form import Component, OrtInfo, Package, Variant
 from epctx.packages.places import PackagePlaces, Unresolved
+from epctx.packages.verdicts import REBUILD, fail, other_version, passed, selectable, unknown
 from epctx.policies import paths
 from epctx.verification import Claim, VerifyRequest
 
 T = TypeVar("T")
 _LARGEST: Final = 1 << 26
-_VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
-_REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,23 +84,23 @@ class _Checking:
         """Every finding."""
         for entry in self._entries:
             if paths.is_link((self._root / entry).lstat()):
-                yield _fail("conformance", "paths", entry, "is a link", _REBUILD)
+                yield fail("paths", entry, "is a link", REBUILD)
         yield from hashes.check(self._root, self._entries, self._digests)
         try:
             package = self._read(MANIFEST, Package)
         except Unresolved as error:
-            yield _fail("conformance", "manifest", MANIFEST, str(error), _REBUILD)
+            yield fail("manifest", MANIFEST, str(error), REBUILD)
             return
-        unknown = _other_version(package)
-        if unknown is not None:
-            yield unknown
+        other = other_version(package)
+        if other is not None:
+            yield other
             return
         self._places = PackagePlaces(root=self._root, overrides=package.shared_assets)
         found = list(self._manifest(package))
         yield from found
         if not any(finding.outcome == "fail" for finding in found):
             words = f"{len(package.components)} components, {len(self._folders)} folders of models"
-            yield _pass("manifest", MANIFEST, f"is as ONNX Runtime reads it: {words}")
+            yield passed("manifest", MANIFEST, f"is as ONNX Runtime reads it: {words}")
         yield from self._closure()
 
     def requests(self) -> tuple[VerifyRequest, ...]:
@@ -145,13 +143,13 @@ class _Checking:
     def _manifest(self, package: Package) -> Iterator[Finding]:
         if package.layout != "portable":
             message = "is of layout installed: its paths may lead anywhere"
-            yield _unknown(MANIFEST, message, "package it in the portable layout")
+            yield unknown(MANIFEST, message, "package it in the portable layout")
         if not package.components:
-            yield _fail("conformance", "manifest", MANIFEST, "has no component", _REBUILD)
+            yield fail("manifest", MANIFEST, "has no component", REBUILD)
         for uri, path in package.shared_assets.items():
             if not assets.REFERENCE.fullmatch(uri) or paths.objection(path) is not None:
                 message = f"shared_assets: {uri!r} at {path!r} is no asset inside the package"
-                yield _fail("conformance", "paths", MANIFEST, message, _REBUILD)
+                yield fail("paths", MANIFEST, message, REBUILD)
         for name, body in package.components.items():
             yield from self._component(name, body)
         yield from self._genai(package)
@@ -165,23 +163,23 @@ class _Checking:
                 base = path.rpartition("/")[0]
                 body = self._read(path, Component)
             except Unresolved as error:
-                yield _fail("conformance", "paths", MANIFEST, f"component {name}: {error}", "")
+                yield fail("paths", MANIFEST, f"component {name}: {error}", "")
                 return
         seen: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
         for key, variant in body.variants.items():
             subject = f"{name}/{key}"
             place = self._places.folder(base, variant.variant_directory or key)
             if isinstance(place, Unresolved):
-                yield _fail("conformance", "paths", subject, str(place), _REBUILD)
+                yield fail("paths", subject, str(place), REBUILD)
                 continue
             self._folders.setdefault(place, _Folder())
-            yield from _selectable(subject, variant)
+            yield from selectable(subject, variant)
             yield from self._executor(subject, variant, place)
             same = (variant.ep, variant.device, variant.compatibility_string)
             first, folder = seen.setdefault(same, (key, place))
             if first != key and folder != place:
                 message = f"is never selected: {first} fits wherever it does, and comes first"
-                yield _unknown(subject, message, "leave one of them out, or give them other EPs")
+                yield unknown(subject, message, "leave one of them out, or give them other EPs")
 
     def _executor(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
         """`executor_info.ort` of a variant, whose folder is `place`."""
@@ -197,19 +195,19 @@ class _Checking:
                 return
             model = self._places.file(place, info.model_file)
         except Unresolved as error:
-            yield _fail("conformance", "paths", subject, str(error), _REBUILD)
+            yield fail("paths", subject, str(error), REBUILD)
             return
         for option in form.FORBIDDEN:
             if option in info.session_options:
                 message = f"sets {option}, with which ONNX Runtime opens no package"
-                yield _fail("conformance", "manifest", subject, message, "remove it")
+                yield fail("manifest", subject, message, "remove it")
         for option in form.PATHS:
             text = info.session_options.get(option)
             if text is None:
                 continue
             found = self._places.anything(place, text)
             if isinstance(found, Unresolved):
-                yield _fail("conformance", "paths", subject, f"{option}: {found}", _REBUILD)
+                yield fail("paths", subject, f"{option}: {found}", REBUILD)
             elif option == form.DATA_FOLDER:
                 held.data[Path(model).name] = self._root / found
         if str(Path(model).parent.as_posix()) == place:
@@ -217,14 +215,14 @@ class _Checking:
             astray = form.DATA_FOLDER in options and form.CONTEXT_FILE not in options
             self._claim(subject, variant, place, Path(model).name, astray=astray)
         else:
-            yield _unknown(subject, f"its model {model} is outside its folder", "look at it there")
+            yield unknown(subject, f"its model {model} is outside its folder", "look at it there")
 
     def _without_model(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
         """A variant of genai's: its configuration names the models."""
         names = [n for n in self._inside(place) if n.endswith(".onnx")]
         if GENAI_CONFIG not in self._inside(place):
             message = "has no executor_info.ort.model_file: no session can be made of it"
-            yield _fail("conformance", "manifest", subject, message, _REBUILD)
+            yield fail("manifest", subject, message, REBUILD)
         for name in names:
             self._claim(subject, variant, place, name)
 
@@ -259,9 +257,9 @@ class _Checking:
         lacking = [name for name in self._folders if name not in having]
         found += [f"{name} has no {GENAI_CONFIG}" for name in lacking]
         for message in found:
-            yield _fail("conformance", "genai", MANIFEST, message, _REBUILD)
+            yield fail("genai", MANIFEST, message, REBUILD)
         if not found:
-            yield _pass("genai", MANIFEST, "is as onnxruntime-genai reads it")
+            yield passed("genai", MANIFEST, "is as onnxruntime-genai reads it")
 
     def _closure(self) -> Iterator[Finding]:
         """Nothing is left over: each file is a variant's, or of an asset that something names."""
@@ -280,65 +278,6 @@ class _Checking:
                 left.append(entry)
         for entry in left:
             message = "nothing in the package refers to it"
-            yield _fail("conformance", "unreferenced", entry, message, "remove it")
+            yield fail("unreferenced", entry, message, "remove it")
         if not left:
-            yield _pass("unreferenced", ".", "every file is of a variant, or of an asset in use")
-
-
-def _other_version(package: Package) -> Finding | None:
-    """A format that is not known here; None: it is."""
-    match = _VERSION.fullmatch(str(package.schema_version))
-    if match is None or match[1] != "1":
-        message = f"is of schema version {package.schema_version}: ONNX Runtime 1.31 reads 1"
-        return _fail("conformance", "manifest", MANIFEST, message, _REBUILD)
-    if match[2] not in (None, "0"):
-        message = f"is of schema version {package.schema_version}, which is newer than 1.0"
-        return _unknown(MANIFEST, message, "verify it with a newer epctx")
-    return None
-
-
-def _selectable(subject: str, variant: Variant) -> Iterator[Finding]:
-    """What keeps ONNX Runtime 1.31.1 from ever selecting a variant, without a word."""
-    ep = variant.ep or ""
-    if not ep.endswith("ExecutionProvider"):
-        said = f"the EP {ep!r}, which is no whole name" if ep else "no EP"
-        message = f"has {said}: ONNX Runtime never selects it"
-        remedy = 'write ONNX Runtime\'s name of the EP, like "QNNExecutionProvider"'
-        yield _fail("conformance", "selectable", subject, message, remedy)
-    if ep == form.CPU and variant.device is not None:
-        message = f"names a device: ONNX Runtime 1.31 selects no variant of {form.CPU} then"
-        yield _fail("conformance", "selectable", subject, message, "remove `device`")
-    if variant.device is not None and variant.device.lower() not in form.DEVICES:
-        message = f"is for the device {variant.device!r}, which ONNX Runtime does not know"
-        remedy = f"write one of {', '.join(form.DEVICES)}, or nothing"
-        yield _fail("conformance", "selectable", subject, message, remedy)
-
-
-def _fail(policy: PolicyName, check: str, subject: str, message: str, remedy: str) -> Finding:
-    return _finding(policy, check, subject, "fail", message, remedy or _REBUILD)
-
-
-def _pass(check: str, subject: str, message: str) -> Finding:
-    return _finding("conformance", check, subject, "pass", message)
-
-
-def _unknown(subject: str, message: str, remedy: str) -> Finding:
-    return _finding("conformance", "manifest", subject, "not checkable", message, remedy)
-
-
-def _finding(
-    policy: PolicyName,
-    check: str,
-    subject: str,
-    outcome: Outcome,
-    message: str,
-    remedy: str = "",
-) -> Finding:
-    return Finding(
-        policy=policy,
-        check=check,
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )
+            yield passed("unreferenced", ".", "every file is of a variant, or of an asset in use")
