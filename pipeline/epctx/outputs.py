@@ -189,6 +189,7 @@ def unwritable(path: Path, error: OSError) -> StorageError:
 _FULL = "free some space, or choose another folder with --out"
 _FORBIDDEN = "choose a folder that you may write to with --out"
 _BROKEN = "look at the system's log: the disk may be failing"
+_CUT = "a source was cut short while it was read: build again when nothing writes to it"
 _LIMIT = "close other programs, or raise the limit (`ulimit -n`)"
 _IN_THE_WAY = "move what is there away, or choose another folder with --out"
 _REMEDIES = {
@@ -201,6 +202,7 @@ _REMEDIES = {
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
     errno.EIO: _BROKEN,
+    errno.EFAULT: _CUT,  # of the mapped file that is written, not of the one that is written to
     errno.EMFILE: _LIMIT,
     errno.ENFILE: _LIMIT,
 }

@@ -79,10 +79,18 @@ def _remove(folder: Path, held: filelock.BaseFileLock) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the folders of processes that are gone."""
+    """Remove the folders of processes that are gone.
+
+    Raises:
+        StorageError: the cache cannot be looked at.
+    """
     import filelock
 
-    for entry in parent.glob(f"*{_LOCK}"):
+    try:
+        entries = list(parent.glob(f"*{_LOCK}"))
+    except OSError as error:
+        raise refused(parent, error) from error
+    for entry in entries:
         lock = filelock.FileLock(str(entry), thread_local=False)
         with contextlib.suppress(filelock.Timeout, OSError):
             lock.acquire(timeout=0)

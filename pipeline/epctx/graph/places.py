@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from epctx import codec
+from epctx.errors import ModelError
 
 RECORD = "record.json"
 PLACES = "places.json"
@@ -40,19 +41,37 @@ def stamp(path: Path) -> tuple[int, int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, *times
 
 
+def stamp_of_source(path: Path) -> tuple[int, int, int, int, int]:
+    """The stamp of a file that was just read.
+
+    Raises:
+        ModelError: it is gone.
+    """
+    try:
+        return stamp(path)
+    except OSError as error:
+        raise ModelError(
+            "is gone, and was there when it was read",
+            where=str(path),
+            why=error.strerror,
+            remedy="build again when nothing removes the model's files",
+        ) from error
+
+
 def write(folder: Path, sources: Mapping[str, Path]) -> None:
     """Say where the sources of the model in `folder` are: their digests, as text, to paths.
 
     The caller knows that their content is that, and has known it since before their stat is taken.
 
     Raises:
-        OSError: a source is gone, or the folder cannot be written.
+        ModelError: a source is gone.
+        OSError: the folder cannot be written.
     """
     record = codec.decode((folder / RECORD).read_bytes(), _Record)
     places = [
         None
         if file.name is not None or (path := sources.get(file.digest)) is None
-        else Place(path=str(path), stamp=stamp(path))
+        else Place(path=str(path), stamp=stamp_of_source(path))
         for file in record.files
     ]
     (folder / PLACES).write_bytes(msgspec.json.encode(places))

@@ -31,7 +31,7 @@ from epctx.graph import encoder, tensors, wire
 from epctx.graph.known_file import open_known
 from epctx.graph.mapped import DataFile, MappedTensor
 from epctx.graph.model import OptimizedModel, PassRecord
-from epctx.graph.places import PLACES, RECORD, Place, stamp
+from epctx.graph.places import PLACES, RECORD, Place, stamp, stamp_of_source
 
 GRAPH = "graph.onnx"
 VERSION = 1
@@ -89,7 +89,9 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
     graph = b"".join(encoder.encode(optimized.model, tensor_data=refer).chunks())
     here = folder.resolve()
     places = [
-        None if file.path.parent == here else Place(path=str(file.path), stamp=stamp(file.path))
+        None
+        if file.path.parent == here
+        else Place(path=str(file.path), stamp=stamp_of_source(file.path))
         for file in files
     ]
     for file in files:

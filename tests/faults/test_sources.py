@@ -1,0 +1,114 @@
+"""Sources that change, shrink or vanish while they are built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from epctx.cli import app
+from epctx.stages import load, optimize
+from tests.hostile.inline import Inline
+from tests.projects import Project, make
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    monkeypatch.chdir(made.folder)
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+    return made
+
+
+def _edit_weights(folder: Path) -> None:
+    with (folder / "a.data").open("r+b") as stream:
+        stream.seek(64)
+        stream.write(b"changed!")
+
+
+def _exchange_weights(folder: Path) -> None:
+    (folder / "new").write_bytes(bytes((folder / "a.data").stat().st_size))
+    (folder / "new").replace(folder / "a.data")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "weights edited": _edit_weights,
+    "weights exchanged": _exchange_weights,
+    "weights gone": lambda folder: (folder / "a.data").unlink(),
+    "model gone": lambda folder: (folder / "a.onnx").unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("stage", [load, optimize], ids=["after load", "after optimize"])
+def test_a_source_that_changes_meanwhile_is_no_build(
+    project: Project, change: str, stage: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = stage.run  # type: ignore[attr-defined]
+
+    def changing(*arguments: object) -> object:
+        found = original(*arguments)
+        CHANGES[change](project.folder)
+        return found
+
+    monkeypatch.setattr(stage, "run", changing)
+    ended = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
+    said = ended.output + ended.stderr
+    assert ended.exit_code == 4, said
+    assert "a.data" in said or "a.onnx" in said
+    assert "Traceback" not in said and "a bug in epctx" not in said
+    assert not (project.folder / "dist" / "m").exists() and not project.lock.exists()
+
+
+@pytest.mark.parametrize("year", [1971, 2100])
+def test_a_source_from_another_time_is_noticed_when_it_changes(project: Project, year: int) -> None:
+    """Clocks that jump: times prove nothing, content does."""
+    when = time.mktime((year, 1, 1, 0, 0, 0, 0, 0, 0))
+    for path in project.folder.iterdir():
+        os.utime(path, (when, when))
+    assert CliRunner().invoke(app, ["build", "m.yaml"]).exit_code == 0
+    before = project.files()
+    _edit_weights(project.folder)
+    os.utime(project.folder / "a.data", (when, when))
+    ended = CliRunner().invoke(app, ["build", "m.yaml"])
+    assert ended.exit_code == 0, ended.output
+    assert project.files() != before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut there")
+def test_weights_cut_short_under_a_worker_are_its_end_and_no_more(tmp_path: Path) -> None:
+    """What is mapped and gone is SIGBUS: in a worker, whose group fails."""
+    made = make(tmp_path / "p", {"g": ["a"], "h": ["b"]})
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'epctx.worker' in sys.orig_argv:\n"
+        "    from epctx.stages import partition\n"
+        "    original = partition.run\n"
+        "    def run(model, *rest):\n"
+        "        if model.name == 'a':\n"
+        f"            os.truncate({str(made.folder / 'a.data')!r}, 0)\n"
+        "        return original(model, *rest)\n"
+        "    partition.run = run\n",
+        encoding="utf-8",
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "epctx", "build", "m.yaml", "--keep-going"],
+        cwd=made.folder,
+        env=os.environ | {"PYTHONPATH": str(hook)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode in (4, 6, 9), run.stderr
+    assert "Traceback" not in run.stderr and "a bug in epctx" not in run.stderr
+    assert run.returncode != 9 or "a source was cut short" in run.stderr
+    assert sorted(path.name for path in made.published.iterdir()) == ["h"]
