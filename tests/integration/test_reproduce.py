@@ -6,11 +6,13 @@ import filecmp
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import onnx
+import psutil
 import pytest
 import yaml
 
@@ -245,3 +247,27 @@ def test_what_qnn_does_not_reproduce_is_told(tmp_path: Path) -> None:
     told = {f["file"]: f for f in found(run)["files"] if f["state"] != "identical"}
     assert set(told) == {"default/llm/SHA256SUMS", "default/llm/prefill_qnn.bin"}
     assert told["default/llm/prefill_qnn.bin"]["state"] == "payload differs"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
+def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "p", "nothing")
+    (tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "epctx", "reproduce", manifest.name],
+        cwd=manifest.parent,
+        env=os.environ | {"PYTHONPATH": str(VARYING), "TMPDIR": str(tmp_path / "temporary")},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "optimize" in line)
+    assert line.startswith("first build: nothing@default")
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not any((tmp_path / "temporary").iterdir())

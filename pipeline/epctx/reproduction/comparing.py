@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from epctx import lock, planning
-from epctx.errors import StorageError, UsageError
+from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.events import Listener
 from epctx.file_comparison import FileComparison, compare_folders
 from epctx.lock.differences import Difference, between_locks, causes_between, part_of
@@ -54,7 +55,7 @@ def reproduce(
 
 @contextmanager
 def _root(out: Path | None) -> Iterator[Path]:
-    """The folder of all builds: the user's, kept; or one of ours, kept only if it has logs."""
+    """The folder of all builds: the user's; or one of ours, kept if an error names a log in it."""
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(
@@ -75,9 +76,23 @@ def _root(out: Path | None) -> Iterator[Path]:
         root.chmod(0o711)  # another user is to build in it
     try:
         yield root
-    finally:
-        if not any(root.rglob("*.log")):
-            shutil.rmtree(root, ignore_errors=True)
+    except EpctxError as error:
+        if str(root) not in str(error):
+            _remove(root)
+        raise
+    except BaseException:
+        _remove(root)
+        raise
+    _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """Remove a folder in which processes that are told to end may write a last time."""
+    for _ in range(20):
+        shutil.rmtree(root, ignore_errors=True)
+        if not root.exists():
+            return
+        time.sleep(0.1)
 
 
 class _Both:
