@@ -67,10 +67,12 @@ def reproduce(
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
     ] = False,
 ) -> None:
-    """Build a manifest twice, without cache and in different circumstances, and compare.
+    """Build a manifest twice, without cache, and compare every byte.
 
-    The circumstances (path, environment, time, user, ...) are those of the workers, too, which a
-    build shields from them. Neither `dist` nor the lock is written; the lock is compared.
+    Between the builds vary path, environment, exec-path, home, locale,
+    time-zone, hash-seed, umask, time, file-order, file-times, cores, jobs,
+    user and host-name: in the workers, too, which a build shields from them.
+    Neither `dist` nor the lock is written; the lock is compared.
     """
     from epctx import verbs
 

@@ -64,3 +64,10 @@ def test_who_is_not_root_stays_who_it_is(tmp_path: Path, monkeypatch: pytest.Mon
     wanted = Circumstances(user="no-such-user")
     found = circumstances.enter(wanted, folder=tmp_path, manifest=tmp_path / "m")
     assert found == {"user": "there is no user no-such-user"}
+
+
+def test_the_help_names_each_variation() -> None:
+    from epctx.cli.reproduce import reproduce
+
+    words = (reproduce.__doc__ or "").replace(",", " ").replace(":", " ").split()
+    assert [name for name in VARIATIONS if name not in words] == []
