@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import onnx
@@ -13,6 +14,9 @@ import psutil
 import pytest
 import yaml
 
+from epctx.errors import CompileError
+from epctx.runner import building
+from epctx.runner.building import Ended
 from tests.building import mlp
 
 FAULTY = Path(__file__).parent / "faulty"
@@ -239,3 +243,14 @@ def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
     run = build(manifest, "--format", "json")
     (group,) = json.loads(run.stdout)["groups"]
     assert group["failure"]["exit_code"] == run.returncode == 6
+
+
+def test_what_failed_is_told_not_what_was_ended_for_it() -> None:
+    """Of one group's session groups the one that was ended may come first in the order."""
+    ended: Future[building.Made] = Future()
+    ended.set_exception(Ended("another group failed", remedy="see its error"))
+    crashed: Future[building.Made] = Future()
+    crashed.set_exception(CompileError("crashed", remedy="see its log"))
+    with pytest.raises(CompileError, match="crashed"):
+        building._raise_first([ended, crashed])
+    building._raise_first([ended])

@@ -393,6 +393,19 @@ def test_a_group_fails_alone(name: str, kept_going: tuple[Path, Result]) -> None
     assert not (folder / "dist" / "m" / "default" / name).exists()
 
 
+def test_a_crash_is_told_where_others_of_its_group_are_ended_for_it(
+    tmp_path: Path, sources: Path
+) -> None:
+    """Models that share nothing have a process each; the first may still work when the second dies,
+    and is ended: that is not what is told, and no success.
+    """
+    group = Fails(code=6, says="", models=("tanh", "empty_batch", "small"))
+    result = build(manifest_of(tmp_path, sources, {"g": group}))
+    assert result.exit_code == 6
+    assert "crashed while compiling model empty_batch, ended by SIGFPE" in result.stderr
+    assert not (tmp_path / "dist" / "m").exists()
+
+
 BUILT = {
     "good": ["small_ctx.onnx", "small_qnn.bin"],
     "good_other": ["other_ctx.onnx", "other_qnn.bin"],

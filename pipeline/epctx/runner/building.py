@@ -136,6 +136,7 @@ class Build:
     ) -> None:
         """After the last session group of a group."""
         try:
+            _raise_first(futures)
             made = tuple(future.result() for future in futures)
             with outputs.refusals():
                 found = settle(self._actions, self._compiling, self._place, progress, made)
@@ -155,3 +156,11 @@ class Build:
     def _fail(self, error: EpctxError) -> None:
         if not self._keep_going and not isinstance(error, Ended):
             self._pool.end(Ended("another group failed", remedy="see its error"))
+
+
+def _raise_first(futures: Sequence[Future[Made]]) -> None:
+    """Raise what failed, not what was ended because of it: that may come before in the order."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, Ended):
+            raise error
