@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import shutil
 import socket
@@ -536,7 +537,15 @@ def test_the_second_time_nothing_is_even_looked_at(
 
 
 @linux
-@pytest.mark.parametrize("option", ["--locked", "--no-cache", "-v", "--format=json"])
+def test_the_report_as_json_is_known_too(command: Callable[..., tuple[str, bool]]) -> None:
+    (first, looked), (second, again) = command("--format=json"), command("--format=json")
+    assert (looked, again) == (True, False)
+    times = dict.fromkeys(("started", "seconds"))  # of this run, not of the one before
+    assert json.loads(first) | times == json.loads(second) | times
+
+
+@linux
+@pytest.mark.parametrize("option", ["--locked", "--no-cache", "-v"])
 def test_what_asks_for_more_is_looked_at_each_time(
     command: Callable[..., tuple[str, bool]], option: str
 ) -> None:
