@@ -94,7 +94,7 @@ LOCK_DEPTH: Final = Limit(
 SUMS_BYTES: Final = Limit(name="SUMS_BYTES", default=16 << 20, unit="bytes", of="a `SHA256SUMS`")
 MODEL_FIELDS: Final = Limit(
     name="MODEL_FIELDS",
-    default=20_000_000,
+    default=5_000_000,
     unit="fields",
     of="fields in a model's graphs, nodes and tensors",
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from epctx import outputs
 from epctx.errors import StorageError
+from epctx.policies import paths
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -109,6 +111,7 @@ class Place:
         except OSError as error:
             raise outputs.unwritable(self.out, error) from error
         with lock:
+            self._refuse_links()
             self._repair()
             try:
                 yield
@@ -145,6 +148,21 @@ class Place:
             if not any(target.iterdir()):
                 target.rmdir()
 
+    def _refuse_links(self) -> None:
+        """A link here would lead what is published, and what is removed, to another place.
+
+        Raises:
+            StorageError: there is one.
+        """
+        for path in (self.root, *self.root.glob("*"), self.staging, *self.staging.glob("old/*")):
+            if os.path.lexists(path) and paths.is_link(path.lstat()):
+                raise StorageError(
+                    "is a link",
+                    where=path.as_posix(),
+                    why="epctx puts folders there, and removes what it did not make anew",
+                    remedy="remove the link, or choose another folder with --out",
+                )
+
     def _repair(self) -> None:
         for target in _folders(self.staging / "old"):
             for old in _folders(target):
@@ -171,13 +189,21 @@ def _swap(staged: Path, place: Path, old: Path) -> None:
     _remove(old)
 
 
+def _is_folder(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and not paths.is_link(status)
+
+
 def _folders(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if p.is_dir()] if path.is_dir() else []
+    return [p for p in path.iterdir() if _is_folder(p)] if path.is_dir() else []
 
 
 def _remove(path: Path) -> None:
     try:
-        shutil.rmtree(path)
+        if _is_folder(path):
+            shutil.rmtree(path)
+        else:  # rmtree would wait for a pipe
+            path.unlink()
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import blake3
 
+from epctx import limits
+from epctx.cache.entries import open_entry
 from epctx.cache.location import locate
 from epctx.errors import EpctxError
 
@@ -61,7 +63,8 @@ def recall(arguments: Sequence[str]) -> list[str] | None:
     try:
         name = name_of(arguments)
         path = locate().root / KIND / name[:2] / name
-        content = path.read_bytes()
+        with open_entry(path) as stream:
+            content = stream.read(limits.RECORD_BYTES.value)
         payload = content[65:]
         if (
             content[:64]
@@ -77,7 +80,7 @@ def recall(arguments: Sequence[str]) -> list[str] | None:
             return None
         said = [str(line) for line in note["says"]]
         return list(_renewed(said, begun)) if note["report"] else said
-    except (OSError, ValueError, LookupError, TypeError, EpctxError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, EpctxError):
         return None
 
 

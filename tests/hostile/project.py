@@ -34,7 +34,7 @@ def _template() -> Path:
 
 
 @functools.cache
-def _built() -> Path:
+def built() -> Path:
     """The project after a build; it is let alone."""
     folder = Path(_kept().name) / "built"
     shutil.copytree(_template(), folder)
@@ -53,14 +53,20 @@ def copy(folder: Path) -> None:
     shutil.copytree(_template(), folder)
 
 
+def fill_cache(room: Room) -> None:
+    """The cache as a build of the project left it; it was built elsewhere, nothing is in dist."""
+    built()
+    shutil.copytree(Path(_kept().name) / "cache", room.cache)
+
+
 def publish(room: Room) -> Path:
     """Put into the project what a build of it publishes; the group's folder.
 
     That is `dist/m/default/g` with `a_ctx.onnx`, `a_reference.bin`, `SHA256SUMS`; the lock too, and
     the report.
     """
-    shutil.copytree(_built() / "dist", room.folder / "dist")
-    shutil.copy(_built() / "m.lock.yaml", room.folder)
+    shutil.copytree(built() / "dist", room.folder / "dist")
+    shutil.copy(built() / "m.lock.yaml", room.folder)
     return room.folder / "dist" / "m" / "default" / "g"
 
 

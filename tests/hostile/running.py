@@ -183,7 +183,12 @@ def _left_nothing(row: Row, room: Room, before: Mapping[str, str], story: str) -
         and not _in_cache(name)
         and not any(fnmatch.fnmatch(name, f"project/{pattern}") for pattern in patterns)
     ]
-    gone = before.keys() - _files(root).keys()
+    gone = [
+        name
+        for name in before.keys() - _files(root).keys()
+        if not _in_cache(name)
+        and not any(fnmatch.fnmatch(name, f"project/{pattern}") for pattern in row.leaves)
+    ]
     assert not changed, f"left or changed {changed}\n{story}"
     assert not gone, f"removed {sorted(gone)}\n{story}"
     leftovers = [p for p in (room.cache / "v1" / "temporary").rglob("*") if p.is_file()]

@@ -26,6 +26,7 @@ def test_a_row_ends_as_the_table_says(row: Row, tmp_path: Path) -> None:
 
 def test_the_table_has_all_rows_and_no_other() -> None:
     assert table.read().keys() == {row.id for row in ALL}, AGAIN
+    assert len(ALL) >= 200
 
 
 EMPTY = Row(

@@ -13,6 +13,7 @@ import msgspec
 
 from epctx.cache import identity, temporary
 from epctx.cache.digests import remembered_path
+from epctx.cache.entries import discard
 from epctx.cache.records import Kind
 from epctx.cache.store import Action, Cache
 
@@ -87,7 +88,7 @@ def collect(
     if not dry_run:
         # Records before their objects: a record without its objects would be a broken promise.
         for path in (*gone, *map(cache.objects.path, objects), *records):
-            path.unlink(missing_ok=True)
+            discard(path)
         _remove_leftovers(cache)
     return Collected(
         dry_run=dry_run,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from io import FileIO
@@ -32,6 +33,16 @@ class Irregular(OSError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, self.reason, str(path))
+
+
+def discard(path: Path) -> None:
+    """Remove an entry, whatever it is. Raises OSError."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # the latter on Windows and macOS
+        if path.is_symlink() or not path.is_dir():
+            raise
+        shutil.rmtree(path)
 
 
 def open_entry(path: Path) -> FileIO:

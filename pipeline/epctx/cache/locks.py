@@ -6,10 +6,13 @@ They are the system's own, so they end with the process that holds them, however
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.cache.entries import Irregular
 from epctx.cache.location import Location, refused
 
 if TYPE_CHECKING:
@@ -75,8 +78,7 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
     path = location.root / "users.db"
     try:
         # Of an SQLite database only the locks are used, so it is empty; whatever else wrote to it.
-        if path.exists() and path.stat().st_size:
-            os.truncate(path, 0)
+        _empty(path)
         lock = filelock.ReadWriteLock(str(path), is_singleton=False)
     except OSError as error:
         raise refused(path, error) from error
@@ -84,6 +86,19 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
         yield lock
     finally:
         lock.close()
+
+
+def _empty(path: Path) -> None:
+    """Empty a file, if it is one: what a link names is somebody else's. Raises OSError."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise Irregular(path)
+    if status.st_size:
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
+        os.close(descriptor)
 
 
 def _wait(acquire: Callable[[float], object], location: Location, waiting: Waiting) -> None:

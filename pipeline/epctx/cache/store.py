@@ -104,7 +104,7 @@ class Cache:
         stored = self.records.read("actions", key.hex, Action[msgspec.Raw])
         if stored is None:
             return None
-        if digest.of_json(msgspec.json.decode(stored.record)) != key:
+        if _digest(stored.record) != key:
             self.records.refuse("actions", key.hex, "has the record of another action")
             return None
         self.records.used("actions", key.hex)
@@ -158,10 +158,17 @@ class Cache:
             self._temporary.close()
 
 
+def _digest(record: msgspec.Raw) -> Digest | None:
+    try:
+        return digest.of_json(msgspec.json.decode(record))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
 def _stays_inside(name: str) -> bool:
     """Whether a name leads to a place below a folder, on any system."""
     return (
         not name.startswith("/")
-        and not {"", ".."} & set(name.split("/"))
+        and not {"", ".", ".."} & set(name.split("/"))
         and not ({"\\", ":", "\0"} & set(name))
     )

@@ -121,6 +121,9 @@ def settle(temporary: Path, place: Path) -> None:
         except FileNotFoundError:
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary.replace(place)
+        except IsADirectoryError:  # which epctx never put there
+            place.rename(temporary.with_name(f"{temporary.name}.was"))
+            temporary.replace(place)
     except PermissionError as error:
         # Windows: somebody reads what is there, which is the same or as good.
         if os.name != "nt" or not place.exists():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +20,8 @@ from typing import Annotated, Literal, get_args
 
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +31,25 @@ from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 REMEDY = "\n  -> "
 """Between an error and what to do against it."""
+
+
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What moves a cursor, rings, hides or turns text round: names in models may hold any of it."""
+
+
+class _Console(Console):
+    """A console that shows control characters of texts instead of obeying them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def visible(text: str) -> str:
+    """A text with its control characters written out, as Python escapes them."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Format(StrEnum):
@@ -201,7 +222,7 @@ def _encode(value: object) -> object:
 def _console(*, stderr: bool, color: Color) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     forced = {Color.always: True, Color.never: False}.get(color)
-    return Console(
+    return _Console(
         stderr=stderr,
         force_terminal=forced,
         no_color=True if color is Color.never else None,

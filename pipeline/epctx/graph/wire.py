@@ -126,6 +126,7 @@ class _Walk:
         self._threshold = threshold
         self._location = location
         self._fields = limits.MODEL_FIELDS.value
+        self._nodes = limits.MODEL_NODES.value
         self._structure = limits.MODEL_STRUCTURE_BYTES.value
         self.spans: list[Span] = []
 
@@ -137,6 +138,10 @@ class _Walk:
         copied = start
         for number, wire_type, field, payload, end in self._walk(start, stop):
             inner = kind.inner.get(number)
+            if inner == "NodeProto":
+                self._nodes -= 1
+                if self._nodes < 0:
+                    raise TooLarge("has too many nodes", limits.MODEL_NODES)
             if number == _TRAINING and kind.name == _MODEL:
                 result = result or Message()
                 result.encoded(self._data[copied:field])

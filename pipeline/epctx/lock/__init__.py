@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from epctx import limits
+from epctx.cache.entries import open_entry
 from epctx.errors import LockError
 from epctx.lock import yaml_text
 from epctx.lock.types import VERSION, Lock
@@ -87,7 +88,7 @@ READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _version_1}
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with open_entry(path.resolve()) as stream:
             content = stream.read(limits.LOCK_BYTES.value + 1)
     except FileNotFoundError:
         raise LockError(
@@ -97,7 +98,7 @@ def _content(path: Path) -> bytes:
         raise LockError(
             "cannot be read",
             where=path.as_posix(),
-            why=error.strerror,
+            why=error.strerror or str(error),
             remedy="name the .lock.yaml beside a manifest",
         ) from error
     if len(content) > limits.LOCK_BYTES.value:

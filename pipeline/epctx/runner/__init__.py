@@ -13,6 +13,7 @@ from epctx._version import __version__
 from epctx.build_report import BuildReport, GroupReport
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
+from epctx.cache.entries import open_entry
 from epctx.errors import EpctxError, LockError, StorageError
 from epctx.events import Event, Listener
 from epctx.lock.differences import between_locks
@@ -353,10 +354,11 @@ class _Run:
         """Write the lock, if it says something else: no build that gives the same is a change."""
         content = lock.text(new).encode()
         try:
-            if self._lock_file.read_bytes() == content:
-                return
+            with open_entry(self._lock_file) as stream:
+                if stream.read() == content:
+                    return
             if not between_locks(lock.read(self._lock_file), new):
                 return
-        except (FileNotFoundError, LockError):
-            pass
+        except (OSError, LockError):
+            pass  # there is none, or what is there is replaced
         publish.replace_file(self._lock_file, content)

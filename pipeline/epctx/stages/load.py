@@ -79,8 +79,8 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     """Check a model without its weights, and bring it into the form that `run` promises."""
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
-    texts.require_utf8(proto, where=where)
     bounds.require(proto, where=where)
+    texts.require_utf8(proto, where=where)
     _initializers_are_constants(proto)
     _normalize_domains(proto)
     structure.normalize(proto, where=where)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from epctx import outputs
 from epctx.errors import EpctxError
 from epctx.worker.process import Worker
 
@@ -164,7 +165,10 @@ class Pool:
             if self._ended is not None:
                 raise self._ended
             number = next(self._numbers)
-            self._logs.mkdir(parents=True, exist_ok=True)
+            try:
+                self._logs.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise outputs.unwritable(self._logs, error) from error
             log = self._logs / f"{label}-{number}.log"
             worker = Worker(self._work / f"w{number}", log, place, variables=self._variables)
             self._alive[worker] = place
