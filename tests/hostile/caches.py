@@ -314,7 +314,7 @@ for _place in ("m.build.json", ".m.lock", "m/default/g", "m.staging"):
     outputs(
         f"dist/{_place} is a FIFO",
         lambda room, place=_place: os.mkfifo(_in_dist(room, place)),
-        "" if _place != ".m.lock" else "dist",
+        "built",
         leaves=("dist/*",),
     )
 outputs(
