@@ -57,7 +57,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
 
 def hold(template: Template, room: Room, ended: Ended, number: int) -> None:
     """What must hold after a build that found the disk full."""
-    story = f"full at call {number}: exit {ended.code}\n{ended.said}"
+    story = f"full at call {number} of {ended.calls}: exit {ended.code}\n{ended.said}"
+    if ended.calls < number:  # what is remembered depends on the time: a call more or less
+        assert ended.code == 0 and number > template.whole.calls - 5, story
+        return
     assert ended.code == 9, story
     assert "Traceback" not in ended.said and "a bug in epctx" not in ended.said, story
     assert "No space left on device" in ended.said and "\n  -> free some space" in ended.said, story
