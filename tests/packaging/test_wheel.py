@@ -1,4 +1,7 @@
-"""The wheel: exactly these files, and the unit tests pass against it."""
+"""The wheel: exactly these files, and the unit tests pass against it.
+
+`make test` runs those of them against it that read the package's data files; `make soak` runs all.
+"""
 
 import os
 import subprocess
@@ -28,7 +31,19 @@ def test_the_wheel_has_exactly_these_files(wheel: Path) -> None:
     assert names == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
-def test_the_unit_tests_pass_against_the_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+READ_DATA_FILES = [f"tests/unit/{name}" for name in ("schemas", "document", "reporting", "cli")]
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param(READ_DATA_FILES, id="data files"),
+        pytest.param(["tests/unit"], id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_the_unit_tests_pass_against_the_installed_wheel(
+    wheel: Path, tmp_path: Path, tests: list[str]
+) -> None:
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet"]
     subprocess.run([*install, "--target", str(site), str(wheel)], check=True)
@@ -38,7 +53,7 @@ def test_the_unit_tests_pass_against_the_installed_wheel(wheel: Path, tmp_path: 
     printed = subprocess.run(where, env=environment, capture_output=True, text=True, check=True)
     assert Path(printed.stdout.strip()).is_relative_to(site)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -36,10 +36,15 @@ def test_a_model_in_words(folder: Path) -> None:
         "source reference",
         "context m_reference.bin",
         "not in the op schema is_odd",
-        "no installed EP knows its format",
-        "m_reference.bin context binary 700 B",
+        "m_reference.bin context binary of the reference EP, format 1, 4.1 kB (4,096 bytes)",
     ):
         assert line in lines, printed
+
+
+def test_a_binary_of_a_format_that_nobody_knows_is_said_to_be_one(folder: Path) -> None:
+    (folder / "m_reference.bin").write_bytes(b"odd" * 100)
+    printed = " ".join(inspect(folder / "m_ctx.onnx").stdout.split())
+    assert "m_reference.bin context binary, 300 B no installed EP knows its format" in printed
 
 
 def test_files_are_one_a_line_for_scripts(folder: Path) -> None:
@@ -60,5 +65,6 @@ def test_a_file_that_cannot_be_shipped_is_7(folder: Path) -> None:
 
 
 def test_what_is_no_model_is_4_and_what_is_not_there_2(folder: Path) -> None:
-    assert inspect(folder / "m_reference.bin").exit_code == 4
+    (folder / "odd.bin").write_bytes(b"odd")
+    assert inspect(folder / "odd.bin").exit_code == 4
     assert inspect(folder / "gone").exit_code == 2
