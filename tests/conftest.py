@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("EPCTX_HYPOTHESIS_PROFILE", "default"))
+
+# A shell starts what runs in the background with interrupts ignored: so would be what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

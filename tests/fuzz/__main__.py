@@ -10,12 +10,14 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["epctx"]):
-    from tests.fuzz.targets import TARGETS
+    from epctx.providers.onnxruntime.qnn import QNNExecutionProvider
+    from tests.fuzz.targets import TARGETS, recognize_none
 
 
 def main() -> None:
     """Run until time is up or something is found; libFuzzer exits the process."""
     name = sys.argv.pop(1)
+    QNNExecutionProvider.recognizes = recognize_none  # type: ignore[method-assign]
     atheris.Setup(sys.argv, TARGETS[name])
     atheris.Fuzz()
 

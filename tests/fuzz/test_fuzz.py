@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from epctx.providers.onnxruntime.qnn import QNNExecutionProvider
 from tests.fuzz import campaign
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, recognize_none
 
 SEEDS = sorted(path for path in campaign.SEEDS.rglob("*") if path.is_file())
+
+
+@pytest.fixture(autouse=True)
+def _without_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `python -m tests.fuzz` does."""
+    monkeypatch.setattr(QNNExecutionProvider, "recognizes", recognize_none)
 
 
 def test_every_target_has_seeds_and_every_seed_a_target() -> None:

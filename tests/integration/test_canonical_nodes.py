@@ -22,6 +22,8 @@ from epctx.graph import canonical
 from epctx.manifest import ModelSource
 from epctx.stages import load
 
+pytestmark = pytest.mark.soak
+
 
 def _session(data: bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()

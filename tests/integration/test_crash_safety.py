@@ -163,7 +163,7 @@ def test_what_was_done_before_a_kill_is_not_done_again(tmp_path: Path) -> None:
     process = start(project, "--jobs", "1")
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("two@default: all: compile"):
+        if line.startswith("two@default: b: compile"):
             process.kill()
             break
     process.communicate()

@@ -13,18 +13,19 @@ from epctx.errors import InvalidGraph, ModelError, UsageError
 from epctx.inspection import Edge, Inspection, ModelFile
 from epctx.providers import registry
 from epctx.providers.hooks import BinaryGraph, BinaryInfo
+from epctx.providers.reference.layout import MAGIC
 from tests.unit.policies import folders
 from tests.unit.policies.folders import context_node, model
 
 
 class Reader:
-    """An EP that reads binaries which begin with `context`."""
+    """An EP that reads binaries which begin with `context`, or as the reference EP's do."""
 
     name = "FakeExecutionProvider"
     sources = frozenset({"reference"})
 
     def recognizes(self, head: bytes) -> bool:
-        return head.startswith(b"context")
+        return head.startswith((b"context", MAGIC))
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         if b"broken" in path.read_bytes():
@@ -112,8 +113,9 @@ def test_every_file_to_ship(tmp_path: Path) -> None:
     folder = folders.write(tmp_path, model(initializers=[tensor]))
     (folder / "m.data").write_bytes(bytes(16))
     found = read(folder / "m_ctx.onnx")
+    size = (folder / "m_reference.bin").stat().st_size
     assert [(f.name, f.kind, f.size, f.problem) for f in found.files[1:]] == [
-        ("m_reference.bin", "context binary", 700, None),
+        ("m_reference.bin", "context binary", size, None),
         ("m.data", "external data", 16, None),
     ]
     assert found.weights.external == {"m.data": 16} and found.weights.inside == 0
