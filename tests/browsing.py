@@ -54,6 +54,7 @@ class Watched:
         self.faults: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(
+            # "light" or "dark", which pytest parametrizes as text.
             color_scheme=scheme,  # type: ignore[arg-type]
             viewport={"width": 1440, "height": 1000},
         )

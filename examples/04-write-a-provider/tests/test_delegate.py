@@ -15,7 +15,7 @@ from epctx.providers.conformance import ExecutionProviderConformance
 class TestConformance(ExecutionProviderConformance):
     """All that a provider owes."""
 
-    def create(self) -> DelegateExecutionProvider:  # noqa: D102
+    def create(self) -> DelegateExecutionProvider:  # noqa: D102 - the base says it
         return DelegateExecutionProvider({})
 
 
@@ -24,7 +24,7 @@ class TestConformanceInHalfPrecision(ExecutionProviderConformance):
 
     max_rel = 1e-2
 
-    def create(self) -> DelegateExecutionProvider:  # noqa: D102
+    def create(self) -> DelegateExecutionProvider:  # noqa: D102 - the base says it
         return DelegateExecutionProvider({"precision": "fp16"})
 
 

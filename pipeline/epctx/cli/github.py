@@ -74,7 +74,7 @@ def _of_error(told: EpctxError) -> Annotation:
         message = _message(told.what, told.why, told.remedy)
         line, column = int(place["line"]), int(place["column"])
         return Annotation(message=message, file=place["file"], line=line, column=column)
-    if told.where is not None and os.path.isfile(told.where):  # noqa: PTH113  never raises
+    if told.where is not None and os.path.isfile(told.where):  # noqa: PTH113 - never raises
         return Annotation(message=_message(told.what, told.why, told.remedy), file=told.where)
     what = f"{told.where}: {told.what}" if told.where else told.what
     return Annotation(message=_message(what, told.why, told.remedy))

@@ -261,6 +261,7 @@ def _same(old: object, new: object) -> bool:
 
 
 def _serial(messages: Iterable[object]) -> list[bytes]:
+    # Protobuf messages of any kind, which have no common type here: `_same` asks for the method.
     return [each.SerializeToString(deterministic=True) for each in messages]  # type: ignore[attr-defined]
 
 

@@ -29,6 +29,7 @@ FOLDER: Final = outputs.GOLDEN
 RECORD: Final = "golden.json"
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
+# What zipfile (NotImplementedError: a compression it does not know) and numpy raise at a bad file.
 _BAD = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError)
 
 

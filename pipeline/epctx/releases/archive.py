@@ -66,6 +66,7 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
     try:
         with temporary.open("xb") as stream:
             sink = _Sink(stream)
+            # tarfile only writes to it; the type it asks for reads and seeks, too.
             with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
                 for folder in _folders(root.name, files):
                     info = tarfile.TarInfo(folder)

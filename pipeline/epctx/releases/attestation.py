@@ -40,6 +40,7 @@ def make(manifest: Path, lock: Lock, subjects: Mapping[str, OutputFile]) -> byte
         ModelError: a source is gone, or is no longer the one that was built from.
         VerificationError: what was made breaks in-toto's or SLSA's schema (a bug).
     """
+    # protobuf ships no types.
     from google.protobuf import json_format  # type: ignore[import-untyped]
     from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
     from in_toto_attestation.v1.statement import Statement
@@ -87,6 +88,7 @@ def check(content: bytes) -> None:
     Raises:
         VerificationError: it breaks one of them.
     """
+    # protobuf ships no types.
     from google.protobuf import json_format
     from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
     from in_toto_attestation.v1 import statement_pb2
@@ -120,6 +122,7 @@ def _descriptor(name: str, digest: Mapping[str, str], uri: str = "") -> Resource
 
 
 def _plain(descriptor: ResourceDescriptor) -> dict[str, object]:
+    # protobuf ships no types.
     from google.protobuf import json_format
 
     plain: dict[str, object] = json_format.MessageToDict(descriptor.pb)

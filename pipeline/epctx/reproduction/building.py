@@ -104,7 +104,7 @@ def build(request: Request, root: Path, listener: Listener) -> Made:
 
 def _listing(folder: Path) -> list[str]:
     return [
-        os.path.relpath(os.path.join(place, name), folder)  # noqa: PTH118
+        os.path.relpath(os.path.join(place, name), folder)  # noqa: PTH118 - `os.walk` gives text
         for place, folders, files in os.walk(folder)
         for name in (*folders, *files)
     ]
