@@ -2,28 +2,31 @@
 
     python -m scripts.quickstart_models [FOLDER]
 
-A decoder-only transformer and light models of the onnx wheel with random weights; seeded, so the
-same bytes everywhere. A model that is there already is left alone.
+A decoder-only transformer, in the form for NPUs too, and light models of the onnx wheel with random
+weights; seeded, so the same bytes everywhere. A model that is there already is left alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from scripts import random_weights, transformer
 
 FOLDER = Path(__file__).parent.parent / "manifests" / "models"
 TINY_LLM = transformer.Config(layers=2, hidden=256, heads=8, kv_heads=2, vocab=2048)
+TINY_LLM_NPU = dataclasses.replace(TINY_LLM, npu=True)
 LIGHT = ("squeezenet", "shufflenet")
 
 
 def write(folder: Path) -> None:
     """Write what is missing in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    llm = folder / "tiny_llm.onnx"
-    if not llm.exists():
-        transformer.write(llm, TINY_LLM)
+    for name, config in (("tiny_llm", TINY_LLM), ("tiny_llm_npu", TINY_LLM_NPU)):
+        target = folder / f"{name}.onnx"
+        if not target.exists():
+            transformer.write(target, config)
     for name in LIGHT:
         target = folder / f"{name}.onnx"
         if not target.exists():

@@ -16,6 +16,11 @@ Inputs, with symbolic dimensions `batch`, `sequence`, `past`:
 Outputs: `logits` float32 [batch, sequence, vocab]; `present.<layer>.key` and `.value`, the past
 followed by the new tokens. A token's position is the number of tokens before it.
 
+With `--npu` in the form that models for NPUs are exported in: what is added to the scores is an
+input (`attention_bias` float32 [batch, 1, sequence, total], 0 where a token may be attended to),
+the weights of the norms are folded into the linear layers after them, and heads are repeated by
+Tile.
+
 Weights are seeded (`scripts.seeded`) and written as external data (`<out>.data`), one at a time.
 """
 
@@ -48,6 +53,7 @@ class Config:
         intermediate: width of the SwiGLU; 0: 8/3 of `hidden`, rounded up to a multiple of 16.
         positions: most tokens that past and sequence may have together.
         tied: the head is the transposed embedding.
+        npu: in the form for NPUs, which QAIRT 2.51 compiles to the same bytes each time.
     """
 
     layers: int = 2
@@ -58,6 +64,7 @@ class Config:
     vocab: int = 256
     positions: int = 512
     tied: bool = False
+    npu: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -102,7 +109,9 @@ class _Decoder:
             for layer in range(config.layers)
             for kind in ("key", "value")
         ]
+        bias = [ir.val("attention_bias", ir.DataType.FLOAT, ["batch", 1, "sequence", "total"])]
         self._positions(ids, mask)
+        self.bias = bias[0] if config.npu else self._causal_bias(mask)
         embedding = self._weight("embed_tokens", (config.vocab, config.hidden), 1 / 4)
         x = self._op("/embed_tokens", "Gather", embedding, ids)
         present: list[ir.Value] = []
@@ -116,7 +125,7 @@ class _Decoder:
             total: list[int | str] = ["batch", config.kv_heads, "total", config.head_dim]
             _name_output(result, name, total)
         graph = ir.Graph(
-            [ids, mask, *past],
+            [ids, mask, *(bias if config.npu else ()), *past],
             [logits, *present],
             nodes=self.tape.nodes,
             initializers=self.tape.initializers,
@@ -126,15 +135,15 @@ class _Decoder:
         return ir.Model(graph, ir_version=8)
 
     def _positions(self, ids: ir.Value, mask: ir.Value) -> None:
-        """Rotary tables of the new tokens' positions, and what is added to the scores."""
+        """Rotary tables of the new tokens' positions."""
         op, ints = self._op, self._ints
         self.batch = op("/batch", "Shape", ids, start=0, end=1)
         self.sequence = op("/sequence", "Shape", ids, start=1, end=2)
         self.total = op("/total", "Add", self.sequence, op("/past", "Shape", mask, start=1, end=2))
         length = op("/positions", "Squeeze", self.sequence, ints(0))
-        steps = op("/positions", "Range", self._scalar(0), length, self._scalar(1))
+        self.steps = op("/positions", "Range", self._scalar(0), length, self._scalar(1))
         before = op("/positions", "ReduceSum", mask, ints(1), keepdims=1)
-        positions = op("/positions", "Add", before, steps)
+        positions = op("/positions", "Add", before, self.steps)
         angles = np.outer(
             np.arange(self.config.positions),
             10000.0 ** (-np.arange(0, self.config.head_dim, 2) / self.config.head_dim),
@@ -143,13 +152,17 @@ class _Decoder:
             op("/rotary", "Unsqueeze", op("/rotary", "Gather", table, positions), ints(1))
             for table in (self._table("cos", np.cos(angles)), self._table("sin", np.sin(angles)))
         )
-        columns = op("/mask", "Unsqueeze", steps, ints(1))
-        causal = self._bias(op("/mask/causal", "GreaterOrEqual", columns, steps))
+
+    def _causal_bias(self, mask: ir.Value) -> ir.Value:
+        """What is added to the scores: [batch, 1, sequence, total]."""
+        op, ints = self._op, self._ints
+        columns = op("/mask", "Unsqueeze", self.steps, ints(1))
+        causal = self._bias(op("/mask/causal", "GreaterOrEqual", columns, self.steps))
         cached = op("/mask/past", "Cast", mask, to=ir.DataType.BOOL)
         cached = self._bias(op("/mask/past", "Unsqueeze", cached, ints(1, 2)))
         height = (self.batch, ints(1), self.sequence)
         past_length = op("/mask/past", "Shape", mask, start=1, end=2)
-        self.bias = op(
+        return op(
             "/mask",
             "Concat",
             op("/mask/past", "Expand", cached, self._join("/mask/past", *height, past_length)),
@@ -220,9 +233,14 @@ class _Decoder:
     def _repeat(self, scope: str, x: ir.Value) -> ir.Value:
         """Give each query head its key or value head: [batch, heads, total, head_dim]."""
         config, ints = self.config, self._ints
-        groups = ints(config.kv_heads, config.heads // config.kv_heads)
-        wide = self._join(scope, self.batch, groups, self.total, ints(config.head_dim))
-        x = self._op(scope, "Expand", self._op(scope, "Unsqueeze", x, ints(2)), wide)
+        times = config.heads // config.kv_heads
+        if config.npu:
+            repeats = ints(1, 1, times, 1, 1)
+            x = self._op(scope, "Tile", self._op(scope, "Unsqueeze", x, ints(2)), repeats)
+        else:
+            groups = ints(config.kv_heads, times)
+            wide = self._join(scope, self.batch, groups, self.total, ints(config.head_dim))
+            x = self._op(scope, "Expand", self._op(scope, "Unsqueeze", x, ints(2)), wide)
         flat = self._join(scope, self.batch, ints(config.heads), self.total, ints(config.head_dim))
         return self._op(scope, "Reshape", x, flat)
 
@@ -231,9 +249,12 @@ class _Decoder:
         square = op(scope, "Mul", x, x)
         mean = op(scope, "ReduceMean", square, self._ints(-1), keepdims=1)
         root = op(scope, "Sqrt", op(scope, "Add", mean, self._number(1e-6)))
+        normed = op(scope, "Div", x, root)
+        if self.config.npu:
+            return normed
         shape, seed = (self.config.hidden,), self.config.seed
         weight = self._lazy(name, shape, lambda: seeded.around(name, seed, shape, 1.0, 0.25))
-        return op(scope, "Mul", op(scope, "Div", x, root), weight)
+        return op(scope, "Mul", normed, weight)
 
     def _head(self, x: ir.Value, embedding: ir.Value) -> ir.Value:
         x = self._norm("/norm", x)

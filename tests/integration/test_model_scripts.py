@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from scripts import random_weights, transformer
 
@@ -126,6 +128,35 @@ def test_masked_past_is_no_past(decoder: ort.InferenceSession) -> None:
     attended, _ = decode(decoder, ids, cache(1), mask=1)
     assert spread(masked, without) < 1e-5
     assert spread(attended, without) > 1e-3
+
+
+def test_the_form_for_npus_computes_the_same(decoder: ort.InferenceSession, tmp_path: Path) -> None:
+    """With a bias that says what the masks say; weights of norms do no harm where they are 1."""
+    ones, npu = tmp_path / "ones.onnx", tmp_path / "npu.onnx"
+    transformer.write(ones, CONFIG)
+    model = onnx.load(ones)
+    norms = [t for t in model.graph.initializer if "norm" in t.name]
+    assert len(norms) == 2 * CONFIG.layers + 1
+    for tensor in norms:
+        tensor.CopyFrom(numpy_helper.from_array(np.ones(CONFIG.hidden, np.float32), tensor.name))
+    onnx.save(model, ones)
+    transformer.write(npu, dataclasses.replace(CONFIG, npu=True))
+    onnx.checker.check_model(str(npu), full_check=True)
+    ids, past = np.random.default_rng(0).integers(0, CONFIG.vocab, (2, 5)), cache(3)
+    allowed = np.concatenate([np.ones((5, 3)), np.tril(np.ones((5, 5)))], axis=1)
+    bias = np.where(allowed, 0, transformer.MASKED).astype(np.float32)
+    given = {
+        "input_ids": ids,
+        "past_mask": np.ones((2, 3), np.int64),
+        "attention_bias": np.broadcast_to(bias, (2, 1, 5, 8)),
+    }
+    run = session(npu)
+    names = [item.name for item in run.get_inputs()]
+    given |= dict(zip(names[3:], past, strict=True))
+    expected, _ = decode(session(ones), ids, past, mask=1)
+    assert spread(run.run(None, given)[0], expected) < 1e-5
+    weighted, _ = decode(decoder, ids, past, mask=1)
+    assert spread(weighted, expected) > 1e-3
 
 
 def test_transformer_command(tmp_path: Path) -> None:

@@ -73,9 +73,13 @@ def test_it_has_a_component_for_each_model_and_a_variant_for_each_target(
 def test_the_reader_picks_the_openvino_variant_and_its_numbers_are_right(
     model: str, copied: Path, made: tuple[Path, PackageReport], tmp_path: Path
 ) -> None:
-    source = ort.InferenceSession(str(made[0] / "models" / "tiny_llm.onnx"))
+    source = ort.InferenceSession(str(made[0] / "models" / "tiny_llm_npu.onnx"))
     inputs = feeds.specs(onnx.load(copied / "intel" / "llm" / f"{model}_ctx.onnx"))
-    ranges = {"input_ids": (0.0, 2047.0), "past_mask": (0.0, 1.0)}
+    ranges = {
+        "input_ids": (0.0, 2047.0),
+        "past_mask": (0.0, 1.0),
+        "attention_bias": (-1.0, 0.0),
+    }
     given = feeds.generate(inputs, seed=7, index=0, ranges=ranges)
     expected = dict(
         zip([o.name for o in source.get_outputs()], source.run(None, given), strict=True)

@@ -128,6 +128,8 @@ def _verdict(found: Reproduction) -> Iterator[Text]:
             else ", ".join(found.causes)
         )
         yield Text.assemble(("caused by: ", "bold"), told)
+    for known in found.known:
+        yield Text.assemble(("known of ", "bold"), known)
     states = Counter(file.state for file in found.files)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     verdict = "reproducible" if found.reproducible else "NOT reproducible"

@@ -111,6 +111,17 @@ class ReadsBinaries(Protocol):
 
 
 @runtime_checkable
+class TellsUnstable(Protocol):
+    """It knows what makes it write other bytes each time.
+
+    Attributes:
+        unstable: in words, which models, and how to write them otherwise.
+    """
+
+    unstable: str
+
+
+@runtime_checkable
 class MatchesBinaries(Protocol):
     """It can tell, besides, whether a context binary is the one of nodes."""
 

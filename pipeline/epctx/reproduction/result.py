@@ -66,6 +66,7 @@ class Reproduction:
         differences: between the locks of both builds.
         causes: what each makes a build differ by itself, where that was looked for; `nothing`: two
             builds under the same circumstances differ.
+        known: what the EPs of groups whose payload differs say of themselves.
         lock: what the lock beside the manifest says of the first build. `the same outputs`: of
             another toolchain or sources, which gave the same bytes.
         lock_differences: between that lock and the first build.
@@ -78,6 +79,7 @@ class Reproduction:
     files: tuple[FileComparison, ...]
     differences: tuple[Difference, ...] = ()
     causes: tuple[VariationName | Literal["nothing"], ...] = ()
+    known: tuple[str, ...] = ()
     lock: Verdict = "no lock"
     lock_differences: tuple[Difference, ...] = ()
     seconds: tuple[float, float] = (0.0, 0.0)

@@ -5,12 +5,20 @@ NPU: there the HTP backend compiles for every chip, and simulates one to run (re
 line there says is in the docstrings here.
 
 Not every binary is reproducible: the compiler writes memory that it has not set into some of them,
-16 of every 32 bits beside constants in half precision; the bytes hold parts of heap addresses. A
-bare onnxruntime script does the same with a single Mul of float32[1, 1, 256] by a constant of 256
-elements, and so does the transformer of manifests/qnn.yaml. The same Mul of [1, 64, 256], MatMul,
-LayerNormalization, Add, MLPs and SqueezeNet gave the same bytes each time, and so did groups that
-share. Neither options, one core, zeroed allocations nor fixed addresses make all of them stable.
-`epctx reproduce` tells which are not.
+16 of every 32 bits beside constants in half precision: bytes past the end of another constant, of
+earlier work, parts of heap addresses. Weights are named by a hash of all that, so names differ too,
+and where equal ones are stored once, offsets. A bare onnxruntime script does the same. What does it
+(QAIRT 2.51, one graph each, again and again):
+
+- Mul and Div by a constant that has the other operand's shape, such as the weight of a norm written
+  as nodes where the sequence is 1: [1, 1, 256] by [256], not [1, 64, 256] by [256], and none of 64
+  elements or fewer;
+- Expand, which becomes a Mul by ones: repeated key and value heads;
+- a constant causal mask in a prefill graph, in one of twelve builds.
+
+A transformer without these (`scripts/transformer.py --npu`) gave the same bytes 90 times, on two
+chips, and so did MatMul, LayerNormalization, MLPs and SqueezeNet. Neither options, one core,
+allocations that are zeroed and 4 KB too long, nor fixed addresses make the others stable.
 """
 
 from __future__ import annotations
@@ -84,6 +92,12 @@ class QNNExecutionProvider(OrtProvider):
     extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
     finds_graphs_by: Literal["name", "partition_name"] = "name"
+    unstable = (
+        "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
+        "constant of the other operand's shape (norms written as nodes), for Expand, and for "
+        "constant attention masks; fold the weights of norms into the layers after them, repeat "
+        "with Tile or Concat, and let the mask be an input"
+    )
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)
