@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from epctx import digest
-from epctx.digest import Buffer, Digest, HashingWriter
+from epctx.digest import Algorithm, Buffer, Digest, HashingWriter
 from epctx.errors import StorageError
 
 SUMS = "SHA256SUMS"
@@ -59,8 +59,8 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
 class OwnFile:
     """A finished file that nobody else needs any more, on its way to be an output.
 
-    Its SHA-256 is taken from now on, in a thread: that takes ten times as long as all else, so
-    whoever looks at the file meanwhile costs nothing.
+    Its digests are taken from now on, in threads: SHA-256 takes longer than all else, so whoever
+    looks at the file meanwhile costs nothing.
 
     Raises:
         OSError: it cannot be read.
@@ -69,18 +69,15 @@ class OwnFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen = _seen(path)
-        stream = path.open("rb", buffering=0)  # here: it may have another name soon
-        threads = ThreadPoolExecutor(max_workers=1)
-        self._sha256 = threads.submit(_sha256, stream)
+        threads = ThreadPoolExecutor(max_workers=2)
+        self._sha256 = threads.submit(_taken, _open(path), "sha256")
+        self._blake3 = threads.submit(_taken, _open(path), "blake3")
         threads.shutdown(wait=False)
 
-    def sha256(self, path: Path) -> Digest:
-        """Its SHA-256, if it is at `path` now as it was; else that of what is there."""
-        taken = self._sha256.result()
-        return taken if _seen(path) == self._seen else digest.of_file(path, "sha256")
-
     def take(self, path: Path) -> OutputFile | None:
-        """Make it the new file `path`, hash it with BLAKE3 too, and flush it to the disk.
+        """Make it the new file `path`, flush it to the disk, and wait for its digests.
+
+        Those of what is there are taken anew if it is not as it was.
 
         None: it cannot be moved (it is a link, has another name too, or lies on another disk); then
         nothing has happened.
@@ -95,23 +92,32 @@ class OwnFile:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "it is there already")
             if os.name == "nt":
-                self._sha256.result()  # what is open has to stay where it is
+                self._digests()  # what is open has to stay where it is
             try:
                 self.path.rename(path)
             except OSError:
                 return None
             with path.open("r+b") as stream:
                 os.fsync(stream.fileno())
-                blake3 = digest.of_stream(stream)
                 size = os.fstat(stream.fileno()).st_size
-            return OutputFile(name=path.name, size=size, sha256=self.sha256(path), blake3=blake3)
+            sha256, blake3 = self._digests()
+            if _seen(path) != self._seen:
+                sha256, blake3 = _taken(_open(path), "sha256"), _taken(_open(path), "blake3")
+            return OutputFile(name=path.name, size=size, sha256=sha256, blake3=blake3)
         except OSError as error:
             raise unwritable(path, error) from error
 
+    def _digests(self) -> tuple[Digest, Digest]:
+        return self._sha256.result(), self._blake3.result()
 
-def _sha256(stream: FileIO) -> Digest:
+
+def _open(path: Path) -> FileIO:
+    return path.open("rb", buffering=0)
+
+
+def _taken(stream: FileIO, algorithm: Algorithm) -> Digest:
     with stream:
-        return digest.of_stream(stream, "sha256")
+        return digest.of_stream(stream, algorithm)
 
 
 def _seen(path: Path) -> tuple[int, int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,6 +122,9 @@ class Compiling:
             checks.expect(self._actions, progress)
         with lane.worker() as worker:
             result = progress.run(worker, session.label, job, CompileResult)
+        lane.dismiss()
+        # While the worker ends. What stays (Windows: files in use) goes with the build's scratch.
+        shutil.rmtree(scratch, ignore_errors=True)
         lane.close()  # its exit code counts before anything is kept
         progress.remember(result.peak_memory)
         for model in known.models:

@@ -39,6 +39,11 @@ class Lane:
             self._worker = self._pool.take(self._label)
         yield self._worker
 
+    def dismiss(self) -> None:
+        """After the last job: let the own worker begin to end. `close` waits for it."""
+        if self._worker is not None:
+            self._worker.dismiss()
+
     def close(self) -> None:
         """After the last job: end the own worker. Raises CompileError if it does not end well."""
         worker, self._worker = self._worker, None

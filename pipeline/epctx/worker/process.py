@@ -132,11 +132,15 @@ class Worker:
                 self._done = True
                 return answer
 
-    def close(self) -> None:
-        """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
+    def dismiss(self) -> None:
+        """No job is to come: let it begin to end. `close` waits for it."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
+        self.dismiss()
         try:
             code = self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:

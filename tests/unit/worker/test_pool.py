@@ -20,7 +20,11 @@ class FakeWorker:
         self.variables = variables
         self.log.touch()
         self.ended: str | None = None
+        self.dismissed = False
         self.made.append(self)
+
+    def dismiss(self) -> None:
+        self.dismissed = True
 
     def close(self) -> None:
         self.ended = self.ended or "closed"
@@ -65,6 +69,9 @@ def test_a_lane_has_one_worker_for_all_its_jobs_and_its_exit_counts(workers: poo
             pass
         with lane.worker() as second:
             assert second is first
+        lane.dismiss()
+        assert first.dismissed
+        assert first.ended is None
         lane.close()
         assert first.ended == "closed"
     assert len(FakeWorker.made) == 1
@@ -94,7 +101,9 @@ def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) 
         pass
     with workers.lane(None) as other, other.worker() as second:
         assert second is first
+        other.dismiss()
     assert first.ended is None
+    assert not first.dismissed
 
 
 def test_a_worker_that_nobody_needed_is_ended(workers: pool.Pool, tmp_path: Path) -> None:
