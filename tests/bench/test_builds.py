@@ -110,7 +110,7 @@ def test_a_cold_qnn_build_against_a_bare_script(tmp_path: Path, layers: int, row
         out.mkdir()
         return wall([sys.executable, "-c", BARE_QNN, "mlp.onnx", "bare/mlp_ctx.onnx"], tmp_path)
 
-    ratio(row, lambda: epctx(tmp_path, "--no-cache"), bare, runs=5 if layers < 100 else 3)
+    ratio(row, lambda: epctx(tmp_path, "--no-cache"), bare, runs=5)
 
 
 def test_two_gigabytes_through_the_reference_ep_against_cp_and_sha256sum(tmp_path: Path) -> None:

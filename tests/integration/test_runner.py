@@ -14,7 +14,9 @@ import psutil
 import pytest
 import yaml
 
+from epctx import verbs
 from epctx.errors import CompileError
+from epctx.events import Event
 from epctx.runner import building
 from epctx.runner.building import Ended
 from tests.building import mlp
@@ -232,6 +234,30 @@ def test_peak_memory_and_stages_are_in_the_report(tmp_path: Path) -> None:
     stages = [stage["stage"] for stage in group["stages"]]
     assert stages == ["load", "optimize", "partition", "compile", "dump", "verify"]
     assert all(stage["end"] >= stage["start"] >= 0 for stage in group["stages"])
+
+
+def test_what_an_ep_was_given_goes_before_the_build_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(mlp(), "m.onnx")
+    document = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {"m": {"path": "m.onnx"}},
+        "execution_providers": {"ep": {"provider": "ReferenceExecutionProvider"}},
+        "model_groups": {"g": {"models": ["m"], "execution_providers": ["ep"]}},
+    }
+    Path("m.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    left: dict[str, list[Path]] = {}
+
+    def listen(event: Event) -> None:
+        scratch = Path("dist/m.staging/work").glob("s*/session_group")
+        left[event.stage or event.state] = list(scratch)
+
+    verbs.build("m.yaml", cache=False, listener=listen)
+    assert left["dump"], "looked for in the wrong place"
+    assert left["verified"] == []
 
 
 def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
