@@ -13,6 +13,7 @@ import pytest
 from epctx import verbs
 from epctx.graph import feeds
 from epctx.packages.report import PackageReport
+from epctx.providers import registry
 from scripts import quickstart_models
 from tests import projects
 from tests.building import cpu, normal
@@ -95,8 +96,10 @@ def test_the_reader_picks_the_openvino_variant_and_its_numbers_are_right(
     assert answer.selected == "intel"
     assert Path(answer.folder) == copied / "intel" / "llm"
     assert outputs.keys() == expected.keys()
+    exact = registry.bind(VINO, {}).tolerance("float32", "float32").max_rel
+    limit = 1e-4 if exact == 1e-3 else 0.05  # in bfloat16, where the CPU has units for it
     for name, right in expected.items():
-        assert np.abs(outputs[name] - right).max() <= 1e-4 * np.abs(right).max(), name
+        assert np.abs(outputs[name] - right).max() <= limit * np.abs(right).max(), name
 
 
 def test_a_wrong_compatibility_string_is_rejected_by_the_reader_and_by_verify(

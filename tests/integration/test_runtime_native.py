@@ -37,7 +37,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(session: InferenceSession) -> None:
     (found,) = session.run(None, {"x": X})
     (wanted,) = cpu(mlp()).run(None, {"x": X})
-    assert abs(found - wanted).max() <= 1e-3 * abs(wanted).max()
+    # OpenVINO computes in bfloat16 where the CPU has units for it.
+    assert abs(found - wanted).max() <= 2e-2 * abs(wanted).max()
 
 
 def test_a_model_of_both_has_both_binaries(mixed: Path) -> None:

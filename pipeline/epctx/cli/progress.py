@@ -35,8 +35,15 @@ def live(ui: UI) -> Iterator[Listener]:
         yield lambda event: None
     elif ui.err.is_terminal and not ui.err.is_dumb_terminal:
         board = _Board(ui)
-        with Live(board, console=ui.err, refresh_per_second=8, transient=True):
-            yield board.hear
+        with Live(board, console=ui.err, refresh_per_second=8, transient=True) as shown:
+
+            def hear(event: Event) -> None:
+                first = not board.shows_any
+                board.hear(event)
+                if first and board.shows_any:
+                    shown.refresh()  # else what is short is over before it is shown
+
+            yield hear
     else:
         yield lambda event: None if event.state == "done" else ui.note(_line(event))
 
@@ -50,6 +57,11 @@ class _Board:
         self._ui = ui
         self._running: dict[tuple[str, str | None], tuple[Spinner, str, float]] = {}
         self._states: dict[str, str] = {}
+
+    @property
+    def shows_any(self) -> bool:
+        """Whether anything runs."""
+        return bool(self._running)
 
     def hear(self, event: Event) -> None:
         key = (event.group, event.subject)
