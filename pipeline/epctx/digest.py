@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ Algorithm = Literal["blake3", "sha256"]
 CHUNK = 1 << 22
 """Bytes moved at a time: 4 MiB."""
 _BUFFER: Final = 1 << 20
+_HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, order=True)
@@ -28,6 +30,15 @@ class Digest:
 
     algorithm: Algorithm
     hex: str
+
+    def __post_init__(self) -> None:
+        """Refuse what is no digest: records, reports and locks have some that become file names.
+
+        Raises:
+            ValueError: `hex` is not 64 hex digits in lower case. msgspec calls this, too.
+        """
+        if not _HEX.fullmatch(self.hex):
+            raise ValueError(f"{self.hex[:100]!r} is no digest: 64 hex digits are one")
 
     def __str__(self) -> str:
         return f"{self.algorithm}:{self.hex}"

@@ -3,9 +3,10 @@ import io
 from pathlib import Path
 
 import blake3
+import msgspec
 import pytest
 
-from epctx import digest
+from epctx import codec, digest
 
 
 def test_a_digest_prints_its_algorithm() -> None:
@@ -36,3 +37,14 @@ def test_canonical_json_knows_no_order_of_keys_and_no_nan() -> None:
     assert digest.of_json([1, 2]) != digest.of_json([2, 1])
     with pytest.raises(ValueError, match="not JSON compliant"):
         digest.canonical_json(float("nan"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64, "../" * 21 + "x", "0" * 63 + "\n"]
+)
+def test_what_is_no_digest_is_none_however_it_comes(text: str) -> None:
+    """In a record of the cache `../../x` would be a path out of it."""
+    with pytest.raises(ValueError, match="is no digest"):
+        digest.Digest("blake3", text)
+    with pytest.raises(msgspec.ValidationError, match="is no digest"):
+        codec.decode(codec.encode({"algorithm": "blake3", "hex": text}), digest.Digest)

@@ -114,6 +114,10 @@ class Cache:
             return None
         return Action(kind=stored.kind, record=stored.record, result=result, files=stored.files)
 
+    def refuse(self, key: Digest, why: str) -> None:
+        """Set aside an action whose form is right, and which cannot be what was put there."""
+        self.records.refuse("actions", key.hex, why)
+
     def put(self, key: Digest, action: Action[T], folder: Path) -> None:
         """Store what an action made in `folder`. The files are copied, never linked.
 

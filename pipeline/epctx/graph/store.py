@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from epctx import codec
 from epctx.digest import Algorithm, Digest, of_bytes
 from epctx.errors import ModelError, StorageError
-from epctx.graph import encoder, tensors, wire
+from epctx.graph import encoder, locations, tensors, wire
 from epctx.graph.known_file import open_known
 from epctx.graph.mapped import DataFile, MappedTensor
 from epctx.graph.model import OptimizedModel, PassRecord
@@ -146,10 +146,15 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
         location = str(tensor.location)
         if not location.startswith(_SCHEME):
             return tensor
-        file = files[int(location.removeprefix(_SCHEME))]
+        index = location.removeprefix(_SCHEME)
+        if not index.isdecimal() or int(index) >= len(files):
+            raise _damaged(folder / GRAPH, f"it refers to {location!r}")
         shape = ir.Shape(tensor.shape.numpy())
-        name = tensor.name or ""
-        return MappedTensor(file, tensor.offset or 0, tensor.dtype, shape=shape, name=name)
+        start, name = tensor.offset or 0, tensor.name or ""
+        found = MappedTensor(files[int(index)], start, tensor.dtype, shape=shape, name=name)
+        if not 0 <= start <= found.file.size - found.nbytes:
+            raise _damaged(folder / GRAPH, f"{name!r} reaches beyond {location!r}")
+        return found
 
     tensors.replace_all(model, mapped)
     return OptimizedModel(
@@ -189,6 +194,8 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
     parts = {(part.offset, part.length): _digest(part.digest) for part in file.parts}
     if file.name is not None:
         path = folder / file.name
+        if "/" in file.name or locations.fault(file.name):
+            raise _damaged(path, "it is outside")
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")
         return open_known(path, whole=whole, parts=parts)
@@ -215,9 +222,12 @@ def _is_unchanged(place: Place) -> bool:
 def _digest(text: str) -> Digest:
     algorithm, _, value = text.partition(":")
     known: Mapping[str, Algorithm] = {"blake3": "blake3", "sha256": "sha256"}
-    if algorithm not in known:
-        raise StorageError(f"{text!r} is no digest", remedy="delete the folder, and build again")
-    return Digest(known[algorithm], value)
+    try:
+        return Digest(known[algorithm], value)
+    except (KeyError, ValueError) as error:
+        raise StorageError(
+            f"{text!r} is no digest", remedy="delete the folder, and build again"
+        ) from error
 
 
 def _changed(path: Path) -> ModelError:

@@ -11,6 +11,7 @@ from epctx.cache.identity import Identity
 from epctx.cache.records import Records
 from epctx.digest import Digest
 from epctx.errors import ModelError
+from epctx.graph.locations import fault as location_fault
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
@@ -65,6 +66,10 @@ class Sources:
         model = self.model(source)
         locations = self.records.read("references", model.hex, tuple[str, ...])
         if locations is None:
+            return None
+        fault = next(filter(None, map(location_fault, locations)), None)
+        if fault is not None:  # no model with such a location was ever loaded
+            self.records.refuse("references", model.hex, f"refers to data outside: {fault}")
             return None
         self.records.used("references", model.hex)
         folder = data_folder(source)

@@ -25,7 +25,7 @@ from epctx.keys.records import InputsRecord
 from epctx.keys.sources import SourceDigests, Sources
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.planning import SessionGroup
-from epctx.runner.results import StoredCompile, StoredOptimize, StoredRecording
+from epctx.runner.results import StoredCompile, StoredOptimize, StoredRecording, objection
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class Lookup:
             models=tuple(models),
             record=record,
             key=name,
-            action=self._find(name, StoredCompile),
+            action=self._compiled(name, group, session),
             recording_record=recording,
             recording_key=recorded,
             recording=None if recorded is None else self._find(recorded, StoredRecording),
@@ -241,6 +241,18 @@ class Lookup:
         if not any(self.toolchain.ep(spec).native for spec in group.execution_providers):
             return None
         return making.recording(group, compiled, inputs, self.toolchain)
+
+    def _compiled(
+        self, name: Digest, group: ModelGroup, session: SessionGroup
+    ) -> Action[StoredCompile] | None:
+        action = self._find(name, StoredCompile)
+        if action is None or self.cache is None:
+            return None
+        why = objection(action, group, [model.name for model in session.models])
+        if why is not None:
+            self.cache.refuse(name, why)
+            return None
+        return action
 
     def _verified(self, record: VerifyRecord | FolderRecord) -> Verified:
         name = key(record)

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from epctx import codec
 from epctx.errors import CompileError
 from epctx.graph import places
@@ -156,7 +158,13 @@ class Optimizing:
         if not cache.fetch(known.action, folder):
             return None
         where = {str(content): p for p, content in known.found.files(known.source).items()}
-        places.write(folder, where)
+        try:
+            places.write(folder, where)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            # Each file is what its digest says: the action never had those of a model.
+            assert known.key is not None
+            cache.refuse(known.key, "has no optimized model")
+            return None
         return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from epctx.cache import Action
 from epctx.digest import Digest
 from epctx.errors import VerificationError
 from epctx.findings import POLICIES, FolderReport
@@ -57,6 +58,26 @@ def to_store(result: CompileResult, group: ModelGroup, cpu: LockedCpu | None) ->
         unmatched=result.unmatched,
         cpu=cpu,
     )
+
+
+def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str]) -> str | None:
+    """Why a compile of these models cannot have stored this; None: it can.
+
+    Whoever can write to the cache can put anything there that has the form. What is believed
+    becomes names of files that are published, and places in lists.
+    """
+    stored = action.result
+    made = [(file.name, file.size, file.blake3) for file in stored.output.files]
+    if not made or made != [(file.name, file.size, file.digest) for file in action.files]:
+        return "tells of other files than it has"
+    if [model.name for model in stored.models] != models or list(stored.output.models) != models:
+        return "is of other models"
+    if not set(stored.output.models.values()) <= {name for name, _, _ in made}:
+        return "has not the files of its models"
+    places = {str(place) for place in range(len(group.execution_providers))}
+    if not {part.provider for model in stored.models for part in model.partitions} <= places:
+        return "is of other execution providers"
+    return None
 
 
 def model_reports(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from epctx import digest
 from epctx.errors import ModelError, StorageError
 from epctx.graph import canonical, store
 from epctx.graph.mapped import MappedTensor
@@ -214,6 +216,44 @@ def test_a_folder_that_is_damaged_is_an_error(sources: Path, folder: Path, name:
     path = folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(StorageError, match="delete the folder, and build again"):
+        store.read(folder)
+
+
+@pytest.mark.parametrize("name", ["../sources/weights.data", "/etc/hostname", "a\\b", "", "."])
+def test_a_record_that_names_a_file_outside_is_an_error(
+    sources: Path, folder: Path, name: str
+) -> None:
+    """What a cache that somebody else can write to may hold, each of its files right."""
+    stored(sources, folder)
+    path = folder / "record.json"
+    record = json.loads(path.read_bytes())
+    next(file for file in record["files"] if file["name"])["name"] = name
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(StorageError, match="is damaged: it is outside"):
+        store.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b"epctx-file:0", b"epctx-file:7", "it refers to 'epctx-file:7'"),
+        (b"epctx-file:0", b"epctx-file:x", "it refers to 'epctx-file:x'"),
+        (b"\n\x06offset\x12\x010", b"\n\x06offset\x12\x019", "'beside' reaches beyond"),
+    ],
+)
+def test_a_graph_of_data_that_is_not_there_is_an_error(
+    sources: Path, folder: Path, old: bytes, new: bytes, why: str
+) -> None:
+    """Its digest is right, in a record that somebody wrote."""
+    stored(sources, folder)
+    graph = (folder / "graph.onnx").read_bytes()
+    assert old in graph
+    (folder / "graph.onnx").write_bytes(graph.replace(old, new))
+    path = folder / "record.json"
+    record = json.loads(path.read_bytes())
+    record["graph"] = str(digest.of_file(folder / "graph.onnx"))
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(StorageError, match=why):
         store.read(folder)
 
 
