@@ -92,6 +92,9 @@ LOCK_DEPTH: Final = Limit(
     name="LOCK_DEPTH", default=16, unit="levels", of="nesting in a lock file; it has no alias"
 )
 SUMS_BYTES: Final = Limit(name="SUMS_BYTES", default=16 << 20, unit="bytes", of="a `SHA256SUMS`")
+REPORT_BYTES: Final = Limit(
+    name="REPORT_BYTES", default=512 << 20, unit="bytes", of="a build report (`.build.json`)"
+)
 MODEL_FIELDS: Final = Limit(
     name="MODEL_FIELDS",
     default=5_000_000,

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from epctx import codec, publish
+from epctx import codec, limits, publish
 from epctx.build_report import SCHEMA_VERSION, BuildReport
+from epctx.cache.entries import open_entry
 from epctx.errors import UsageError
+from epctx.reporting import soundness
 
 SUFFIX = ".build.json"
 _AGAIN = "build again with this epctx: what has not changed is not built again"
@@ -21,30 +23,43 @@ def read(path: Path) -> BuildReport:
         UsageError: there is none, or it is none of this version of epctx.
     """
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            "cannot be read",
-            where=path.as_posix(),
-            why=error.strerror or str(error),
-            remedy="name a manifest, or the report of a build: dist/<name>.build.json",
-        ) from error
-    try:
-        report = codec.decode(content, BuildReport)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "is no build report of this version of epctx",
-            where=path.as_posix(),
-            why=str(error),
-            remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
-        ) from error
+        report = codec.decode(_content(path), BuildReport)
+    except msgspec.DecodeError as error:
+        raise _no_report(path, str(error)) from error
     if report.schema_version != SCHEMA_VERSION:
         raise UsageError(
             f"has version {report.schema_version}, this epctx reads {SCHEMA_VERSION}",
             where=path.as_posix(),
             remedy=_AGAIN,
         )
+    why = soundness.objection(report)
+    if why is not None:
+        raise _no_report(path, why)
     return report
+
+
+def _content(path: Path) -> bytes:
+    most = limits.REPORT_BYTES
+    remedy = "name a manifest, or the report of a build: dist/<name>.build.json"
+    try:
+        with open_entry(path.resolve()) as stream:
+            content = stream.read(most.value + 1)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError("cannot be read", where=path.as_posix(), why=why, remedy=remedy) from error
+    if len(content) > most.value:
+        what = f"is larger than {most}"
+        raise UsageError(what, where=path.as_posix(), remedy=f"{remedy}; {most.remedy}")
+    return content
+
+
+def _no_report(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "is no build report of this version of epctx",
+        where=path.as_posix(),
+        why=why,
+        remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
+    )
 
 
 def of_manifest(name: str, out: Path, manifest: Path) -> Path:
