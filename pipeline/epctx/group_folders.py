@@ -105,8 +105,7 @@ def match_lock(
 ) -> tuple[list[VerifyRequest], list[Missing]]:
     """The requests with what the lock says of their files; `match` says the rest."""
     record = f"the lock {where}"
-    folders = {key: group.outputs for key, group in lock.groups.items()}
-    folders |= {key: dict(each.outputs) for key, each in lock.compositions.items()}
+    folders = lock.folders
     known = {
         key: {name for name in outputs if name.endswith("_ctx.onnx")}
         for key, outputs in folders.items()

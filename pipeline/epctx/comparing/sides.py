@@ -10,7 +10,7 @@ from epctx import digest, lock, reporting
 from epctx.build_report import BuildReport
 from epctx.comparing.result import FileFacts
 from epctx.errors import UsageError
-from epctx.lock.types import Lock, LockedFile
+from epctx.lock.types import Lock
 from epctx.model_report import ModelReport
 from epctx.outputs import SUMS
 
@@ -104,13 +104,8 @@ def _on_disk(folder: Path) -> dict[str, FileFacts]:
 
 
 def _locked(locked: Lock) -> dict[str, FileFacts]:
-    folders: dict[str, Mapping[str, LockedFile]] = {
-        name: group.outputs for name, group in locked.groups.items()
-    }
     return {
         f"{name}/{file}": FileFacts(size=facts.size, sha256=facts.sha256)
-        for name, outputs in (
-            folders | {name: each.outputs for name, each in locked.compositions.items()}
-        ).items()
+        for name, outputs in locked.folders.items()
         for file, facts in outputs.items()
     }

@@ -14,9 +14,11 @@ import msgspec
 
 from epctx import limits
 from epctx.cache.entries import open_entry
+from epctx.digest import Digest
 from epctx.errors import LockError
 from epctx.lock import yaml_text
 from epctx.lock.types import VERSION, Lock
+from epctx.schemas import filenames
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
 _AGAIN = "write it anew with `epctx build`"
@@ -61,9 +63,11 @@ def parse(content: bytes, *, where: str) -> Lock:
             remedy="update epctx" if newer else _AGAIN,
         )
     try:
-        return reader(document)
-    except msgspec.ValidationError as error:
+        lock = reader(document)
+        _check(lock)
+    except ValueError as error:  # msgspec's ValidationError is one
         raise LockError("is no lock", where=where, why=str(error), remedy=_AGAIN) from error
+    return lock
 
 
 def action_names(lock: Lock) -> set[str]:
@@ -80,6 +84,19 @@ def action_names(lock: Lock) -> set[str]:
 
 def _version_1(document: Mapping[str, object]) -> Lock:
     return msgspec.convert(document, Lock)
+
+
+def _check(lock: Lock) -> None:
+    """Hold what becomes a path or a digest to what one is: anybody may have written the file."""
+    if problem := filenames.problem(lock.name):
+        raise ValueError(f"the name {problem}")
+    for folder, files in lock.folders.items():
+        target, _, group = folder.partition("/")
+        for name in (target, group):
+            if problem := filenames.problem(name):
+                raise ValueError(f"a target or group {problem}")
+        for file in files.values():
+            Digest("sha256", file.sha256)
 
 
 READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _version_1}

@@ -212,3 +212,11 @@ class Lock:
     name: str
     sources: Mapping[str, LockedSource]
     toolchain: Mapping[str, str]
+
+    @property
+    def folders(self) -> dict[str, Mapping[str, LockedFile]]:
+        """Of each folder below `dist/<name>` every file but SHA256SUMS, by name."""
+        found: dict[str, Mapping[str, LockedFile]] = {
+            name: group.outputs for name, group in self.groups.items()
+        }
+        return found | {name: each.outputs for name, each in self.compositions.items()}
