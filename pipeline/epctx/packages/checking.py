@@ -266,8 +266,8 @@ class _Checking:
         for name in self._folders:
             for file in self._inside(name):
                 if file.endswith(".json") and paths.missing(self._root, f"{name}/{file}") is None:
-                    content = (self._root / name / file).read_bytes()[:_LARGEST]
-                    self._texts.append(content.decode(errors="replace"))
+                    with (self._root / name / file).open("rb") as stream:
+                        self._texts.append(stream.read(_LARGEST).decode(errors="replace"))
         left = []
         for entry in self._entries:
             parts = entry.split("/")
