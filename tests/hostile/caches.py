@@ -138,13 +138,46 @@ for _what, _name in {
     "the folder": ".",
 }.items():
     cached(f"actions: an output named with {_what}", forged(rename(_name)))
-cached("actions: outputs of one name", forged(lambda a: a.update(files=a["files"] * 2)))
+
+
+def told(change: Callable[[dict[str, Any]], object]) -> Callable[[Path, Room], None]:
+    """Change what the compile told, and sign it anew."""
+
+    def of_compile(action: dict[str, Any]) -> None:
+        if action["kind"] == "compile":
+            change(action["result"])
+
+    return forged(of_compile)
+
+
+def outside(action: dict[str, Any]) -> None:
+    """An object whose place in `objects` would be the file outside."""
+    for file in action["files"]:
+        file["digest"]["hex"] = "../../outside/secret"
+
+
+cached("actions: an object that is a path outside", forged(outside))
+for _what, _name in {
+    "`..`": "../../../../outside/planted",
+    "an absolute path": "/tmp/epctx-planted",
+    "NUL": "a\0b",
+    "another one": "b_reference.bin",
+}.items():
+    cached(
+        f"actions: a result whose output is named with {_what}",
+        told(lambda r, name=_name: r["output"]["files"][0].update(name=name)),
+    )
+cached("actions: a result of another model", told(lambda r: r["models"][0].update(name="../../b")))
 cached(
-    "actions: no outputs",
-    forged(lambda a: a.update(files=[])),
-    "a_reference.bin: cannot be written",
-    code=9,
+    "actions: a result of an EP that is not there",
+    told(lambda r: r["models"][0]["partitions"][0].update(provider="99")),
 )
+cached(
+    "actions: a result without a model of its own",
+    told(lambda r: r["output"].update(models={"a": "b_ctx.onnx"})),
+)
+cached("actions: outputs of one name", forged(lambda a: a.update(files=a["files"] * 2)))
+cached("actions: no outputs", forged(lambda a: a.update(files=[])))
 cached(
     "actions: outputs of a negative size",
     forged(lambda a: [f.update(size=-1) for f in a["files"]]),
@@ -172,6 +205,13 @@ def _huge(root: Path, room: Room) -> None:
         os.truncate(path, 1 << 40)
 
 
+cached(
+    "references: data outside the folder",
+    lambda root, room: [
+        signed(root, "references", path.name, b'["../outside/secret"]')
+        for path in all_of(root, "references")
+    ],
+)
 cached("records: JSON nested 100,000 deep, with right sums", _deep)
 cached("actions: each in the place of another", _swapped)
 cached("actions: each a sparse file of 1 TiB", _huge, seconds=60.0)
@@ -362,6 +402,26 @@ def lock_file(name: str, make: Callable[[Path, Room], object], says: str, **rest
     add(LOCK, name, put, says=says, **{"code": 8, "posix": True, **rest})  # type: ignore[arg-type]
 
 
+def entry(name: str, old: str, new: str, says: str) -> None:
+    """A row: an entry of the lock of a build is another text."""
+
+    def make(room: Room) -> None:
+        project.publish(room)
+        path = room.folder / "m.lock.yaml"
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    for command in ((*BUILD, "--locked"), ("verify", "dist/m", "--lock", "m.lock.yaml")):
+        add(LOCK, f"{name}, `{command[0]}`", make, says=says, code=8, command=command)
+
+
+entry("the name a path", "name: m\n", "name: ../m\n", "the name has the character")
+entry("the name of 5000 characters", "name: m\n", f"name: {'m' * 5000}\n", "the name is longer")
+entry("a target with `..`", "default/g:", "../g:", "a target or group starts with")
+entry("a group that is a path", "default/g:", "default/g/../../x:", "has the character")
+entry("a reserved name of Windows", "default/g:", "default/NUL:", "is a device on Windows")
+entry("a digest that is none", "sha256: ", "sha256: z", "is no digest")
 _LOCKED = {"command": (*BUILD, "--locked")}
 lock("empty", b"", "m.lock.yaml")
 lock("not UTF-8", b"\xff\xfe\x00", "m.lock.yaml")

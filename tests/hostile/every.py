@@ -7,6 +7,7 @@ from tests.hostile import (
     caches,
     external_data,
     manifests,
+    reports,
 )
 from tests.hostile.table import ROWS, Row
 
@@ -18,6 +19,7 @@ __all__ = [
     "caches",
     "external_data",
     "manifests",
+    "reports",
 ]
 
 ALL: tuple[Row, ...] = tuple(ROWS.values())
