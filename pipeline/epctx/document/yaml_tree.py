@@ -115,10 +115,11 @@ class _Builder:
             rest = "".join(text.split("\n")[line : line + 1])[column:]
             self._stop(Mark(line=line + 1, column=column + 1), *_syntax(error, rest))
         except yaml.reader.ReaderError as error:
-            before = text[: error.position]
+            # Its position is in bytes; the first such character is the one that is refused.
+            before = text.partition(chr(error.character))[0]
             mark_ = Mark(line=before.count("\n") + 1, column=len(before) - before.rfind("\n"))
-            character = f"U+{ord(text[error.position]):04X}"
-            self._stop(mark_, f"has the control character {character}", "remove it")
+            what = f"has the control character U+{error.character:04X}"
+            self._stop(mark_, what, "remove it")
 
     def _node(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event)

@@ -128,6 +128,12 @@ def test_what_is_no_manifest_at_all(text: str, what: str) -> None:
     assert violation.line >= 1 or not text
 
 
+def test_a_control_character_is_placed_in_characters_not_in_bytes() -> None:
+    violation = refused("\u0451: 1\n\u0451\u0451: \x0b")
+    assert violation.what == "has the control character U+000B"
+    assert (violation.line, violation.column) == (2, 5)
+
+
 def test_depth_is_bounded_before_it_is_built() -> None:
     deep = limits.MANIFEST_DEPTH.value
     assert build("[" * deep + "]" * deep).root.kind == "list"
