@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from epctx.digest import Buffer
+from epctx.errors import UsageError
 
 T = TypeVar("T")
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}
@@ -16,9 +17,22 @@ _looking = threading.Lock()
 
 
 def encode(value: object, *, indent: int = 0) -> bytes:
-    """One line of JSON (`indent` 0) or a printed document; keys in the types' order."""
-    encoded = msgspec.json.encode(value, enc_hook=_encode)
+    """One line of JSON (`indent` 0) or a printed document; keys in the types' order.
+
+    Raises:
+        UsageError: a text in it is none, as the name of a file can be.
+    """
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=_encode)
+    except UnicodeEncodeError as error:
+        raise no_text(error) from error
     return msgspec.json.format(encoded, indent=indent) if indent else encoded
+
+
+def no_text(error: UnicodeEncodeError) -> UsageError:
+    """What to say of the name of a file, or of a folder, that is no text."""
+    name = error.object.encode(errors="backslashreplace").decode()
+    return UsageError("is not UTF-8", where=name, remedy="rename the file or the folder")
 
 
 def decode(data: Buffer | str, kind: type[T]) -> T:

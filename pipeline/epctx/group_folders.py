@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from epctx import codec, listing
 from epctx.digest import Digest
 from epctx.errors import ModelError, UsageError
 from epctx.lock.types import Lock
@@ -39,8 +40,11 @@ def find(paths: Sequence[Path]) -> list[VerifyRequest]:
     requests: list[VerifyRequest] = []
     for path in dict.fromkeys(paths):
         if path.is_dir():
-            folders = list(_group_folders(path))
-            if not folders and not any(packages.below(path)):
+            try:
+                folders, packaged = _group_folders(path), packages.below(path)
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            if not folders and not packaged:
                 raise UsageError(
                     "has nothing to verify: no EPContext model in it or below",
                     where=words(path),
@@ -148,24 +152,36 @@ def _of_model(path: Path) -> VerifyRequest:
     return VerifyRequest(folder=resolved.parent, label=words(path), models=(resolved.name,))
 
 
-def _group_folders(path: Path) -> Iterator[Path]:
-    if packages.is_package(path):
-        return
-    if _is_group_folder(path):
-        yield path
-        return
-    for entry in sorted(path.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _group_folders(entry)
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    where = words(Path(error.filename or path))
+    remedy = "check its rights, and how deep it is"
+    return UsageError("cannot be read", where=where, why=error.strerror, remedy=remedy)
+
+
+def _group_folders(path: Path) -> list[Path]:
+    found: list[Path] = []
+
+    def into(folder: Path) -> bool:
+        if packages.is_package(folder):
+            return False
+        if _is_group_folder(folder):
+            found.append(folder)
+            return False
+        return True
+
+    if into(path):
+        for _ in listing.below(path, into=into):
+            pass
+    return sorted(found)
 
 
 def _is_group_folder(path: Path) -> bool:
-    try:
-        names = [entry.name for entry in path.iterdir()]
-    except OSError as error:
-        raise UsageError(
-            "cannot be read", where=words(path), why=error.strerror, remedy="check its rights"
-        ) from error
+    names = [entry.name for entry in path.iterdir()]
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise codec.no_text(error) from error
     return SUMS in names or any(
         _has_context(path / name) for name in names if name.endswith(".onnx")
     )

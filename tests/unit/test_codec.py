@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from epctx import codec
+from epctx.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ MANY_THREADS = """
 import sys, threading
 from dataclasses import make_dataclass
 from epctx import codec
+from epctx.errors import UsageError
 
 sys.setswitchinterval(1e-6)
 for number in range(150):
@@ -79,3 +82,10 @@ def test_whatever_is_no_json_is_one_error(data: bytes) -> None:
     """msgspec lets UnicodeDecodeError and RecursionError through."""
     with pytest.raises(msgspec.DecodeError):
         codec.decode(data, dict[str, object])
+
+
+def test_the_name_of_a_file_that_is_no_text_is_told() -> None:
+    """Python has such names with surrogates, which no JSON can hold."""
+    with pytest.raises(UsageError, match="is not UTF-8") as caught:
+        codec.encode({"file": os.fsdecode(b"\xff.onnx")})
+    assert caught.value.where == "\\udcff.onnx"

@@ -12,7 +12,7 @@ import epctx
 ROOT = Path(epctx.__file__).parent
 
 LAYERS = (
-    {"_version", "errors", "limits", "digest", "suggest", "codec", "sizes"},
+    {"_version", "errors", "limits", "digest", "suggest", "codec", "sizes", "listing"},
     {"manifest", "outputs"},
     {"findings"},
     {"graph", "providers", "runtime", "cache"},

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx import digest, lock, reporting
+from epctx import digest, listing, lock, reporting
 from epctx.build_report import BuildReport
 from epctx.comparing.result import FileFacts
 from epctx.errors import UsageError
@@ -44,7 +44,13 @@ def side(path: Path) -> Side:
         LockError: it is no lock that can be read.
     """
     if path.is_dir():
-        return _of_folder(path)
+        try:
+            return _of_folder(path)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UsageError(
+                "cannot be read", where=path.as_posix(), why=why, remedy=_REMEDY
+            ) from error
     if not path.exists():
         raise UsageError("does not exist", where=path.as_posix(), remedy=_REMEDY)
     if path.suffix == ".json":
@@ -97,7 +103,7 @@ def _on_disk(folder: Path) -> dict[str, FileFacts]:
         path.relative_to(folder).as_posix(): FileFacts(
             size=path.stat().st_size, sha256=digest.of_file(path, "sha256").hex
         )
-        for sums in sorted(folder.rglob(SUMS))
+        for sums in sorted(path for path in listing.below(folder) if path.name == SUMS)
         for path in sorted(sums.parent.iterdir())
         if path.is_file() and path.name != SUMS
     }

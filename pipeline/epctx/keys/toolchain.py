@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import epctx
-from epctx import codec
+from epctx import codec, listing
 from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.keys.records import ProviderRecord
@@ -169,7 +169,7 @@ class Toolchain:
     def _content(self, spec: ProviderSpec, option: str, path: Path) -> str:
         try:
             if path.is_dir():
-                files = [file for file in path.rglob("*") if file.is_file()]
+                files = [file for file in listing.below(path) if file.is_file()]
                 return str(self._digests.of_tree(path, files))
             return str(self._digests.of(path))
         except OSError as error:

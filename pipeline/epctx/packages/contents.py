@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx import digest
+from epctx import digest, listing
 from epctx.digest import Digest
 from epctx.errors import ModelError
 from epctx.packages import assets
@@ -87,7 +87,7 @@ def asset(path: Path) -> dict[str, Item]:
     """
     if path.is_file():
         return {path.name: found(path)}
-    inside = sorted(p for p in path.rglob("*") if p.is_file())
+    inside = sorted(p for p in listing.below(path) if p.is_file())
     return {each.relative_to(path).as_posix(): found(each) for each in inside}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
+from epctx import listing
 from epctx.manifest import GENAI_CONFIG
 from epctx.packages import MANIFEST
 
@@ -14,11 +14,13 @@ def is_package(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and not (folder / GENAI_CONFIG).is_file()
 
 
-def below(folder: Path) -> Iterator[Path]:
-    """The packages at or below a folder, in order; not those inside of packages."""
+def below(folder: Path) -> list[Path]:
+    """The packages at or below a folder, in order; not those inside of packages.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
     if is_package(folder):
-        yield folder
-        return
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            yield from below(entry)
+        return [folder]
+    held = listing.below(folder, into=lambda inner: not is_package(inner))
+    return sorted(e for e in held if e.is_dir() and not e.is_symlink() and is_package(e))

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from epctx import layers
+from epctx import layers, listing
 from epctx.document.problems import Problem, at, at_key
 from epctx.document.tree import Node, quoted
 from epctx.layers import TargetTree, names, present
@@ -85,7 +85,10 @@ def _no_asset(path: Path) -> tuple[str, str] | None:
         return None
     if not path.is_dir():
         return "does not exist", check
-    held = sorted(path.rglob("*"))
+    try:
+        held = sorted(listing.below(path))
+    except OSError as error:
+        return f"cannot be read ({error.strerror})", check
     for each in held:
         inner = each.relative_to(path).as_posix()
         if each.is_symlink():
