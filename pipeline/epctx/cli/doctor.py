@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI, shown
+from epctx.cli.render import UI, put, shown
 from epctx.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
 
@@ -32,7 +32,7 @@ def doctor(ui: UI) -> None:
         error = EpctxError(
             problem.what, where=problem.where, why=problem.why, remedy=problem.remedy
         )
-        ui.err.print(shown(error))
+        put(ui.err, shown(error))
     if found.problems:
         raise typer.Exit(found.problems[0].exit_code)
 

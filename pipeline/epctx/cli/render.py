@@ -33,8 +33,10 @@ REMEDY = "\n  -> "
 """Between an error and what to do against it."""
 
 
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What moves a cursor, rings, hides or turns text round: names in models may hold any of it."""
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What moves a cursor, rings, hides or turns text round, or is none: names may hold any of it."""
 
 
 class _Console(Console):
@@ -45,6 +47,15 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
+"""Where GitHub's runner would find a command in a log: `::` begins a line, `##[` is anywhere."""
+
+
+def inert(text: str) -> str:
+    """A text for a log, without commands: a file's or a node's name may hold a line of its own."""
+    return _COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", text)
 
 
 def visible(text: str) -> str:
@@ -117,7 +128,7 @@ class UI:
         """Print a result for people; nothing in JSON form or when quiet."""
         if not self.json and not self.quiet:
             for renderable in renderables:
-                _print(self.out, renderable)
+                put(self.out, renderable)
 
     def emit(self, result: object) -> None:
         """Print a result for programs (dataclasses, mappings, paths); nothing in text form.
@@ -132,11 +143,11 @@ class UI:
         """Say something beside the result, on stderr; nothing when quiet."""
         if not self.quiet:
             for renderable in renderables:
-                _print(self.err, renderable)
+                put(self.err, renderable)
 
     def error(self, error: EpctxError) -> None:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
-        self.err.print(shown(error))
+        put(self.err, shown(error))
         if not self._emitted:
             self.emit({"error": _fields(error)})
 
@@ -145,7 +156,12 @@ def document(result: object) -> str:
     """A result for programs, as JSON: sorted keys, a line each."""
     import msgspec
 
-    encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
+    try:
+        encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
+    except UnicodeEncodeError as error:
+        from epctx import codec
+
+        raise codec.no_text(error) from error
     return msgspec.json.format(encoded, indent=2).decode()
 
 
@@ -201,14 +217,14 @@ def _fields(error: EpctxError) -> dict[str, object]:
     return fields
 
 
-def _print(console: Console, renderable: RenderableType) -> None:
+def put(console: Console, renderable: RenderableType) -> None:
     """Print; in a log without the blanks that fill a table's lines."""
     if console.is_terminal:
         console.print(renderable)
         return
     with console.capture() as captured:
         console.print(renderable)
-    lines = captured.get().splitlines()
+    lines = inert(captured.get()).splitlines()
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()
 

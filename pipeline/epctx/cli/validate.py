@@ -37,7 +37,7 @@ def validate(
         if not told:
             ui.print(Text(f"{path.as_posix()}: ok", style="green"))
         for violation in told if not ui.json else ():
-            ui.out.print(render.violation(violation))
+            render.put(ui.out, render.violation(violation))
     github.violations(violation for told in found.values() for violation in told)
     if any(found.values()):
         raise typer.Exit(ManifestError.exit_code)
