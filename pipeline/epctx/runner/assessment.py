@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from epctx import digest, outputs
-from epctx.digest import Digest
 from epctx.findings import FolderReport
 from epctx.outputs import OutputFile
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
 from epctx.runner.lookup import Compiled, Lookup, Verified
-from epctx.runner.published import difference
+from epctx.runner.published import contents_of, difference
 from epctx.runner.results import joined
 
 
@@ -75,12 +73,11 @@ def assess(planned: PlannedGroup, lookup: Lookup, place: Place) -> Assessment:
     if not all(session.complete for session in sessions):
         return known
     verified = tuple(lookup.verification(group, session) for session in sessions)
-    contents = contents_of(known.files)
     return replace(
         known,
         verified=verified,
-        whole=lookup.folder(verified, contents),
-        published=difference(place.group(planned.target, group.name), contents, lookup.digests),
+        whole=lookup.folder(verified, contents_of(known.files)),
+        published=difference(place.group(planned.target, group.name), known.files, lookup.digests),
     )
 
 
@@ -88,9 +85,3 @@ def files_of(sessions: Sequence[Compiled]) -> tuple[OutputFile, ...]:
     """The files of compiled session groups, in their order."""
     actions = (session.action for session in sessions)
     return tuple(f for a in actions if a is not None for f in a.result.output.files)
-
-
-def contents_of(files: Sequence[OutputFile]) -> dict[str, Digest]:
-    """Every file of a folder, by name, SHA256SUMS too."""
-    sums = digest.of_bytes(outputs.sums(files))
-    return {**{file.name: file.blake3 for file in files}, outputs.SUMS: sums}

@@ -22,7 +22,6 @@ from epctx.model_report import CompositionReport
 from epctx.outputs import OutputFile
 from epctx.planning import PlannedComposition, PlannedGroup
 from epctx.publish import Place
-from epctx.runner.assessment import contents_of
 from epctx.runner.building import Ended
 from epctx.runner.history import History
 from epctx.runner.lookup import Compiled, Lookup
@@ -137,7 +136,7 @@ class Composing:
         if action is None:
             return known
         place = self._place.group(planned.target, planned.composition.name)
-        changed = difference(place, contents_of(action.result.files), self._lookup.digests)
+        changed = difference(place, action.result.files, self._lookup.digests)
         return replace(known, result=action.result, published=changed)
 
     def run(self, looked: Sequence[ComposedGroup]) -> list[ComposedGroup]:

@@ -13,10 +13,11 @@ from epctx.model_report import ModelReport
 from epctx.outputs import OutputFile
 from epctx.planning import PlannedGroup
 from epctx.publish import Place
-from epctx.runner.assessment import Assessment, contents_of, files_of
+from epctx.runner.assessment import Assessment, files_of
 from epctx.runner.building import Built, Ended
 from epctx.runner.composing import ComposedGroup
 from epctx.runner.lookup import Compiled
+from epctx.runner.published import contents_of
 from epctx.runner.results import model_reports
 
 

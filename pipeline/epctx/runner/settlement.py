@@ -13,10 +13,10 @@ from epctx.planning import PlannedGroup
 from epctx.publish import Place
 from epctx.runner import checks
 from epctx.runner.actions import Actions
-from epctx.runner.assessment import contents_of
 from epctx.runner.compiling import Compiling, Made
 from epctx.runner.lookup import Verified
 from epctx.runner.progress import Progress
+from epctx.runner.published import contents_of
 from epctx.runner.results import joined, part_of, refuse, without
 
 
