@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -260,16 +261,21 @@ def _target(save: Path, number: int, count: int) -> Path:
 
 
 def _save(path: Path, outputs: Mapping[str, Array]) -> None:
-    """Not by `numpy.savez`, which takes no array of the name `file`."""
+    """Whole or not at all; not by `numpy.savez`, which takes no array of the name `file`."""
     from numpy.lib.format import write_array
 
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path, "w") as archive:
+        temporary.unlink(missing_ok=True)
+        with zipfile.ZipFile(temporary, "x") as archive:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     write_array(stream, _storable(array), allow_pickle=False)
+        temporary.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise StorageError(
             "cannot be written",
             where=str(path),

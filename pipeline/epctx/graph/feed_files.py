@@ -49,6 +49,8 @@ def read(files: Iterable[Path]) -> tuple[InputSet, ...]:
     """
     sets: dict[Path, InputSet] = {}
     for path in files:
+        if path.exists() and not path.is_file():  # numpy would wait for a pipe
+            raise _broken(path, "it is not a regular file")
         if path.suffix == ".npz":
             sets[path] = InputSet(label=path.name, named=_read_npz(path))
         elif path.suffix == ".npy":
