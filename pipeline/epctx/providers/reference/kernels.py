@@ -74,7 +74,7 @@ def create(context: Context, graph: LoadedGraph, node: EPContextNode) -> Referen
             Runtime refuses it.
     """
     where = f"graph {graph.entry.name!r} of {context.where}"
-    model = _parse(graph, where)
+    model = parse(graph, where)
     inputs = tuple(value.name for value in model.graph.input)
     outputs = tuple(value.name for value in model.graph.output)
     if len(inputs) != len(node.inputs) or len(outputs) != len(node.outputs):
@@ -107,7 +107,12 @@ def create(context: Context, graph: LoadedGraph, node: EPContextNode) -> Referen
     )
 
 
-def _parse(graph: LoadedGraph, where: str) -> onnx.ModelProto:
+def parse(graph: LoadedGraph, where: str) -> onnx.ModelProto:
+    """The graph as a model, its weights elsewhere in the context; `where` names the context.
+
+    Raises:
+        InvalidGraph: it is none.
+    """
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(graph.proto)
     except DecodeError as error:

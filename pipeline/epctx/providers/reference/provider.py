@@ -6,7 +6,7 @@ This module imports nothing heavy: a plan asks it for its fingerprint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -136,6 +136,16 @@ class ReferenceExecutionProvider:
             tensors=len(context.tensors),
             stored=sum(tensor.length for tensor in context.tensors.values()),
         )
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """What of a context binary does not fit a model's EPContext nodes that refer to it.
+
+        Raises:
+            InvalidGraph: it is broken.
+        """
+        from epctx.providers.reference import matching
+
+        yield from matching.misfits(path, nodes)
 
     def cannot_load(
         self,
