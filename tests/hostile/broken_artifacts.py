@@ -6,13 +6,20 @@ asked without that file too, as of a folder that somebody else made.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import shutil
+import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
 from epctx.providers.reference.layout import ENTRY, HEADER, KINDS, PREFIX_SIZE, TENSOR
+from epctx.runtime import InferenceSession
 from tests.building import build, mlp
 from tests.hostile import project
 from tests.hostile.table import Make, Room, add
@@ -134,7 +141,17 @@ _binary("twice itself", lambda data: data * 2)
 _binary("a quarter zeros", lambda data: data[: len(data) // 4] + bytes(len(data) // 4)
         + data[len(data) // 2 :])  # fmt: skip
 _binary("all zeros", lambda data: bytes(len(data)))
+_binary("random bytes", lambda data: random.Random(0).randbytes(len(data)))
+_binary("a quarter zeros in the middle", lambda data: _zeros(data, 0.25, 0.5))
+_binary("the last tenth zeros", lambda data: _zeros(data, 0.9, 1.0))
+_binary("64 bytes of weights flipped", lambda d: d[:-164] + bytes(255 - n for n in d[-164:-100])
+        + d[-100:])  # fmt: skip
 _binary("text", lambda data: b"version https://git-lfs.github.com/spec/v1\n")
+
+
+def _zeros(data: bytes, first: float, last: float) -> bytes:
+    a, b = int(len(data) * first), int(len(data) * last)
+    return data[:a] + bytes(b - a) + data[b:]
 
 
 def _file(name: str, kind: str, make: Make, command: tuple[str, ...], code: int, says: str) -> None:
@@ -159,9 +176,32 @@ def _of_another_model(room: Room) -> None:
     shutil.rmtree(room.outside / "other")
 
 
+def _of_another_batch(room: Room) -> None:
+    published = project.publish(room)
+    with_other = build(room.outside / "other", {"a": mlp(batch=8, width=32)})
+    (published / "a_reference.bin").write_bytes((with_other / "a_reference.bin").read_bytes())
+    shutil.rmtree(room.outside / "other")
+
+
+def _not_a_file(name: str, make: Callable[[Path, Room], object]) -> None:
+    """Rows: the context binary is of another kind; OpenVINO waits for a pipe, both follow links."""
+
+    def put(room: Room) -> None:
+        path = project.publish(room) / "a_reference.bin"
+        path.rename(room.outside / path.name)
+        make(path, room)
+
+    add(BINARY, name, put, code=7, says="a_reference.bin", command=RUN, posix=True)
+    without = _without_sums(put)
+    add(
+        BINARY, f"{name}, verified", without, code=7, says="a_reference", command=VERIFY, posix=True
+    )
+
+
 _file("deleted", BINARY, _gone, RUN, 7, "a_reference.bin")
 _file("a folder in its place", BINARY, _folder, RUN, 7, "a_reference.bin")
 _file("of another model of the same shapes", BINARY, _of_another_model, RUN, 7, "INVALID_GRAPH")
+_file("of a model of another batch", BINARY, _of_another_batch, RUN, 7, "INVALID_GRAPH")
 
 
 def _without_sums(make: Make) -> Make:
@@ -170,6 +210,29 @@ def _without_sums(make: Make) -> Make:
         (room.folder / GROUP / "SHA256SUMS").unlink()
 
     return both
+
+
+def _in_a_linked_folder(path: Path, room: Room) -> None:
+    """The file is there, through a link to a folder outside."""
+    (path.parent / "sub").symlink_to(room.outside)
+    model = onnx.load(path.with_name("a_ctx.onnx"))
+    _attribute(_PATH, "sub/a_reference.bin")(model)
+    path.with_name("a_ctx.onnx").write_bytes(model.SerializeToString())
+
+
+def _socket(path: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(path.name)  # a whole path may be too long for one
+
+
+_not_a_file("a FIFO", lambda path, room: os.mkfifo(path))
+_not_a_file("a socket", lambda path, room: _socket(path))
+_not_a_file(
+    "a link to a file outside", lambda path, room: path.symlink_to(room.outside / path.name)
+)
+_not_a_file("a link to /dev/zero", lambda path, room: path.symlink_to("/dev/zero"))
+_not_a_file("a link to itself", lambda path, room: path.symlink_to(path.name))
+_not_a_file("in a folder that is a link", _in_a_linked_folder)
 
 
 def _cut_binary(room: Room) -> None:
@@ -197,9 +260,19 @@ for tried, make in {"flipped": _flipped_binary, "cut": _cut_binary, "deleted": _
 
 
 def _model(
-    name: str, change: Callable[[onnx.ModelProto], object], says: str, *, verified: int = 7
+    name: str,
+    change: Callable[[onnx.ModelProto], object],
+    says: str,
+    *,
+    run: int = 7,
+    verified: int = 7,
 ) -> None:
-    """Rows for `run` and, without SHA256SUMS, for `verify`; 0 there: told as not checkable."""
+    """Rows for `run` and, without SHA256SUMS, for `verify`.
+
+    Args:
+        run: 0 where the numbers are right; the row holds them to be.
+        verified: 0 where it is told as not checkable.
+    """
 
     def make(room: Room) -> None:
         path = project.publish(room) / "a_ctx.onnx"
@@ -207,9 +280,19 @@ def _model(
         change(model)
         path.write_bytes(model.SerializeToString())
 
-    _file(name, MODEL, make, RUN, 7, says)
+    add(MODEL, name, make, code=run, says=says, command=RUN, after=_right if run == 0 else None)
     told = "a_ctx.onnx" if verified else "not checkable"
     _file(f"{name}, verified", MODEL, _without_sums(make), VERIFY, verified, told)
+
+
+def _right(room: Room) -> None:
+    """What the changed model computes is what the one that was built computes."""
+    found = []
+    for folder in (room.folder, project.built()):
+        with InferenceSession(folder / NODE) as session:
+            zeros = {i.name: np.full(i.shape, 0.5, np.float32) for i in session.get_inputs()}
+            found += session.run(None, zeros)
+    assert np.array_equal(*found)
 
 
 def _attribute(name: str, value: object) -> Callable[[onnx.ModelProto], None]:
@@ -237,6 +320,16 @@ for label, value in {
     "no file": "gone.bin",
     "no UTF-8": b"\xff\xfe",
     "NUL": "a\0b",
+    "a UNC path": "\\\\server\\share\\a_reference.bin",
+    "a UNC path with slashes": "//server/share/a_reference.bin",
+    "5000 characters": "a" * 5000,
+    "a reserved name of Windows": "NUL",
+    "another case": "A_reference.bin",
+    "a look-alike letter": "\u0430_reference.bin",
+    "a line break": "a\n_reference.bin",
+    "a backslash": "sub\\a_reference.bin",
+    "the folder": ".",
+    "a URL": "file:///etc/hostname",
 }.items():
     _model(f"ep_cache_context: {label}", _attribute(_PATH, value), "INVALID_GRAPH")
 _model("ep_cache_context: removed", _attribute(_PATH, None), "INVALID_GRAPH")
@@ -245,11 +338,23 @@ _model("embed_mode: removed, so 1", _attribute("embed_mode", None), "INVALID_GRA
 _model("embed_mode: 2", _attribute("embed_mode", 2), "INVALID_GRAPH")
 _model("embed_mode: a string", _attribute("embed_mode", "0"), "INVALID_GRAPH")
 _model("main_context: 0, and no other", _attribute("main_context", 0), "INVALID_GRAPH")
+_model("main_context: removed, so 1", _attribute("main_context", None), "loaded in", run=0)
 _model("main_context: 5", _attribute("main_context", 5), "INVALID_GRAPH")
 _model("partition_name: another", _attribute("partition_name", "other"), "INVALID_GRAPH")
-_model("notes: removed", _attribute("notes", None), "INVALID_GRAPH", verified=0)
+_model("notes: removed", _attribute("notes", None), "INVALID_GRAPH")
 _model("ep_sdk_version: 99.0.0", _attribute("ep_sdk_version", "99.0.0"), "INVALID_GRAPH")
 _model("hardware_architecture: another", _attribute("hardware_architecture", "x"), "INVALID_GRAPH")
 _model("max_size: negative", _attribute("max_size", -1), "INVALID_GRAPH")
 _model("source: unknown", _attribute("source", "nobody"), "nobody", verified=0)
+_model("source: of another EP", _attribute("source", "OpenVINOExecutionProvider"), "INVALID_GRAPH")
+_model("source: empty", _attribute("source", ""), "source")
+_model("an attribute that nobody knows", _attribute("weights", "x"), "loaded in", run=0)
+_model("partition_name: removed", _attribute("partition_name", None), "INVALID_GRAPH")
+_model("inputs of another size", lambda m: _widened(m), "invalid dimensions for input", run=2)
 _model("source: removed", _attribute("source", None), "source")
+
+
+def _widened(model: onnx.ModelProto) -> None:
+    """Inputs and outputs are no longer those of the context."""
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_value = 64

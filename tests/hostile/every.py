@@ -6,6 +6,7 @@ from tests.hostile import (
     broken_models,
     caches,
     external_data,
+    folders,
     manifests,
     reports,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "broken_models",
     "caches",
     "external_data",
+    "folders",
     "manifests",
     "reports",
 ]
