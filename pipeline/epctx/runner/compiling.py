@@ -14,6 +14,7 @@ from epctx.manifest import ModelGroup
 from epctx.planning import SessionGroup
 from epctx.runner import checks
 from epctx.runner.actions import Actions, files_in
+from epctx.runner.answers import check_compiled
 from epctx.runner.lookup import Compiled, Verified
 from epctx.runner.optimizing import Optimizing
 from epctx.runner.progress import Progress
@@ -126,6 +127,7 @@ class Compiling:
         # While the worker ends. What stays (Windows: files in use) goes with the build's scratch.
         shutil.rmtree(scratch, ignore_errors=True)
         lane.close()  # its exit code counts before anything is kept
+        check_compiled(result, group, job.models, folder)
         progress.remember(result.peak_memory)
         for model in known.models:
             assert model.found is not None

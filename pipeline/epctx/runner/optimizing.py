@@ -16,6 +16,7 @@ from epctx.graph.passes import registry
 from epctx.keys.sources import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.runner.actions import Actions, files_in
+from epctx.runner.answers import check_optimized
 from epctx.runner.lookup import Optimized
 from epctx.runner.progress import Progress
 from epctx.runner.results import StoredOptimize
@@ -130,6 +131,7 @@ class Optimizing:
         with self._actions.shared_worker() if foreign else lane.worker() as worker:
             lookup.prepare(progress.planned.group)  # while the worker starts
             result = progress.run(worker, source.name, job, OptimizeResult)
+        check_optimized(result, source.name)
         progress.remember(result.peak_memory)
         model.folder = folder
         found = _found(source, result)

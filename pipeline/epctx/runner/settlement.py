@@ -103,6 +103,8 @@ def _verify(
         )
         with checks.lane(actions, progress) as lane, lane.worker() as worker:
             found = progress.run(worker, group.name, request, FolderReport)
+    if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
+        _forget(actions, made)
     refuse(planned.label, found)
     sessions = [
         session
@@ -113,6 +115,16 @@ def _verify(
     everything = [name for each in made for name in each.compiled.outputs]
     whole = _stored(actions, known.whole, without(found, everything))
     return _Known(sessions=tuple(sessions), whole=whole)
+
+
+def _forget(actions: Actions, made: Sequence[Made]) -> None:
+    """What a compile told of its files is not what they are: the next build is not to believe it.
+
+    What else fails is what it is, and would be made again the same.
+    """
+    for each in made:
+        if actions.lookup.cache is not None and each.compiled.key is not None:
+            actions.lookup.cache.refuse(each.compiled.key, "tells of other files than it made")
 
 
 def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:

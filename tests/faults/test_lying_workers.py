@@ -1,0 +1,107 @@
+"""Workers that lie: an SDK in their process may have made of an answer anything of its form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from epctx.cli import app
+from epctx.digest import of_bytes
+from epctx.outputs import OutputFile
+from epctx.worker import executing
+from epctx.worker.jobs import CompileResult, OptimizeResult
+from tests.hostile.inline import Inline
+from tests.projects import make
+
+
+def file(change: Callable[[OutputFile], OutputFile]) -> Callable[[CompileResult], CompileResult]:
+    """The first file is another."""
+
+    def lie(answer: CompileResult) -> CompileResult:
+        first, *rest = answer.output.files
+        return replace(answer, output=replace(answer.output, files=(change(first), *rest)))
+
+    return lie
+
+
+def named(name: str) -> Callable[[CompileResult], CompileResult]:
+    return file(lambda made: replace(made, name=name))
+
+
+def of_another_ep(answer: CompileResult) -> CompileResult:
+    (model,) = answer.models
+    parts = tuple(replace(part, provider="nobody") for part in model.partitions)
+    return replace(answer, models=(replace(model, partitions=parts),))
+
+
+def files(change: Callable[[list[OutputFile]], list[OutputFile]]) -> Callable[..., CompileResult]:
+    def lie(answer: CompileResult) -> CompileResult:
+        made = tuple(change(list(answer.output.files)))
+        return replace(answer, output=replace(answer.output, files=made))
+
+    return lie
+
+
+NOT_THERE = (6, "files that are not there")
+COMPILED: dict[str, tuple[Callable[[CompileResult], CompileResult], int, str]] = {
+    "another content": (file(lambda f: replace(f, blake3=of_bytes(b"x"))), 7, "was changed"),
+    "another size": (file(lambda f: replace(f, size=f.size + 1)), *NOT_THERE),
+    "a file that is not there": (named("gone.bin"), *NOT_THERE),
+    "a file outside": (named("../../../../a.onnx"), *NOT_THERE),
+    "an absolute path": (named("/etc/hostname"), *NOT_THERE),
+    "NUL": (named("a\0b"), *NOT_THERE),
+    "no name": (named(""), *NOT_THERE),
+    "no files": (files(lambda made: []), 6, "no file, or one file twice"),
+    "a file less": (files(lambda made: made[1:]), 7, "is not in SHA256SUMS"),
+    "a file twice": (files(lambda made: made * 2), 6, "no file, or one file twice"),
+    "no models": (lambda a: replace(a, models=()), 6, "other models"),
+    "another model": (lambda a: replace(a, models=(replace(a.models[0], name="b"),)), 6, "other"),
+    "models without a file": (
+        lambda a: replace(a, output=replace(a.output, models={"a": "b_ctx.onnx"})),
+        6,
+        "models without a file",
+    ),
+    "nothing of exclusions": (lambda a: replace(a, unmatched=()), 6, "other models"),
+    "an EP that the group has not": (of_another_ep, 6, "execution providers that"),
+}
+OPTIMIZED: dict[str, tuple[Callable[[OptimizeResult], OptimizeResult], int, str]] = {
+    "no source": (lambda a: replace(a, sources=()), 6, "no source"),
+    "data outside": (
+        lambda a: replace(a, sources=(a.sources[0], replace(a.sources[1], location="../a.data"))),
+        6,
+        "data outside the model's folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", [*COMPILED, *OPTIMIZED])
+def test_a_lie_is_told_and_nothing_is_published(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = CompileResult if what in COMPILED else OptimizeResult
+    lie: Callable[..., object]
+    lie, code, says = COMPILED[what] if what in COMPILED else OPTIMIZED[what]
+    original: Callable[..., object] = executing.execute
+
+    def lying(*arguments: object) -> object:
+        answer = original(*arguments)
+        return lie(answer) if isinstance(answer, kind) else answer
+
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    monkeypatch.chdir(made.folder)
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+    monkeypatch.setattr(executing, "execute", lying)
+    ended = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
+    said = ended.output + ended.stderr
+    assert ended.exit_code == code, said
+    assert says in said and "  -> " in said
+    assert "Traceback" not in said and "a bug in epctx" not in said
+    assert not (made.folder / "dist" / "m").exists() and not made.lock.exists()
+
+    monkeypatch.setattr(executing, "execute", original)
+    again = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
+    assert again.exit_code == 0, again.output  # the lie is not believed by the cache
