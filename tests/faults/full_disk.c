@@ -2,8 +2,8 @@
  * every one that needs more room does, in all processes that share the count. Renames and syncs fail
  * only when they are the n-th: a full disk still moves what it has.
  *
- * EPCTX_FULL_DISK_UNDER: folders, separated by ':'.  EPCTX_FULL_DISK_COUNT: a file of two 32-bit
- * numbers: calls so far, and which one fails (0: none).
+ * EPCTX_FULL_DISK_UNDER: folders, separated by ':'.  EPCTX_FULL_DISK_COUNT: a file of three 32-bit
+ * numbers: calls so far, which one fails (0: none), and with which error.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ __attribute__((constructor)) void epctx_full_disk_begin(void) {
     if (!file || !under) return;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, file, O_RDWR);
     if (fd < 0) return;
-    void *mapped = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *mapped = mmap(NULL, 12, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (mapped != MAP_FAILED) state = mapped;
 }
@@ -64,7 +64,7 @@ static int absolute(int folder, const char *path, char *found) {
 static int fails(int needs_room) {
     uint32_t number = __atomic_add_fetch(&state[0], 1, __ATOMIC_SEQ_CST);
     if (!state[1] || number < state[1] || (number > state[1] && !needs_room)) return 0;
-    errno = ENOSPC;
+    errno = (int)state[2];
     return 1;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import shutil
@@ -84,9 +86,16 @@ def build(room: Room, full_at: int, *, library: Path) -> Ended:
     return Ended(code=run.returncode, said=run.stdout.decode(), calls=_calls(count))
 
 
-def build_inline(rooms: Sequence[tuple[Room, int]], *, library: Path) -> list[Ended]:
-    """The same for many rooms, in seconds: forks of one process, with the workers' jobs inline."""
-    jobs = [(str(room.folder), full_at) for room, full_at in rooms]
+def build_inline(
+    rooms: Sequence[tuple[Room, int]], *, library: Path, errors: Sequence[int] = (errno.ENOSPC,)
+) -> list[Ended]:
+    """The same for many rooms, in seconds: forks of one process, with the workers' jobs inline.
+
+    Args:
+        errors: which one each room's calls end with, in turn.
+    """
+    turns = zip(rooms, itertools.cycle(errors), strict=False)
+    jobs = [(str(room.folder), full_at, error) for (room, full_at), error in turns]
     run = subprocess.run(
         [sys.executable, "-m", "tests.faults.full_disk"],
         cwd=Path(__file__).parents[2],
@@ -99,14 +108,14 @@ def build_inline(rooms: Sequence[tuple[Room, int]], *, library: Path) -> list[En
     return [Ended(**ended) for ended in json.loads(run.stdout)]
 
 
-def _count(room: Room, full_at: int) -> Path:
+def _count(room: Room, full_at: int, error: int = errno.ENOSPC) -> Path:
     count = room.folder / "count"
-    count.write_bytes(struct.pack("<II", 0, full_at))
+    count.write_bytes(struct.pack("<III", 0, full_at, error))
     return count
 
 
 def _calls(count: Path) -> int:
-    calls, _ = struct.unpack("<II", count.read_bytes())
+    calls, _, _ = struct.unpack("<III", count.read_bytes())
     return int(calls)
 
 
@@ -127,9 +136,9 @@ def _main() -> None:
     from epctx.worker import executing  # noqa: F401
 
     ended = []
-    for folder, full_at in json.loads(sys.stdin.buffer.read()):
+    for folder, full_at, error in json.loads(sys.stdin.buffer.read()):
         room = Room(folder=Path(folder))
-        count = _count(room, full_at)
+        count = _count(room, full_at, error)
         child = os.fork()
         if not child:
             _build_inline(room)

@@ -6,10 +6,12 @@ cache serves the next build, which makes what it would have made.
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,15 +59,17 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
         yield Template(tmp_path_factory.mktemp("disk"), patch)
 
 
-def hold(template: Template, room: Room, ended: Ended, number: int) -> None:
-    """What must hold after a build that found the disk full."""
+def hold(
+    template: Template, room: Room, ended: Ended, number: int, error: int = errno.ENOSPC
+) -> None:
+    """What must hold after a build that found the disk full, or a quota reached."""
     story = f"full at call {number} of {ended.calls}: exit {ended.code}\n{ended.said}"
     if ended.calls < number:  # what is remembered depends on the time: a call more or less
         assert ended.code == 0 and number > template.whole.calls - 5, story
         return
     assert ended.code == 9, story
     assert "Traceback" not in ended.said and "a bug in epctx" not in ended.said, story
-    assert "No space left on device" in ended.said and "\n  -> free some space" in ended.said, story
+    assert os.strerror(error) in ended.said and "\n  -> free some space" in ended.said, story
     project = template.project(room)
     for group in ("g/", "h/"):
         found = {name: data for name, data in project.files().items() if name.startswith(group)}
@@ -90,11 +94,11 @@ def recovered(template: Template, room: Room, again: Ended, number: int) -> None
     assert (checked.corrupt, checked.incomplete) == ((), 0), story
 
 
-def sweep(template: Template, numbers: range) -> None:
+def sweep(template: Template, numbers: range, errors: Sequence[int] = (errno.ENOSPC,)) -> None:
     rooms = [(template.room(f"n{number}"), number) for number in numbers]
-    ends = full_disk.build_inline(rooms, library=template.library)
-    for (room, number), ended in zip(rooms, ends, strict=True):
-        hold(template, room, ended, number)
+    ends = full_disk.build_inline(rooms, library=template.library, errors=errors)
+    for (room, number), ended, error in zip(rooms, ends, itertools.cycle(errors), strict=False):
+        hold(template, room, ended, number, error)
     ends = full_disk.build_inline([(room, 0) for room, _ in rooms], library=template.library)
     for (room, number), ended in zip(rooms, ends, strict=True):
         recovered(template, room, ended, number)
@@ -108,7 +112,8 @@ def test_a_build_needs_room_many_times(template: Template) -> None:
 
 
 def test_a_sample(template: Template) -> None:
-    sweep(template, range(5, template.whole.calls + 1, template.whole.calls // 5))
+    numbers = range(5, template.whole.calls + 1, template.whole.calls // 7)
+    sweep(template, numbers, (errno.ENOSPC, errno.EDQUOT))
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -79,6 +80,28 @@ def test_a_source_from_another_time_is_noticed_when_it_changes(project: Project,
     ended = CliRunner().invoke(app, ["build", "m.yaml"])
     assert ended.exit_code == 0, ended.output
     assert project.files() != before
+
+
+def test_a_clock_that_jumps_during_builds_hides_no_change(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at it is a year on or back: what is remembered of files goes by it."""
+    jumps, year, real = itertools.cycle((0, 1, -1, 3, -2)), 365.25 * 86400, time.time
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps) * year)
+    before = (project.folder / "a.data").read_bytes()
+    published = []
+    for edit in (lambda: None, lambda: _edit_weights(project.folder), lambda: None):
+        edit()
+        ended = CliRunner().invoke(app, ["build", "m.yaml"])
+        assert ended.exit_code == 0, ended.output
+        published.append(project.files())
+    (project.folder / "a.data").write_bytes(before)
+    ended = CliRunner().invoke(app, ["build", "m.yaml", "--locked"])
+    assert ended.exit_code == 8, ended.output
+    assert CliRunner().invoke(app, ["build", "m.yaml"]).exit_code == 0
+    assert published[0] != published[1] == published[2]
+    assert project.files() == published[0]
+    assert CliRunner().invoke(app, ["report", "m.yaml"]).exit_code == 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut there")
