@@ -487,12 +487,12 @@ def instead(make: Callable[[Path], object], name: str = "small_qnn.bin") -> Call
     return apply
 
 
-def a_linked_folder(folder: Path) -> None:
+def a_linked_folder(folder: Path, name: str = "small_qnn.bin") -> None:
     outside = folder.parent / f"{folder.name}.outside"
     outside.mkdir()
-    (folder / BIN).rename(outside / BIN)
+    (folder / name).rename(outside / name)
     (folder / "sub").symlink_to(outside)
-    attribute("ep_cache_context", f"sub/{BIN}")(folder)
+    attribute("ep_cache_context", f"sub/{name}")(folder)
 
 
 def another_size(folder: Path) -> None:
@@ -538,6 +538,8 @@ DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "an empty source": (attribute("source", ""), "has no `source`: no EP takes it"),
     "embedded, by default": (attribute("embed_mode", None), "embed_mode is 1, but"),
     "main context 5": (attribute("main_context", 5), "main_context"),
+    "no main context said": (attribute("main_context", None), "`main_context` is not written"),
+    "the source of another EP": (attribute("source", VINO), f"is no context binary of {VINO}"),
     "an attribute that nobody knows": (attribute("weights", "x"), "`weights` is not in the op"),
     "text": (
         overwrite(BIN, lambda b: b"version https://git-lfs\n" * 40),
@@ -580,6 +582,20 @@ VINO_DAMAGES: Mapping[str, tuple[Callable[[Path], None], str]] = {
         overwrite(VINO_BIN, lambda b: bytes(len(b))),
         "is no context binary of OpenVINOExecutionProvider",
     ),
+    "random": (overwrite(VINO_BIN, random_bytes), f"is no context binary of {VINO}"),
+    "text": (
+        overwrite(VINO_BIN, lambda b: b"version https://git-lfs\n" * 40),
+        f"is no context binary of {VINO}",
+    ),
+    "empty": (overwrite(VINO_BIN, lambda b: b""), "the file is empty"),
+    "deleted": (instead(lambda path: None, VINO_BIN), "it does not exist"),
+    "a folder": (instead(lambda path: path.mkdir(), VINO_BIN), "it is a folder"),
+    "a path upward": (attribute("ep_cache_context", f"../{VINO_BIN}"), "it has `..`"),
+    "an absolute path": (attribute("ep_cache_context", f"/{VINO_BIN}"), "it is absolute"),
+    "a linked folder": (lambda folder: a_linked_folder(folder, VINO_BIN), "is a link"),
+    "no source": (attribute("source", None), "has no `source`: no EP takes it"),
+    "embedded, by default": (attribute("embed_mode", None), "embed_mode is 1, but"),
+    "an attribute that nobody knows": (attribute("weights", "x"), "`weights` is not in the op"),
     "main context 5": (attribute("main_context", 5), "main_context"),
     "another partition": (attribute("partition_name", "other"), "it has no blob 'other' for node"),
 }
