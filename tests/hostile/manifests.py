@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.hostile import project
@@ -116,6 +119,11 @@ path("a line break", "a\n.onnx", "without control characters")
 path("an escape sequence", "\x1b[2J.onnx", "without control characters")
 path("the manifest itself", "m.yaml", "m.yaml", code=4)
 path("the system's memory", "/proc/self/mem", "is an absolute path")
+path("a look-alike letter", "\u0430.onnx", "does not exist", code=4)
+path("a decomposed letter", "a\u0301.onnx", "does not exist", code=4)
+path("a reserved name of Windows", "NUL", "NUL", code=4)
+path("a stream of NTFS", "a.onnx:secret", "a.onnx:secret", code=4)
+path("a device path", "\\\\.\\PhysicalDrive0", "has a backslash")
 path("another case", "A.onnx", "A.onnx", code=4, posix=True)
 
 
@@ -153,8 +161,19 @@ model_file(
     "not a regular file",
     command=("build", "m.yaml", "--jobs", "1", "--allow-outside"),
 )
+model_file("a socket", lambda room: _socket(room.folder / "a.onnx"), "a.onnx: cannot be read")
+model_file(
+    "a hard link to a file outside (no link can be told from it)",
+    lambda room: (room.folder / "a.onnx").hardlink_to(room.outside / "secret"),
+    "a.onnx: is",
+)
 model_file("a FIFO", lambda room: os.mkfifo(room.folder / "a.onnx"), "not a regular file")
 model_file("a folder", lambda room: (room.folder / "a.onnx").mkdir(), "Is a directory")
+
+
+def _socket(path: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(path.name)  # a whole path may be too long for one
 
 
 def name(what: str, value: str, says: str, **rest: object) -> None:
@@ -182,6 +201,9 @@ name("a reserved name with a suffix", "COM1.x", "is a device on Windows")
 name("a look-alike letter", "\u0430bc", "has the character")
 name("a line break", "a\nb", "has the character")
 name("NUL", "a\0b", "has the character")
+name("a UNC path", "\\\\server\\share", "has the character")
+name("an absolute path", "/etc/x", "has the character")
+name("a decomposed letter", "a\u0301", "has the character")
 name("with a colon", "a:b", "has the character")
 name("of 300 characters", "n" * 300, "100 characters")
 name("with a dot at the end", "a.", "ends with a dot")
@@ -200,6 +222,9 @@ for _what, _value in {
     "a backslash": "a\\b",
     "NUL": "a\0",
     "a look-alike letter": "\u0435_",
+    "an absolute path": "/etc/x",
+    "a drive letter": "C:x",
+    "a UNC path": "\\\\server\\share",
     "a line break": "a\n",
     "400 characters": "p" * 400,
 }.items():
@@ -214,6 +239,7 @@ for _what, _value in {
         {"sharing_groups": {_value: ["a"]}},
         "sharing_groups",
     )
+group_key("a sharing group `AUX`", {"sharing_groups": {"AUX": ["a"]}}, "is a device on Windows")
 group_key(
     "an external initializer file `CON`", {"external_initializers": {"file": "CON"}}, "device"
 )
