@@ -95,6 +95,13 @@ SUMS_BYTES: Final = Limit(name="SUMS_BYTES", default=16 << 20, unit="bytes", of=
 REPORT_BYTES: Final = Limit(
     name="REPORT_BYTES", default=512 << 20, unit="bytes", of="a build report (`.build.json`)"
 )
+FILE_BYTES: Final = Limit(
+    name="FILE_BYTES",
+    default=256 << 30,
+    unit="bytes",
+    of="a model, a file of weights or an output: each is read whole for its digest, and one that "
+    "takes no room on the disk can be of any size",
+)
 MODEL_FIELDS: Final = Limit(
     name="MODEL_FIELDS",
     default=5_000_000,

@@ -358,3 +358,10 @@ def _widened(model: onnx.ModelProto) -> None:
     """Inputs and outputs are no longer those of the context."""
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[1].dim_value = 64
+
+
+def _grown(room: Room) -> None:
+    os.truncate(project.publish(room) / "a_reference.bin", 1 << 40)
+
+
+add(BINARY, "a sparse file of 1 TiB", _grown, code=7, says="256 GiB", command=VERIFY, posix=True)

@@ -197,6 +197,16 @@ add(KIND, "no location", _no_location, code=4, says="it is empty")
 add(KIND, "two locations, the last one outside", _two_locations, code=4, says="`..`")
 
 
+add(
+    KIND,
+    "the model is a sparse file of 1 TiB",
+    lambda room: os.truncate(room.folder / "a.onnx", 1 << 40),
+    code=4,
+    says="more than 256 GiB",
+    posix=True,
+)
+
+
 def _sparse_file(room: Room) -> None:
     """A file of 1 TiB that takes no room, of which all is asked for."""
     tensor = weight(location="w.data")
@@ -254,7 +264,7 @@ add(
     "a sparse file of 1 TiB, a tensor as large",
     _sparse_file,
     code=4,
-    says="a.onnx",
+    says="more than 256 GiB",
     how="process",
     posix=True,
     memory=600,

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from epctx.digest import CHUNK, Buffer, Digest
 from epctx.errors import ModelError
-from epctx.graph.regular import identity, open_regular, patiently
+from epctx.graph.regular import identity, open_regular, patiently, require_bounded
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,6 +43,9 @@ class DataFile:
     The map lives as long as the object or a view of it does. The file must not shrink meanwhile
     (the operating system then ends the process); `changed` tells of any other edit.
 
+    Raises:
+        ModelError: it is larger than a file may be, or cannot be mapped.
+
     Attributes:
         path: the real path, links followed; for messages and reports, never for reading.
         location: the name by which the model refers to it, with `/`; the file's name for a model.
@@ -58,6 +61,7 @@ class DataFile:
         try:
             status = os.fstat(descriptor)
             self.size = status.st_size
+            require_bounded(self.size, where=str(path))
             self._identity = identity(status)
             self._map = _map(descriptor, path) if self.size else None
         finally:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from epctx import limits
 from epctx.errors import ModelError
 from epctx.suggest import nearest_file
 
@@ -47,6 +48,20 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
         os.close(descriptor)
         raise
     return real, descriptor
+
+
+def require_bounded(size: int, *, where: str) -> None:
+    """A file of this size may be read whole: a sparse one of any size is easily made.
+
+    Raises:
+        ModelError: it may not.
+    """
+    if size > limits.FILE_BYTES.value:
+        raise ModelError(
+            f"has {size:,} bytes, more than {limits.FILE_BYTES}",
+            where=where,
+            remedy=limits.FILE_BYTES.remedy,
+        )
 
 
 def absent(path: Path) -> ModelError:

@@ -12,6 +12,7 @@ from epctx.cache.records import Records
 from epctx.digest import Digest
 from epctx.errors import ModelError
 from epctx.graph.locations import fault as location_fault
+from epctx.graph.regular import require_bounded
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
@@ -145,6 +146,7 @@ def _identity(path: Path, remedy: str) -> Identity:
 
 def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
     try:
+        require_bounded(path.stat().st_size, where=str(path))
         return digests.of(path)
     except OSError as error:
         raise _unreadable(path, error, remedy) from error

@@ -18,7 +18,7 @@ from epctx import digest, limits
 from epctx.digest import Algorithm, Digest
 from epctx.errors import ModelError
 from epctx.findings import Finding, Outcome, PolicyName
-from epctx.graph.regular import open_regular
+from epctx.graph.regular import open_regular, require_bounded
 from epctx.outputs import OutputFile
 from epctx.policies import paths
 from epctx.policies.folder import SUMS, GroupFolder
@@ -179,6 +179,7 @@ def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
             size = os.fstat(descriptor).st_size
             if expected.size is not None and size != expected.size:
                 return f"has {size} bytes, not the {expected.size} of"
+            require_bounded(size, where=expected.name)
             found = digest.of_stream(stream, expected.digest.algorithm)
     except (OSError, ModelError) as error:
         return f"cannot be read: {getattr(error, 'what', error)}; it is in"
