@@ -27,6 +27,7 @@ from epctx.errors import EpctxError, ProviderUnavailable, StorageError
 from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, packages
 from epctx.worker import process
+from epctx.worker.environment import environment
 
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -109,7 +110,7 @@ def _probe(name: str) -> list[ProviderDiagnosis]:
                 ended = subprocess.run(
                     [sys.executable, "-P", "-m", "epctx.probing", name],
                     cwd=folder,
-                    env=process.environment({}),
+                    env=environment({}),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stream,

@@ -20,8 +20,8 @@ VARIABLES = ("LD_PRELOAD", "EPCTX_FULL_DISK_UNDER", "EPCTX_FULL_DISK_COUNT")
 COMMAND = ("build", "m.yaml", "--jobs", "1")
 _WITH_WORKERS = f"""
 import sys
-from epctx.worker import process
-process.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
+from epctx.worker import environment
+environment.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
 from epctx.cli import app
 app(sys.argv[1:])
 """

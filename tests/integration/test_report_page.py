@@ -219,6 +219,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
         page.keyboard.press("ArrowRight")
     assert "onerror=alert(2)" in side(page)
     page.locator(".nodes summary").first.click()
+    page.locator(".nodes tbody tr").nth(11).wait_for()
     assert page.locator(".nodes tbody tr").count() == 12
     page.wait_for_timeout(200)
     assert found.faults == [] and found.requests == [(tmp_path / "page.html").as_uri()]

@@ -10,7 +10,7 @@ import pytest
 import epctx
 from epctx import document, limits
 from epctx.errors import InvalidManifest, ModelError, UsageError
-from epctx.worker import process
+from epctx.worker.environment import environment
 
 ROOT = Path(epctx.__file__).parent
 
@@ -34,7 +34,7 @@ def test_what_is_no_number_is_refused(text: str, monkeypatch: pytest.MonkeyPatch
 def test_a_misspelt_limit_is_refused_by_each_command() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "epctx", "schema"],
-        env={**process.environment({}), "EPCTX_LIMIT_MODEL_NODE": "7"},
+        env={**environment({}), "EPCTX_LIMIT_MODEL_NODE": "7"},
         capture_output=True,
         text=True,
     )
@@ -44,7 +44,7 @@ def test_a_misspelt_limit_is_refused_by_each_command() -> None:
 
 def test_workers_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPCTX_LIMIT_MODEL_NODES", "7")
-    assert process.environment({})["EPCTX_LIMIT_MODEL_NODES"] == "7"
+    assert environment({})["EPCTX_LIMIT_MODEL_NODES"] == "7"
 
 
 def test_names_are_those_of_the_variables() -> None:

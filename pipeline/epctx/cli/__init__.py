@@ -124,6 +124,10 @@ def main() -> None:
     said = unchanged.recall(sys.argv[1:])
     if said is None:
         atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for
+        if sys.argv[1:2] == ["build"] and not {"-h", "--help"} & set(sys.argv):
+            from epctx.worker import spare
+
+            spare.start()  # something is to be done: else it was known
         app(prog_name="epctx")
     else:
         sys.stdout.write("".join(f"{line}\n" for line in said))

@@ -18,8 +18,9 @@ import traceback
 import msgspec
 
 from epctx import codec
+from epctx.providers.onnxruntime import host
 from epctx.worker import deferring, protocol
-from epctx.worker.jobs import StageStarted
+from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Message
 
 
@@ -48,8 +49,11 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     while (line := jobs.get()) is not None:
-        busy.set()
         message = msgspec.json.decode(line, type=Message)
+        if message.kind == Entry.__name__:
+            _enter(codec.decode(bytes(message.job), Entry))
+            continue
+        busy.set()
         try:
             result = executing.execute(message, started)
             answer = Message(result=msgspec.Raw(codec.encode(result)))
@@ -58,6 +62,17 @@ def main() -> None:
         busy.clear()
         send(answer)
     gc.freeze()  # nor is there any to be found at the end
+
+
+def _enter(entry: Entry) -> None:
+    """Be the worker of a build, after a start as nobody's."""
+    os.chdir(entry.folder)
+    log = os.open(entry.log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 2)
+    os.dup2(log, 1)
+    os.close(log)
+    if entry.place is not None:
+        os.environ[host.PLACE] = str(entry.place)
 
 
 def _sleep_by_waiting() -> None:

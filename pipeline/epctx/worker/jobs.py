@@ -65,6 +65,21 @@ class PartitionJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Entry:
+    """No job: what a worker is told that was started before it was known whose it would be.
+
+    Attributes:
+        folder: its working folder.
+        log: gets all it prints from now on.
+        place: as `Worker` has it.
+    """
+
+    folder: Path
+    log: Path
+    place: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageStarted:
     """A worker has begun a stage, of a model where the stage goes model by model.
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,9 +21,10 @@ import msgspec
 from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
 from epctx.providers.onnxruntime import crash, host
-from epctx.worker import guarding, protocol
+from epctx.worker import guarding, protocol, spare
+from epctx.worker.environment import environment
 from epctx.worker.guarding import Guard
-from epctx.worker.jobs import Job, StageStarted
+from epctx.worker.jobs import Entry, Job, StageStarted
 from epctx.worker.protocol import Message
 
 R = TypeVar("R")
@@ -42,26 +42,6 @@ _TAIL = 20_000
 """Bytes at the end of a log that its last lines are taken from."""
 LOG_LINES = 15
 """Lines of a worker's log that an error quotes."""
-KEPT_VARIABLES = (
-    "PATH", "HOME", "USERPROFILE", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TMPDIR",
-    "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "COMSPEC", "APPDATA", "LOCALAPPDATA",
-    "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
-)  # fmt: skip
-"""Of the environment, what a worker gets; all else could change what an SDK makes."""
-SET_VARIABLES = {
-    "LC_ALL": "C.UTF-8",
-    "TZ": "UTC",
-    "PYTHONHASHSEED": "0",
-    "PYTHONUTF8": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TRIM_THRESHOLD_": "536870912",
-}
-"""Beside what keeps a worker the same everywhere: no threads for a linear algebra that nobody does,
-and a C library (glibc) that keeps what is freed, up to 512 MB. QNN 2.7.0 allocates and frees each
-weight many times over, and gave it back to the system each time: a compile of 200 MB of weights
-takes 2.0 s of processor time instead of 2.4, and its largest resident size is 14 % larger."""
 
 
 class Worker:
@@ -81,17 +61,16 @@ class Worker:
         folder.mkdir(parents=True)
         self.log = log
         log.write_bytes(b"")
-        with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "epctx.worker"],
-                cwd=folder,
-                env=environment(variables) | ({} if place is None else {host.PLACE: str(place)}),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stream,
-                start_new_session=os.name != "nt",
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
+        own = environment(variables)
+        waiting = spare.take(own)
+        if waiting is not None:
+            self._process = waiting
+            entry = Entry(folder=folder, log=log, place=place)
+            self._send(Message(kind="Entry", job=msgspec.Raw(codec.encode(entry))))
+        else:
+            own |= {} if place is None else {host.PLACE: str(place)}
+            with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
+                self._process = spare.launch(own, folder=folder, log=stream)
         self._guard = Guard(self._process.pid, log)
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._stage: StageStarted | None = None
@@ -263,15 +242,6 @@ class Worker:
             why=f"its log ends with:\n{tail}" if tail else "it left no log",
             remedy=remedy,
         )
-
-
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The scrubbed environment of a worker; `variables` are what is let through, or set, besides:
-    `epctx reproduce` varies what no build ever does.
-    """
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    kept |= {name: text for name, text in os.environ.items() if name.startswith(limits.PREFIX)}
-    return kept | SET_VARIABLES | dict(variables)
 
 
 def exit_words(code: int) -> str:
