@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
@@ -16,8 +17,13 @@ import psutil
 import pytest
 import yaml
 
+import epctx
+from epctx import planning
+from epctx.errors import LockError
+from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.reproduction.result import VARIATIONS
 from epctx.reproduction.variations import faketime
+from epctx.runner.unstable import known
 from scripts import quickstart_models
 from tests.building import mlp
 from tests.projects import make
@@ -255,6 +261,36 @@ def test_what_qnn_does_not_reproduce_is_told(tmp_path: Path) -> None:
     told = {f["file"]: f for f in document["files"] if f["state"] != "identical"}
     assert set(told) == {"default/llm/SHA256SUMS", "default/llm/prefill_qnn.bin"}
     assert told["default/llm/prefill_qnn.bin"]["state"] == "payload differs"
+
+
+@pytest.mark.skipif(find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is missing")
+def test_what_an_ep_is_known_to_vary_is_told_of_its_own_groups(tmp_path: Path) -> None:
+    project = make(tmp_path / "p", {"pair": ["a", "b"], "alone": ["c"]})
+    project.section("execution_providers")["htp"] = {
+        "provider": "QNNExecutionProvider",
+        "options": {"soc_model": "60"},
+    }
+    project.section("model_groups", "pair")["execution_providers"] = ["htp"]
+    project.write()
+    plan = planning.read(project.manifest, only=(), allow_outside=False)
+    (told,) = known(plan, {"default/pair", "default/alone"})
+    assert told.startswith("QNNExecutionProvider: QAIRT 2.51 writes memory that it has not set")
+    assert not list(known(plan, {"default/alone"}))
+
+
+def test_a_lock_that_differs_in_bytes_only_says_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mock: what real EPs vary takes builds of minutes, and differs by chance."""
+    project = make(tmp_path / "p", {"one": ["a"]})
+    project.build()
+    text = project.lock.read_text(encoding="utf-8")
+    sums = next(line for line in text.splitlines() if "sha256" in line)
+    project.lock.write_text(text.replace(sums, sums[:-3] + '00"'), encoding="utf-8")
+    shutil.rmtree(project.folder / "dist")
+    monkeypatch.setattr(ReferenceExecutionProvider, "unstable", "it is a mock", raising=False)
+    with pytest.raises(LockError, match="known of ReferenceExecutionProvider: it is a mock"):
+        epctx.build(project.manifest, out=project.folder / "dist", locked=True)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")

@@ -21,12 +21,11 @@ from epctx.lock.differences import Difference, between_locks, causes_between, pa
 from epctx.lock.types import Lock
 from epctx.manifest import Manifest
 from epctx.planning import Plan
-from epctx.providers import registry
-from epctx.providers.hooks import TellsUnstable
 from epctx.reproduction import building, variations
 from epctx.reproduction.building import Made, Request
 from epctx.reproduction.circumstances import Circumstances
 from epctx.reproduction.result import Reproduction, Variation, VariationName, Verdict
+from epctx.runner.unstable import known
 
 
 def reproduce(
@@ -141,7 +140,7 @@ class _Both:
             files=files,
             differences=differences,
             causes=causes,
-            known=tuple(_known(self._plan, files)),
+            known=tuple(known(self._plan, _groups(files))),
             lock=verdict,
             lock_differences=said,
             seconds=(first.report.seconds, second.report.seconds),
@@ -191,14 +190,9 @@ class _Both:
                 shutil.rmtree(self._root / title)
 
 
-def _known(plan: Plan, files: Sequence[FileComparison]) -> Iterator[str]:
-    """What EPs say of bytes that they give otherwise each time, where such bytes were found."""
-    differ = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
-    groups = [p.group for p in plan.groups if f"{p.target}/{p.group.name}" in differ]
-    for spec in {spec.provider: spec for g in groups for spec in g.execution_providers}.values():
-        provider = registry.create(spec)
-        if isinstance(provider, TellsUnstable):
-            yield f"{provider.name}: {provider.unstable}"
+def _groups(files: Sequence[FileComparison]) -> set[str]:
+    """The folders of groups whose payload differs."""
+    return {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
 
 
 def _between(first: Made, second: Made) -> tuple[Difference, ...]:

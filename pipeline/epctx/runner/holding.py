@@ -21,6 +21,7 @@ from epctx.publish import Place
 from epctx.runner import locking
 from epctx.runner.lookup import Compiled, Lookup, Optimized
 from epctx.runner.published import is_golden
+from epctx.runner.unstable import known
 
 T = TypeVar("T")
 _TOLD = 20
@@ -111,7 +112,12 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
     Raises:
         LockError: it is not; every difference is told.
     """
-    _refuse(between_locks(_part(old, plan), new), plan)
+    found = between_locks(_part(old, plan), new)
+    why = ""
+    if all(difference.kind == "output" for difference in found):  # nothing else tells why
+        folders = {difference.where.rpartition("/")[0] for difference in found}
+        why = "".join(f"\nknown of {each}" for each in known(plan, folders))
+    _refuse(found, plan, why=why)
 
 
 def _name(planned: PlannedGroup) -> str:
@@ -178,7 +184,9 @@ def _is(path: Path, file: LockedFile) -> bool:
         return False
 
 
-def _refuse(differences: Sequence[Difference], plan: Plan, *, remedy: str | None = None) -> None:
+def _refuse(
+    differences: Sequence[Difference], plan: Plan, *, remedy: str | None = None, why: str = ""
+) -> None:
     if not differences:
         return
     told = [f"\n  {difference}" for difference in differences[:_TOLD]]
@@ -189,7 +197,7 @@ def _refuse(differences: Sequence[Difference], plan: Plan, *, remedy: str | None
     raise LockError(
         "was made on another host" if elsewhere else "the build differs from the lock",
         where=lock_place(manifest).name,
-        why="".join(told),
+        why="".join(told) + why,
         remedy=remedy
         or (
             "build on such a host; `epctx build` without --locked makes a lock for this one"
