@@ -36,8 +36,10 @@ def test_the_first_worker_is_the_one_that_was_started(
     second.close()
     # What it prints is in its log, and it is where it was sent: as if it had been started there.
     assert first.log.read_bytes() == b""
-    first._process.stdin.write(b"no message\n")  # type: ignore[union-attr]
-    first._process.stdin.flush()  # type: ignore[union-attr]
+    pipe = first._process.stdin
+    assert pipe is not None
+    pipe.write(b"no message\n")
+    pipe.flush()
     assert first._process.wait(timeout=60) != 0
     assert "DecodeError" in first.log_tail()
     first.kill()
