@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,20 +16,20 @@ from epctx.reporting import soundness
 from tests.unit.reporting.reports import chain, file, report
 
 
-def group(**changes: object) -> BuildReport:
+def group(**changes: Any) -> BuildReport:
     made = report()
-    first: GroupReport = replace(made.groups[0], **changes)  # type: ignore[arg-type]
+    first: GroupReport = replace(made.groups[0], **changes)
     return replace(made, groups=(first, *made.groups[1:]))
 
 
-def model(**changes: object) -> BuildReport:
-    return report(replace(chain(12), **changes))  # type: ignore[arg-type]
+def model(**changes: Any) -> BuildReport:
+    return report(replace(chain(12), **changes))
 
 
-def outline(change: Callable[[Outline], dict[str, object]]) -> BuildReport:
+def outline(change: Callable[[Outline], dict[str, Any]]) -> BuildReport:
     of: ModelReport = chain(12)
     assert of.outline is not None
-    return model(outline=replace(of.outline, **change(of.outline)))  # type: ignore[arg-type]
+    return model(outline=replace(of.outline, **change(of.outline)))
 
 
 UNSOUND = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,8 +49,10 @@ def test_the_first_worker_is_the_one_that_was_started(
 def test_it_is_where_it_was_sent(started: subprocess.Popen[bytes], tmp_path: Path) -> None:
     worker = Worker(tmp_path / "one", tmp_path / "one.log", 0, variables={})
     process = psutil.Process(worker._process.pid)
+    deadline = time.monotonic() + 60
     while process.cwd() != str(tmp_path / "one"):
-        assert started.poll() is None
+        assert started.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
     worker.close()
 
 
