@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import epctx
-from epctx import lock
+from epctx import lockfile
 from scripts import quickstart_models
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
@@ -31,10 +31,10 @@ def write() -> None:
         for path in manifests():
             copy = folder / path.name
             shutil.copyfile(path, copy)
-            if lock.place(path).exists():
-                shutil.copyfile(lock.place(path), lock.place(copy))
+            if lockfile.place(path).exists():
+                shutil.copyfile(lockfile.place(path), lockfile.place(copy))
             epctx.build(copy, out=folder / "dist", cache=False)
-            shutil.copyfile(lock.place(copy), lock.place(path))
+            shutil.copyfile(lockfile.place(copy), lockfile.place(path))
 
 
 if __name__ == "__main__":

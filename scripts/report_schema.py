@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from epctx.build_report import BuildReport
-from epctx.findings import VerifyReport
-from epctx.packages.report import PackageReport
+from epctx.commands.package.report import PackageReport
+from epctx.engine.report import BuildReport
+from epctx.verification.findings import VerifyReport
 
 PATH = Path(__file__).parent.parent / "schemas" / "report.schema.json"
 REPORTS = (BuildReport, VerifyReport, PackageReport)

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from epctx._version import __version__
 
 if TYPE_CHECKING:
-    from epctx.generation import compile_model
-    from epctx.running import run
-    from epctx.verbs import (
+    from epctx.api import (
         build,
         diff,
         doctor,
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
         validate,
         verify,
     )
+    from epctx.commands.compile_model.command import compile_model
+    from epctx.commands.run import run
 
 __all__ = [
     "__version__",
@@ -46,9 +46,9 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = dict.fromkeys(__all__[1:], "epctx.verbs") | {
-    "compile_model": "epctx.generation",
-    "run": "epctx.running",
+_HOMES = dict.fromkeys(__all__[1:], "epctx.api") | {
+    "compile_model": "epctx.commands.compile_model.command",
+    "run": "epctx.commands.run",
 }
 
 

@@ -10,7 +10,7 @@ def main() -> None:
     nothing is imported before.
     """
     try:
-        from epctx.cli import main as command
+        from epctx.cli.app import main as command
 
         command()
     except KeyboardInterrupt:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from epctx.digest import Buffer
 from epctx.errors import UsageError
+from epctx.files.digest import Buffer
 
 T = TypeVar("T")
 _decoders: dict[object, msgspec.json.Decoder[Any]] = {}

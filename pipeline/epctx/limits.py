@@ -199,7 +199,7 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
         UsageError: one is not.
     """
     from epctx.errors import UsageError
-    from epctx.suggest import did_you_mean
+    from epctx.text import did_you_mean
 
     known = {limit.variable: limit for limit in ALL}
     for name in environment:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.bench.measuring import PARTITION, held
-from tests.fake_providers import Taker, partitioned
+from tests.kit.fake_providers import Taker, partitioned
 
 WIDTH = 50
 UNARY = ("Relu", "Neg", "Abs", "Exp")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from epctx.provider_tests import ExecutionProviderConformance
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.conformance import ExecutionProviderConformance
 from epctx.providers.reference import ReferenceExecutionProvider
 
 

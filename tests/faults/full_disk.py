@@ -133,7 +133,7 @@ def _main() -> None:
     import onnx_ir  # noqa: F401  what takes a second to import is here before the forks
     import onnxruntime  # noqa: F401
 
-    from epctx.worker import executing  # noqa: F401
+    from epctx.worker import dispatch  # noqa: F401
 
     ended = []
     for folder, full_at, error in json.loads(sys.stdin.buffer.read()):
@@ -152,7 +152,7 @@ def _main() -> None:
 def _build_inline(room: Room) -> None:
     import ctypes
 
-    from epctx.cli import app
+    from epctx.cli.app import app
     from tests.hostile.inline import Inline
 
     said = os.open(room.folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -21,7 +21,7 @@ from epctx.cache import Cache, Location
 from epctx.cache.check import check
 from tests.faults import full_disk
 from tests.faults.full_disk import Ended, Room
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 SMALL = 8 << 20
 pytestmark = pytest.mark.skipif(not full_disk.possible(), reason="needs Linux and a C compiler")

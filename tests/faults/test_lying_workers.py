@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epctx.cli import app
-from epctx.digest import of_bytes
-from epctx.outputs import OutputFile
-from epctx.worker import executing
+from epctx.cli.app import app
+from epctx.files.digest import of_bytes
+from epctx.files.outputs import OutputFile
+from epctx.worker import dispatch
 from epctx.worker.jobs import CompileResult, OptimizeResult
 from tests.hostile.inline import Inline
-from tests.projects import make
+from tests.kit.projects import make
 
 
 def file(change: Callable[[OutputFile], OutputFile]) -> Callable[[CompileResult], CompileResult]:
@@ -85,7 +85,7 @@ def test_a_lie_is_told_and_nothing_is_published(
     kind = CompileResult if what in COMPILED else OptimizeResult
     lie: Callable[..., object]
     lie, code, says = COMPILED[what] if what in COMPILED else OPTIMIZED[what]
-    original: Callable[..., object] = executing.execute
+    original: Callable[..., object] = dispatch.execute
 
     def lying(*arguments: object) -> object:
         answer = original(*arguments)
@@ -94,7 +94,7 @@ def test_a_lie_is_told_and_nothing_is_published(
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     monkeypatch.chdir(made.folder)
     monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
-    monkeypatch.setattr(executing, "execute", lying)
+    monkeypatch.setattr(dispatch, "execute", lying)
     ended = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
     said = ended.output + ended.stderr
     assert ended.exit_code == code, said
@@ -102,6 +102,6 @@ def test_a_lie_is_told_and_nothing_is_published(
     assert "Traceback" not in said and "a bug in epctx" not in said
     assert not (made.folder / "dist" / "m").exists() and not made.lock.exists()
 
-    monkeypatch.setattr(executing, "execute", original)
+    monkeypatch.setattr(dispatch, "execute", original)
     again = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
     assert again.exit_code == 0, again.output  # the lie is not believed by the cache

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 ROOT = Path(__file__).parents[2]
 _COMMANDS = """

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epctx.cli import app
+from epctx.cli.app import app
 from epctx.stages import load, optimize
 from tests.hostile.inline import Inline
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["epctx"]):
-    from epctx.providers.onnxruntime.qnn import QNNExecutionProvider
+    from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
     from tests.fuzz.targets import TARGETS, recognize_none
 
 

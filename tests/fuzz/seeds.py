@@ -35,7 +35,7 @@ def _manifests() -> Iterator[tuple[str, bytes]]:
 
 def _built() -> Iterator[tuple[str, str, bytes]]:
     """Target, name and bytes of what a build of a small sharing group makes."""
-    from tests.projects import make
+    from tests.kit.projects import make
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EPCTX_CACHE_DIR"] = f"{folder}/cache"
@@ -56,7 +56,7 @@ def _built() -> Iterator[tuple[str, str, bytes]]:
 
 def _reference_binaries() -> Iterator[tuple[str, bytes]]:
     """Without weights, which makes them small, and with one."""
-    from tests.building import build, mlp, model_of
+    from tests.kit.building import build, mlp, model_of
 
     def one() -> onnx.ModelProto:
         node = helper.make_node("Relu", ["x"], ["y"], name="n")

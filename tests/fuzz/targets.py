@@ -16,20 +16,27 @@ import msgspec
 import onnx
 from google.protobuf.message import DecodeError
 
-from epctx import codec, document, inspecting, lock, manifest, parsing
+from epctx import codec, lockfile, manifest
 from epctx.cache.store import Action
-from epctx.digest import of_bytes
+from epctx.commands.inspect import command
+from epctx.engine.results import StoredCompile
 from epctx.errors import InvalidGraph, InvalidManifest, LockError, ModelError
-from epctx.graph import bare, epcontext, feed_files, protos, wire
-from epctx.graph.external_data import DataFolder
-from epctx.lock import yaml_text
+from epctx.files.digest import of_bytes
+from epctx.graph import epcontext
+from epctx.graph.serde import protos, skeleton, wire
+from epctx.graph.weights.external_data import DataFolder
+from epctx.lockfile import yaml_text
 from epctx.manifest import ModelSource
-from epctx.policies import integrity
-from epctx.providers.onnxruntime import openvino, openvino_binary, qnn
+from epctx.parsing import document
+from epctx.parsing import load as parsing
+from epctx.providers.onnxruntime.openvino import binary as openvino_binary
+from epctx.providers.onnxruntime.openvino import provider as openvino
+from epctx.providers.onnxruntime.qnn import provider as qnn
 from epctx.providers.reference import reader
-from epctx.runner.results import StoredCompile
+from epctx.runtime import feed_files
 from epctx.stages import load
-from tests.sealing import resealed
+from epctx.verification import integrity
+from tests.kit.sealing import resealed
 
 _MEMORY: Final = Path("/dev/shm")
 _SCRATCH: Final = tempfile.TemporaryDirectory(
@@ -75,10 +82,10 @@ def manifests(data: bytes) -> None:
 def locks(data: bytes) -> None:
     """A lock is read, and is the same when it is written and read again; or a LockError."""
     try:
-        read = lock.parse(data, where="m.lock.yaml")
+        read = lockfile.parse(data, where="m.lock.yaml")
     except LockError:
         return
-    again = lock.parse(lock.text(read).encode(), where="again")
+    again = lockfile.parse(lockfile.text(read).encode(), where="again")
     assert again == read
     assert yaml_text.text(msgspec.to_builtins(again)) == yaml_text.text(msgspec.to_builtins(read))
 
@@ -115,12 +122,12 @@ def context_nodes(data: bytes) -> None:
     """`epctx inspect` of a model: told in words, or a ModelError; and the nodes both ways."""
     path = _written("m_ctx.onnx", data)
     try:
-        found = inspecting.inspect(path)
+        found = command.inspect(path)
     except ModelError:
         return
     codec.encode(found)
     try:
-        model = bare.read(path)
+        model = skeleton.read(path)
     except ModelError:
         return  # a context binary
     try:
@@ -160,14 +167,17 @@ def stripped_models(data: bytes) -> None:
         return
     filled = onnx.ModelProto.FromString(kept)
     for tensor in protos.tensors(filled):
-        if bare.location(tensor) == "here" and tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if (
+            skeleton.location(tensor) == "here"
+            and tensor.data_location == onnx.TensorProto.EXTERNAL
+        ):
             offset = next((e.value for e in tensor.external_data if e.key == "offset"), "")
             if offset.isdecimal() and int(offset) < len(spans) and not tensor.HasField("raw_data"):
                 span = spans[int(offset)]
                 tensor.raw_data = data[span.offset : span.offset + span.length]
                 tensor.ClearField("data_location")
                 del tensor.external_data[-2:]
-    if bare.location(next(protos.tensors(whole), onnx.TensorProto())) != "here":
+    if skeleton.location(next(protos.tensors(whole), onnx.TensorProto())) != "here":
         assert len(list(protos.tensors(filled))) == len(list(protos.tensors(whole)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx.providers.onnxruntime.qnn import QNNExecutionProvider
+from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.fuzz import campaign
 from tests.fuzz.targets import TARGETS, recognize_none
 

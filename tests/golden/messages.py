@@ -5,8 +5,8 @@ python tests/golden/messages.py
 
 from pathlib import Path
 
-from epctx import document, parsing
 from epctx.errors import InvalidManifest
+from epctx.parsing import document, load
 
 INVALID = Path(__file__).parent / "invalid"
 
@@ -15,7 +15,7 @@ def messages(path: Path) -> str:
     """Everything that is wrong with a manifest, as the user reads it from its folder."""
     try:
         read = document.parse(path.read_bytes(), file=path.name, path=path)
-        violations = parsing.violations(read)
+        violations = load.violations(read)
     except InvalidManifest as error:
         violations = error.violations
     return "".join(f"{violation}\n" for violation in violations)

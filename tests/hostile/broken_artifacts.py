@@ -20,10 +20,10 @@ from onnx import AttributeProto, helper
 
 from epctx.providers.reference.layout import ENTRY, HEADER, KINDS, PREFIX_SIZE, TENSOR
 from epctx.runtime import InferenceSession
-from tests.building import build, mlp
 from tests.hostile import project
 from tests.hostile.table import Make, Room, add
-from tests.sealing import resealed, with_field
+from tests.kit.building import build, mlp
+from tests.kit.sealing import resealed, with_field
 
 BINARY, MODEL = "broken context binary", "broken EPContext model"
 GROUP = "dist/m/default/g"

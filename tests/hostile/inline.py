@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from epctx import codec
-from epctx.worker import executing, protocol
+from epctx.worker import dispatch, protocol
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Message
 
@@ -41,7 +41,7 @@ class Inline:
         """As `epctx.worker.process.Worker.run`."""
         message = Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job)))
         try:
-            answer = executing.execute(message, started)
+            answer = dispatch.execute(message, started)
         except Exception as error:
             raise protocol.restore(protocol.report(error), log=self.log) from error
         return codec.decode(codec.encode(answer), result)

@@ -13,10 +13,10 @@ from unittest import mock
 import onnx
 import yaml
 
-from epctx import verbs
-from tests import projects
+from epctx import api
 from tests.hostile.inline import Inline
 from tests.hostile.table import Room
+from tests.kit import projects
 
 Change = Callable[[onnx.ModelProto], object]
 
@@ -43,7 +43,7 @@ def built() -> Path:
         mock.patch.dict(os.environ, cache),
         mock.patch("epctx.worker.pool.Worker", Inline),
     ):
-        report = verbs.build(folder / "m.yaml", out=folder / "dist")
+        report = api.build(folder / "m.yaml", out=folder / "dist")
     assert [group.state for group in report.groups] == ["built"]
     return folder
 

@@ -20,7 +20,7 @@ from unittest import mock
 
 import psutil
 
-from epctx.cli import app
+from epctx.cli.app import app
 from tests.hostile import project
 from tests.hostile.inline import Inline
 from tests.hostile.table import Room, Row

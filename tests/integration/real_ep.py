@@ -117,12 +117,13 @@ def main() -> None:
 
 
 def _build(request: Request) -> Answer:
-    from epctx.digest import Digest
-    from epctx.graph import canonical, epcontext
+    from epctx.files.digest import Digest
+    from epctx.graph import epcontext
     from epctx.graph.model import OptimizedModel
+    from epctx.graph.serde import canonical
     from epctx.manifest import ModelSource, PartitionSettings
     from epctx.providers.base import SessionGroupSpec
-    from epctx.providers.onnxruntime.generating import GeneratingModel
+    from epctx.providers.onnxruntime.whole_model import GeneratingModel
     from epctx.stages import compile as compile_
     from epctx.stages import load, partition
 
@@ -234,7 +235,7 @@ def _expected(source: str):
     import onnx
     import onnxruntime as ort
 
-    from epctx.graph import feeds as feeds_
+    from epctx.graph import inputs as feeds_
 
     inputs = feeds_.specs(onnx.load(source, load_external_data=False))
     feeds = feeds_.generate(inputs, seed=0, index=0, ranges={})

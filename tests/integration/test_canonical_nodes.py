@@ -18,7 +18,7 @@ import pytest
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
-from epctx.graph import canonical
+from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
 from epctx.stages import load
 

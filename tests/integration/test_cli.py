@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.building import mlp
+from tests.kit.building import mlp
 
 FAULTY = Path(__file__).parent / "faulty"
 HEAD = "schema_version: 1\nname: m\nmodels: {m: {path: m.onnx}}\n"
@@ -219,10 +219,10 @@ def test_every_exit_code_but_those_of_bugs_and_interrupts_is_here() -> None:
 
 def test_a_bug_is_1(here: Path) -> None:
     code = (
-        "import sys, epctx.verbs as v\n"
+        "import sys, epctx.api as v\n"
         "def fail(*args): raise KeyError('surprise')\n"
         "v.inspect = fail\n"
-        "from epctx.cli import main\n"
+        "from epctx.cli.app import main\n"
         "sys.argv = ['epctx', 'inspect', 'm.onnx']; main()"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True)

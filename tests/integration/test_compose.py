@@ -14,12 +14,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx import verbs
-from epctx.build_report import BuildReport, GroupReport
+from epctx import api
+from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import EpctxError, LockError, ManifestError, ModelError
 from epctx.graph.epcontext import read_all
 from epctx.runtime import InferenceSession
-from tests.projects import Project
+from tests.kit.projects import Project
 
 REFERENCE = "ReferenceExecutionProvider"
 WIDTH = 64
@@ -223,15 +223,15 @@ def test_other_names_are_connected_and_given_as_the_manifest_says(built: Built) 
 
 def test_a_composition_is_verified_with_its_parts_and_without(built: Built, tmp_path: Path) -> None:
     manifest, lock = built.project.manifest, built.project.lock
-    report = verbs.verify(built.project.published, manifest=manifest, lock=lock, strict=True)
+    report = api.verify(built.project.published, manifest=manifest, lock=lock, strict=True)
     assert report.passed and len(report.folders) == 5
     copy = tmp_path / "whole"
     shutil.copytree(built.project.published / "whole", copy)
-    report = verbs.verify(copy, manifest=manifest, lock=lock)
+    report = api.verify(copy, manifest=manifest, lock=lock)
     unchecked = [f.message for f in report.findings("not checkable")]
     assert report.passed and len(unchecked) == 1 and "is not there" in unchecked[0]
     (copy / "body_two.bin").write_bytes(b"other")
-    failed = {f.policy for f in verbs.verify(copy, manifest=manifest).findings("fail")}
+    failed = {f.policy for f in api.verify(copy, manifest=manifest).findings("fail")}
     assert "integrity" in failed and "numbers" not in failed  # nothing of it was run
 
 
@@ -272,7 +272,7 @@ def test_nothing_is_done_again_and_a_changed_part_composes_again(tmp_path: Path)
 
 def planned(made: Project) -> tuple[str, tuple[str, ...]]:
     """What a build would do about the composition, and why."""
-    *_, whole = verbs.plan(made.manifest, out=made.folder / "dist").groups
+    *_, whole = api.plan(made.manifest, out=made.folder / "dist").groups
     return whole.state, whole.because
 
 

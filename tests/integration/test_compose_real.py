@@ -10,14 +10,14 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from epctx.build_report import BuildReport
+from epctx.engine.report import BuildReport
 from epctx.graph.epcontext import read_all
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import NativeSessions
-from epctx.providers.onnxruntime import openvino_binary
+from epctx.providers.onnxruntime.openvino import binary
 from tests.integration.test_compose import WIDTH, save
-from tests.projects import Project
+from tests.kit.projects import Project
 
 pytestmark = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("onnxruntime_ep_openvino", "onnxruntime_qnn"))),
@@ -97,7 +97,7 @@ def test_three_openvino_parts_run_in_one_session_and_equal_the_parts(
     assert [node.source for node in read_all(onnx.load(path))] == [VINO] * 3
     binaries = [p for p in path.parent.iterdir() if p.suffix == ".bin"]
     assert len(binaries) == 1  # a session reads one: they were merged
-    assert len(openvino_binary.read(binaries[0]).blobs) == 3
+    assert len(binary.read(binaries[0]).blobs) == 3
     image = np.random.default_rng(1).standard_normal((1, WIDTH)).astype(np.float32)
     (found,) = session(path).run(None, {"image": image})
     wanted = chain(folder, ("ends", "encoder"), ("middle", "body"), ("ends", "head"), image=image)

@@ -18,7 +18,7 @@ import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 
 def command(*arguments: str) -> list[str]:

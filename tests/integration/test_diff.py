@@ -12,10 +12,10 @@ import msgspec
 import onnx
 import pytest
 
-from epctx import verbs
-from epctx.comparing.result import Comparison
+from epctx import api
+from epctx.commands.diff.result import Comparison
 from epctx.errors import LockError, UsageError
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,13 @@ def told(found: Comparison, area: str) -> list[str]:
 def test_a_build_and_itself(built: tuple[Path, Path]) -> None:
     old, _ = built
     for one in (old / "dist", old / "dist" / "m", old / "dist" / "m.build.json"):
-        found = verbs.diff(one, old / "m.lock.yaml")
+        found = api.diff(one, old / "m.lock.yaml")
         assert (found.same, found.differences, found.files) == (True, (), ())
         assert found.same_files == 5
 
 
 def test_two_builds(built: tuple[Path, Path]) -> None:
-    found = verbs.diff(*(each / "dist" for each in built))
+    found = api.diff(*(each / "dist" for each in built))
     assert not found.same
     assert told(found, "source") == ["b.data: has other content of the same size, 12288 bytes"]
     settings = told(found, "setting")
@@ -73,17 +73,17 @@ def test_two_builds(built: tuple[Path, Path]) -> None:
 
 
 def test_two_locks(built: tuple[Path, Path]) -> None:
-    found = verbs.diff(*(each / "m.lock.yaml" for each in built))
+    found = api.diff(*(each / "m.lock.yaml" for each in built))
     assert told(found, "source") and told(found, "setting")
     assert not told(found, "node") and not told(found, "partition")
     assert {file.file for file in found.files} == {
-        file.file for file in verbs.diff(*(each / "dist" for each in built)).files
+        file.file for file in api.diff(*(each / "dist" for each in built)).files
     }
 
 
 def test_a_build_and_a_lock(built: tuple[Path, Path]) -> None:
     old, new = built
-    found = verbs.diff(old / "dist" / "m", new / "m.lock.yaml")
+    found = api.diff(old / "dist" / "m", new / "m.lock.yaml")
     assert told(found, "source") and not told(found, "node")
     assert found.not_compared == (
         f"partitions: {(new / 'm.lock.yaml').as_posix()} has no report",
@@ -99,7 +99,7 @@ def test_what_was_edited_after_the_build_shows(built: tuple[Path, Path], tmp_pat
     proto = onnx.load(path)
     proto.doc_string = "edited"
     path.write_bytes(proto.SerializeToString())
-    found = verbs.diff(old / "dist", tmp_path / "dist")
+    found = api.diff(old / "dist", tmp_path / "dist")
     assert [file.file for file in found.files] == ["default/one/a_ctx.onnx"]
     assert told(found, "metadata") == ["default/one/a_ctx.onnx: doc_string:  is now edited"]
 
@@ -107,7 +107,7 @@ def test_what_was_edited_after_the_build_shows(built: tuple[Path, Path], tmp_pat
 def test_folders_without_a_report(built: tuple[Path, Path], tmp_path: Path) -> None:
     for name, each in zip(("old", "new"), built, strict=True):
         shutil.copytree(each / "dist" / "m" / "default", tmp_path / name)
-    found = verbs.diff(tmp_path / "old", tmp_path / "new")
+    found = api.diff(tmp_path / "old", tmp_path / "new")
     assert "one/a_ctx.onnx: node 'tail' (Tanh): is new" in told(found, "node")
     assert not told(found, "setting")
 
@@ -154,4 +154,4 @@ def test_what_cannot_be_compared(
         (tmp_path / "several" / f"{each}.build.json").write_text("{}")
     (tmp_path / "m.yaml").write_text("name: m\n")
     with pytest.raises(error, match=words):
-        verbs.diff(tmp_path / name, tmp_path / name)
+        api.diff(tmp_path / name, tmp_path / name)

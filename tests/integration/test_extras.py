@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.building import mlp
+from tests.kit.building import mlp
 
 EXTRAS = {
     "qnn": ("QNNExecutionProvider", "onnxruntime_qnn", '{soc_model: "60"}'),

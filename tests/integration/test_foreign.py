@@ -15,7 +15,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from epctx.cli import app
+from epctx.cli.app import app
 from tests.integration import real_models as models
 
 pytestmark = pytest.mark.skipif(

@@ -18,12 +18,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from epctx import planning, verbs
-from epctx.cache import Cache, collect, identity, locate
+from epctx import api
+from epctx.cache import Cache, collect, locate
 from epctx.cache.collect import Limits
-from epctx.cli import main
+from epctx.cli.app import main
+from epctx.engine import plan
 from epctx.errors import CompileError, EpctxError
-from tests.projects import Project, make, ran, states, steady
+from epctx.files import identity
+from tests.kit.projects import Project, make, ran, states, steady
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,7 @@ def test_no_weight_is_read_once_it_is_remembered(
     later(monkeypatch)
     project.build()
     read: list[object] = []
-    monkeypatch.setattr("epctx.digest.of_stream", read.append)
+    monkeypatch.setattr("epctx.files.digest.of_stream", read.append)
     assert states(project.build()) == {"one": "up to date", "two": "up to date"}
     assert read == []
 
@@ -341,11 +343,11 @@ def test_a_flipped_byte_in_what_plan_explains_by(project: Project) -> None:
         flip(path, 10)
     prefix(project)
     project.write()
-    prospect = verbs.plan(project.manifest, out=project.folder / "dist")
+    prospect = api.plan(project.manifest, out=project.folder / "dist")
     assert [group.state for group in prospect.groups] == ["runs", "up to date"]
     assert states(project.build()) == {"one": "built", "two": "up to date"}
     flip(project.folder / "a.data")
-    (action, *_) = verbs.plan(project.manifest, out=project.folder / "dist").groups[0].actions
+    (action, *_) = api.plan(project.manifest, out=project.folder / "dist").groups[0].actions
     assert [change.field for change in action.changes] == ["data[0]"], "it explains again"
 
 
@@ -431,7 +433,7 @@ def test_a_source_that_changes_while_it_is_built_is_refused(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came of it must not stay in the cache under the key of what it was."""
-    from epctx.runner.compiling import Compiling
+    from epctx.engine.actions.compile import Compiling
 
     fetched = Compiling._fetched
     prefix(project)
@@ -503,13 +505,13 @@ def command(
     """Runs `epctx build`: what it printed, and whether it looked at the manifest."""
     later(monkeypatch)
     monkeypatch.chdir(project.folder)
-    read, looked = planning.read, list[bool]()
+    read, looked = plan.read, list[bool]()
 
     def noted(*args: object, **options: object) -> object:
         looked.append(True)
         return read(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(planning, "read", noted)
+    monkeypatch.setattr(plan, "read", noted)
 
     def run(*arguments: str) -> tuple[str, bool]:
         looked.clear()

@@ -17,7 +17,7 @@ import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
 WAITING = Path(__file__).parents[1] / "faults" / "waiting"

@@ -12,7 +12,7 @@ import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 KILLING = Path(__file__).parents[1] / "faults" / "killing"

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx.errors import CompileError
-from epctx.graph import canonical, wire
-from epctx.graph.mapped import MappedTensor
+from epctx.graph.serde import canonical, wire
+from epctx.graph.weights.mapped import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from epctx.engine.lock import writer
 from epctx.errors import LockError
 from epctx.keys import toolchain as toolchains
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import ProviderSpec
-from epctx.runner import locking
 from tests.integration.test_incremental import flip, stats
-from tests.projects import Project, make, ran, states, steady
+from tests.kit.projects import Project, make, ran, states, steady
 
 
 @pytest.fixture(scope="module")
@@ -230,4 +230,4 @@ def test_many_differences_are_counted(project: Project, monkeypatch: pytest.Monk
 
 
 def test_paths_on_another_drive_stay_relative(tmp_path: Path) -> None:
-    assert locking.relative(tmp_path / "a" / "m.onnx", tmp_path / "b") == "../a/m.onnx"
+    assert writer.relative(tmp_path / "a" / "m.onnx", tmp_path / "b") == "../a/m.onnx"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from epctx import lock
-from epctx.lock.differences import between_locks
+from epctx import lockfile
+from epctx.lockfile.differences import between_locks
 from scripts import quickstart_models
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
@@ -70,7 +70,7 @@ def hold_to_lock(name: str, folder: Path) -> None:
 
     A build leaves a lock as it is that says the same, and so tells that by itself, too.
     """
-    old, new = (lock.read(each / f"{name}.lock.yaml") for each in (MANIFESTS, folder))
+    old, new = (lockfile.read(each / f"{name}.lock.yaml") for each in (MANIFESTS, folder))
     found = [d for d in between_locks(old, new) if d.kind != "code"]
     if any(each.kind in ("toolchain", "host") for each in found):
         assert all(each.kind in ("toolchain", "host", "output") for each in found), found

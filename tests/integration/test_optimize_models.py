@@ -16,13 +16,14 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
 from epctx.errors import EpctxError
-from epctx.graph import canonical, store
 from epctx.graph.model import OptimizedModel
+from epctx.graph.optimized import store
+from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
 from epctx.stages import load, optimize
 from scripts import random_weights, transformer
-from tests import optimizing
-from tests.optimizing import settings
+from tests.kit import optimizing
+from tests.kit.optimizing import settings
 
 LIGHT = random_weights.light_models()
 Floats = npt.NDArray[np.float32]

@@ -10,15 +10,15 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from epctx import verbs
-from epctx.graph import feeds
-from epctx.packages.report import PackageReport
+from epctx import api
+from epctx.commands.package.report import PackageReport
+from epctx.graph import inputs as feeds
 from epctx.providers import registry
 from scripts import quickstart_models
-from tests import projects
-from tests.building import cpu, normal
 from tests.integration import package_reader
 from tests.integration.package_reader import Request
+from tests.kit import projects
+from tests.kit.building import cpu, normal
 
 pytestmark = pytest.mark.skipif(
     any(
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PackageReport]
     quickstart_models.write(folder / "models")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-        return folder, verbs.package(folder / "package.yaml", out=folder / "dist")
+        return folder, api.package(folder / "package.yaml", out=folder / "dist")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_wrong_compatibility_string_is_rejected_by_the_reader_and_by_verify(
     (copied / "SHA256SUMS").unlink()  # whoever changes one, changes the other
     request = Request(package=str(copied), provider=VINO, component="decode")
     assert "No suitable model variant" in package_reader.ask(request, scratch=tmp_path).error
-    report = verbs.verify(copied)
+    report = api.verify(copied)
     (fault,) = report.findings("fail")
     assert (fault.policy, fault.check, fault.subject) == (
         "compatibility",
@@ -134,7 +134,7 @@ def test_a_wrong_compatibility_string_is_rejected_by_the_reader_and_by_verify(
 def test_it_verifies_with_numbers_against_the_sources(
     made: tuple[Path, PackageReport], copied: Path
 ) -> None:
-    report = verbs.verify(copied, manifest=made[0] / "package.yaml")
+    report = api.verify(copied, manifest=made[0] / "package.yaml")
     assert report.passed
     intel = next(f for f in report.folders if f.folder.endswith("intel/llm"))
     assert {n.model for n in intel.numbers} == {f"{model}_ctx.onnx" for model in MODELS}
@@ -146,11 +146,11 @@ def test_made_again_elsewhere_it_is_the_same_to_the_byte(
     """What a build makes anew is compared by other tests: this is the package's own share."""
     folder, first = made
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-    again = verbs.package(folder / "package.yaml", out=folder / "dist")
+    again = api.package(folder / "package.yaml", out=folder / "dist")
     assert (first.state, again.state) == ("written", "up to date")
     shutil.copytree(folder / "models", tmp_path / "models")
     shutil.copy(folder / "package.yaml", tmp_path / "other.yaml")
-    verbs.package(tmp_path / "other.yaml", out=tmp_path / "out")
+    api.package(tmp_path / "other.yaml", out=tmp_path / "out")
     assert files(tmp_path / "out" / "package.ortpackage") == files(
         folder / "dist" / "package.ortpackage"
     )
@@ -166,7 +166,7 @@ def test_a_context_binary_is_found_where_the_weights_are_elsewhere(tmp_path: Pat
         "cpu": {"model_groups": {"g": {"execution_providers": []}}},
     }
     project.write()
-    verbs.package(project.manifest, out=tmp_path / "dist")
+    api.package(project.manifest, out=tmp_path / "dist")
     folder = tmp_path / "dist" / "m.ortpackage"
     assert len(list(folder.rglob("a.data"))) == 1
     x = normal((1, 32))
@@ -174,7 +174,7 @@ def test_a_context_binary_is_found_where_the_weights_are_elsewhere(tmp_path: Pat
     answer, outputs = package_reader.run(folder, VINO, "a", {"x": x}, scratch=tmp_path / "r")
     assert (answer.error, answer.selected) == ("", "vino")
     assert np.abs(outputs["y"] - right).max() <= 1e-5 * np.abs(right).max()
-    assert verbs.verify(folder, manifest=project.manifest).passed
+    assert api.verify(folder, manifest=project.manifest).passed
 
     manifest = folder / "manifest.json"
     package = json.loads(manifest.read_bytes())
@@ -184,7 +184,7 @@ def test_a_context_binary_is_found_where_the_weights_are_elsewhere(tmp_path: Pat
     (folder / "SHA256SUMS").unlink()
     answer, _ = package_reader.run(folder, VINO, "a", {"x": x}, scratch=tmp_path / "r")
     assert "Can not open file" in answer.error
-    (fault,) = verbs.verify(folder).findings("fail")
+    (fault,) = api.verify(folder).findings("fail")
     assert "no `ep.context_file_path`" in fault.message
 
 

@@ -14,17 +14,17 @@ import numpy as np
 import onnx
 import pytest
 
-from epctx import lock as locks
-from epctx import verbs
+from epctx import api
+from epctx import lockfile as locks
+from epctx.commands.package import checking
+from epctx.commands.package.report import PackageReport
 from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
-from epctx.findings import FolderReport, VerifyReport
-from epctx.packages import checking
-from epctx.packages.report import PackageReport
-from tests import projects
-from tests.building import cpu, normal
+from epctx.verification.findings import FolderReport, VerifyReport
 from tests.integration import package_reader
 from tests.integration.package_reader import Request
-from tests.projects import Project
+from tests.kit import projects
+from tests.kit.building import cpu, normal
+from tests.kit.projects import Project
 
 CPU = "CPUExecutionProvider"
 WEIGHTS = {"external_initializers": {"file": "{model}.data"}}
@@ -38,7 +38,7 @@ MIXED = {
 def package(project: Project) -> dict[str, object]:
     """Make the package; return its manifest."""
     project.write()
-    verbs.package(project.manifest, out=project.folder / "dist", jobs=2)
+    api.package(project.manifest, out=project.folder / "dist", jobs=2)
     return json.loads((made(project) / "manifest.json").read_bytes())
 
 
@@ -64,7 +64,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, PackageRep
     project = projects.make(tmp_path_factory.mktemp("plain"), {"g": ["a", "b"], "h": ["a"]})
     project.document["targets"] = {"one": {}, "two": {}}
     project.write()
-    return project, verbs.package(project.manifest, out=project.folder / "dist", jobs=2)
+    return project, api.package(project.manifest, out=project.folder / "dist", jobs=2)
 
 
 def read(project: Project) -> dict:
@@ -91,7 +91,7 @@ def test_without_a_section_it_is_the_models_in_their_variants(
         digest, path = line.split("  ")
         assert hashlib.sha256((made(project) / path).read_bytes()).hexdigest() == digest
     assert len(sums) == len(tree(made(project))) - 1
-    assert verbs.verify(made(project)).passed
+    assert api.verify(made(project)).passed
 
 
 def test_targets_of_the_same_bytes_share_a_folder(plain: tuple[Project, PackageReport]) -> None:
@@ -155,7 +155,7 @@ def test_weights_that_variants_share_are_stored_once_and_found_by_the_reader(
     assert (answer.error, answer.selected) == ("", "cpu")
     (right,) = cpu(tmp_path / "a.onnx").run(None, {"x": x})
     assert np.array_equal(outputs["y"], right)
-    report = verbs.verify(made(project), manifest=project.manifest, lock=project.lock)
+    report = api.verify(made(project), manifest=project.manifest, lock=project.lock)
     assert report.passed
     assert {n.sessions for f in report.folders for n in f.numbers} == {"files"}
     held = {f.subject for f in report.findings("pass") if f.check == "lock"}
@@ -185,7 +185,7 @@ def test_assets_are_stored_once_and_files_are_beside_the_models(sound: Path) -> 
     for target in ("one", "two"):
         told = (sound / target / "g" / "readme.txt").read_text(encoding="utf-8")
         assert told == f"for {target}"
-    assert verbs.verify(sound).passed
+    assert api.verify(sound).passed
 
 
 def with_extras(folder: Path) -> Project:
@@ -228,7 +228,7 @@ def test_a_package_for_genai_has_one_component_and_its_configuration_finds_the_t
     config["model"]["tokenizer_dir"] = uri
     assert told == config
     assert (folder / "b_ctx.onnx").is_file()
-    report = verbs.verify(made(project))
+    report = api.verify(made(project))
     assert report.passed
     assert [f.outcome for f in report.findings() if f.check == "genai"] == ["pass"]
 
@@ -250,19 +250,19 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     project = with_extras(tmp_path)
     package(project)
     inode = made(project).stat().st_ino
-    again = verbs.package(project.manifest, out=project.folder / "dist")
+    again = api.package(project.manifest, out=project.folder / "dist")
     assert (again.state, made(project).stat().st_ino) == ("up to date", inode)
     (tmp_path / "one.txt").write_text("for another", encoding="utf-8")
-    assert verbs.package(project.manifest, out=project.folder / "dist").state == "written"
+    assert api.package(project.manifest, out=project.folder / "dist").state == "written"
     (made(project) / "one" / "g" / "readme.txt").write_text("edited", encoding="utf-8")
-    assert verbs.package(project.manifest, out=project.folder / "dist").state == "written"
-    assert verbs.verify(made(project)).passed
+    assert api.package(project.manifest, out=project.folder / "dist").state == "written"
+    assert api.verify(made(project)).passed
 
 
 def test_an_output_that_changes_meanwhile_is_not_packaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epctx.packages import contents
+    from epctx.commands.package import contents
 
     project = with_extras(tmp_path)
     found = contents.found
@@ -435,7 +435,7 @@ def test_damage_is_found_and_named(name: str, sound: Path, tmp_path: Path) -> No
     damage(folder)
     # What a worker looks at takes a second; the rest needs none.
     models = check.startswith("compatibility")
-    found = verbs.verify(folder) if models else VerifyReport(folders=(looked_at(folder),))
+    found = api.verify(folder) if models else VerifyReport(folders=(looked_at(folder),))
     faults = [f for f in found.findings("fail") if f"{f.policy}/{f.check}" == check]
     assert any(words in fault.message for fault in faults), told(found)
     assert all(fault.remedy for fault in faults)
@@ -450,7 +450,7 @@ def told(report: VerifyReport) -> list[str]:
 
 
 def test_a_variant_that_is_never_selected_is_told(sound: Path, tmp_path: Path) -> None:
-    report = verbs.verify(sound)
+    report = api.verify(sound)
     (never,) = (f for f in report.findings("not checkable") if "never selected" in f.message)
     assert never.subject == "a/two"
 
@@ -499,7 +499,7 @@ def test_a_package_is_held_to_a_lock(sound: Path, tmp_path: Path) -> None:
 
 
 def test_packages_below_a_folder_are_found_beside_groups(sound: Path) -> None:
-    report = verbs.verify(sound.parent)
+    report = api.verify(sound.parent)
     names = [Path(folder.folder).as_posix() for folder in report.folders]
     assert [name.rpartition("dist/")[2] for name in names] == [
         *("m.ortpackage", "m/one/g", "m/two/g", "m.ortpackage/one/g", "m.ortpackage/two/g"),
@@ -517,6 +517,6 @@ def test_models_of_a_package_have_no_other_data_than_they_say(tmp_path: Path) ->
             entry.value = "other.data"
     (made(project) / "cpu/g/a_ctx.onnx").write_bytes(model.SerializeToString())
     resum(made(project))
-    report = verbs.verify(made(project))
+    report = api.verify(made(project))
     faults = [f.message for f in report.findings("fail")]
     assert "its external data 'other.data': it does not exist" in faults, told(report)

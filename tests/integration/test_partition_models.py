@@ -15,15 +15,15 @@ import pytest
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
-from epctx.graph import surgery
 from epctx.graph.model import PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.manifest import ModelSource
 from epctx.providers.base import Replacement
 from epctx.providers.default import CpuKernels
 from epctx.stages import load
 from scripts import random_weights
-from tests.fake_providers import Taker, partitioned
-from tests.onnx_text import session
+from tests.kit.fake_providers import Taker, partitioned
+from tests.kit.onnx_text import session
 
 LOADED_BY_ONNXRUNTIME = 1515
 """Of onnx 1.23.2's node tests, by onnxruntime 1.31.1."""

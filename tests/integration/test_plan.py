@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epctx import verbs
+from epctx import api
 from epctx.cache import locate
-from epctx.cli import app
+from epctx.cli.app import app
+from epctx.commands.plan.command import GroupProspect
 from epctx.errors import ModelError
-from epctx.runner.prospect import GroupProspect
 from tests.integration.test_incremental import flip, stats
-from tests.projects import Project, make, steady
+from tests.kit.projects import Project, make, steady
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def project(built: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def plan(project: Project, **options: object) -> dict[str, GroupProspect]:
     project.write()
-    found = verbs.plan(project.manifest, out=project.folder / "dist", **options)  # type: ignore[arg-type]
+    found = api.plan(project.manifest, out=project.folder / "dist", **options)  # type: ignore[arg-type]
     return {group.group: group for group in found.groups}
 
 
@@ -86,7 +86,7 @@ def test_a_plan_does_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) 
         return stats(project.folder), stats(locate().root / "actions")
 
     before = everything()
-    verbs.plan(project.manifest, out=project.folder / "dist")
+    api.plan(project.manifest, out=project.folder / "dist")
     assert everything() == before
 
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from epctx.cli import plan as cli_plan
-from epctx.model_report import ModelReport, PartitionReport
-from epctx.preview import GroupPreview
-from tests.building import mlp
+from epctx.commands.plan.partition import GroupPreview
+from epctx.stages.report import ModelReport, PartitionReport
+from tests.kit.building import mlp
 
 MANIFEST = """\
 schema_version: 1

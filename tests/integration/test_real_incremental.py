@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from epctx import lock
+from epctx import lockfile
 from epctx.cache import locate
-from epctx.findings import FolderReport
 from epctx.providers.onnxruntime import host
+from epctx.verification.findings import FolderReport
 from epctx.worker.process import Worker
-from tests.projects import Project, make, ran, states, steady
+from tests.kit.projects import Project, make, ran, states, steady
 
 PACKAGES = {
     "QNNExecutionProvider": "onnxruntime_qnn",
@@ -66,7 +66,7 @@ def test_recordings_let_tolerances_change_without_a_compile(project: Project) ->
 def test_the_lock_says_which_cpu_it_was_made_on(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locked = lock.read(project.lock)
+    locked = lockfile.read(project.lock)
     (name,) = locked.cpus
     here = host.cpu()
     assert locked.cpus[name].vendor == here.vendor
@@ -83,7 +83,7 @@ def test_the_lock_says_which_cpu_it_was_made_on(
     else:
         # The cache has it from another CPU: that is where it was made, whoever uses it.
         assert ("compile", "a") not in ran(report)
-        assert lock.read(project.lock).cpus == locked.cpus
+        assert lockfile.read(project.lock).cpus == locked.cpus
 
 
 def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_the_bytes(

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 import epctx
-from epctx.build_report import GroupReport
+from epctx.engine.report import GroupReport
 from epctx.errors import EpctxError
 from scripts import random_weights
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from tests.building import mlp
+from tests.kit.building import mlp
 
 MANIFEST = """\
 schema_version: 1

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from epctx import digest, verbs
+from epctx import api
+from epctx.engine.output import attestation
 from epctx.errors import UsageError
-from epctx.findings import VerifyReport
-from epctx.graph import golden_files
-from epctx.releases import attestation
+from epctx.files import digest
+from epctx.verification.findings import VerifyReport
+from epctx.verification.numbers import golden_files
 from tests.integration.test_compose import PARTS, project
 
 FLAGS = ("--golden", "--archive", "--attest")
@@ -93,7 +94,7 @@ def golden(device: Path, manifest: Path) -> VerifyReport:
     """As on a device: the manifest tells the options of the EPs, the sources are not there."""
     alone = device.parent / "m.yaml"
     shutil.copy(manifest, alone)
-    return verbs.verify(device, manifest=alone, golden=True)
+    return api.verify(device, manifest=alone, golden=True)
 
 
 def test_a_device_without_the_sources_checks_what_it_got(first: Made, device: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_device_that_computes_something_else_is_told(first: Made, device: Path
 def test_a_release_is_of_the_whole_manifest(first: Made) -> None:
     manifest = first.folder / "m.yaml"
     with pytest.raises(UsageError, match="whole manifest"):
-        verbs.build(manifest, out=first.folder / "dist", only=["ends"], archive=True)
+        api.build(manifest, out=first.folder / "dist", only=["ends"], archive=True)
 
 
 def test_golden_files_stay_until_their_group_is_another(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import onnx
 import pytest
 from typer.testing import CliRunner, Result
 
-from epctx import verbs
-from epctx.cli import app
-from epctx.reporting import contexts
+from epctx import api
+from epctx.cli.app import app
+from epctx.commands.report import contexts
 from tests.integration import real_models
-from tests.projects import Project, make
+from tests.kit.projects import Project, make
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_a_report_without_its_files_says_that_they_were_not_read(
 ) -> None:
     path = tmp_path / "m.build.json"
     path.write_bytes((project.folder / "dist" / "m.build.json").read_bytes())
-    page = verbs.report(path)
+    page = api.report(path)
     assert "not beside the report, so not read" in page.read_text(encoding="utf-8")
 
 
@@ -117,6 +117,6 @@ def test_what_real_eps_took_and_left_is_in_the_outline(tmp_path: Path) -> None:
     assert alone.outline.owners == (0, 0, 0, -1, 0, 0)
     assert both.outline.owners == (0, 0, 0, 1, 0, 0)
     assert [part.provider for part in both.partitions] == ["npu", "vino"]
-    page = verbs.report(made.manifest, dist=tmp_path / "dist").read_text(encoding="utf-8")
+    page = api.report(made.manifest, dist=tmp_path / "dist").read_text(encoding="utf-8")
     assert "Operators of type `Sinh` are not supported by QNN EP" in page
     assert "QNN context binary" in page

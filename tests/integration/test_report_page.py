@@ -8,12 +8,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from epctx import codec, reporting, verbs
-from epctx.build_report import BuildReport
-from epctx.model_report import ModelReport
+from epctx import api, codec
+from epctx.commands.report import command
+from epctx.engine.report import BuildReport
+from epctx.stages.report import ModelReport
 from scripts import random_weights
-from tests import browsing
-from tests.unit.reporting.reports import chain, report
+from tests.kit import browsing
+from tests.unit.commands.report.reports import chain, report
 
 PIXELS = """canvas => {
     const { width, height } = canvas;
@@ -39,7 +40,7 @@ def browser() -> Iterator[Browser]:
 def write(folder: Path, made: BuildReport) -> Path:
     path = folder / "made.build.json"
     path.write_bytes(codec.encode(made))
-    reporting.write(path, folder / "page.html")
+    command.write(path, folder / "page.html")
     return folder / "page.html"
 
 
@@ -285,10 +286,10 @@ def test_densenet_with_nodes_left_in_light_and_dark(browser: Browser, tmp_path: 
         "    partition: {exclude: {op_types: [AveragePool, GlobalAveragePool]}}\n",
         encoding="utf-8",
     )
-    built = verbs.build(manifest, out=tmp_path / "dist")
+    built = api.build(manifest, out=tmp_path / "dist")
     (model,) = built.groups[0].models
     assert isinstance(model, ModelReport) and len(model.declined) == 4
-    page = verbs.report(manifest, dist=tmp_path / "dist")
+    page = api.report(manifest, dist=tmp_path / "dist")
     for scheme, colour in (("light", LIGHT_LEFT), ("dark", DARK_LEFT)):
         found = browsing.Watched(browser, page, scheme=scheme)
         found.drawn("units")

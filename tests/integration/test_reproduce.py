@@ -18,15 +18,15 @@ import pytest
 import yaml
 
 import epctx
-from epctx import planning
+from epctx.commands.reproduce.result import VARIATIONS
+from epctx.commands.reproduce.variations import faketime
+from epctx.engine import plan as planning
+from epctx.engine.lock.nondeterminism import known
 from epctx.errors import LockError
 from epctx.providers.reference import ReferenceExecutionProvider
-from epctx.reproduction.result import VARIATIONS
-from epctx.reproduction.variations import faketime
-from epctx.runner.unstable import known
 from scripts import quickstart_models
-from tests.building import mlp
-from tests.projects import make
+from tests.kit.building import mlp
+from tests.kit.projects import make
 
 VARYING = Path(__file__).parent / "varying"
 MANIFESTS = Path(__file__).parents[2] / "manifests"

@@ -14,12 +14,12 @@ import psutil
 import pytest
 import yaml
 
-from epctx import verbs
+from epctx import api
+from epctx.engine import scheduler
+from epctx.engine.events import Event
+from epctx.engine.scheduler import Ended
 from epctx.errors import CompileError
-from epctx.events import Event
-from epctx.runner import building
-from epctx.runner.building import Ended
-from tests.building import mlp
+from tests.kit.building import mlp
 
 FAULTY = Path(__file__).parent / "faulty"
 
@@ -255,7 +255,7 @@ def test_what_an_ep_was_given_goes_before_the_build_ends(
         scratch = Path("dist/m.staging/work").glob("s*/session_group")
         left[event.stage or event.state] = list(scratch)
 
-    verbs.build("m.yaml", cache=False, listener=listen)
+    api.build("m.yaml", cache=False, listener=listen)
     assert left["dump"], "looked for in the wrong place"
     assert left["verified"] == []
 
@@ -273,10 +273,10 @@ def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
 
 def test_what_failed_is_told_not_what_was_ended_for_it() -> None:
     """Of one group's session groups the one that was ended may come first in the order."""
-    ended: Future[building.Made] = Future()
+    ended: Future[scheduler.Made] = Future()
     ended.set_exception(Ended("another group failed", remedy="see its error"))
-    crashed: Future[building.Made] = Future()
+    crashed: Future[scheduler.Made] = Future()
     crashed.set_exception(CompileError("crashed", remedy="see its log"))
     with pytest.raises(CompileError, match="crashed"):
-        building._raise_first([ended, crashed])
-    building._raise_first([ended])
+        scheduler._raise_first([ended, crashed])
+    scheduler._raise_first([ended])

@@ -9,7 +9,7 @@ import pytest
 
 from epctx.runtime import InferenceSession
 from scripts.random_weights import convert, light_models
-from tests.building import Array, build, cpu, normal
+from tests.kit.building import Array, build, cpu, normal
 
 
 def check(found: Array, wanted: Array) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.building import build, mlp
+from tests.kit.building import build, mlp
 
 MB = 1 << 20
 WIDTH, LAYERS = 2048, 8

@@ -13,7 +13,7 @@ from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import read_all
 from epctx.manifest import PartitionSettings
 from epctx.runtime import InferenceSession
-from tests.building import cpu, mlp, normal
+from tests.kit.building import cpu, mlp, normal
 
 pytest.importorskip("onnxruntime_ep_openvino")
 

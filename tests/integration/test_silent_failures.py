@@ -24,7 +24,7 @@ import yaml
 from onnx import TensorProto, helper
 from typer.testing import CliRunner, Result
 
-from epctx.cli import app
+from epctx.cli.app import app
 from tests.integration import real_models as models
 
 pytestmark = pytest.mark.skipif(

@@ -7,12 +7,12 @@ from pathlib import Path
 import onnx
 import pytest
 
-from epctx import verbs
-from epctx.build_report import BuildReport
+from epctx import api
+from epctx.engine.report import BuildReport
 from epctx.errors import CompileError
 from epctx.graph import epcontext
-from tests import projects
-from tests.projects import Project
+from tests.kit import projects
+from tests.kit.projects import Project
 
 
 def ran(report: BuildReport, action: str) -> list[str]:
@@ -76,7 +76,7 @@ def test_a_target_changes_providers_and_groups_at_any_depth(project: Project) ->
     assert architecture("two") == ["other"]
     assert architecture("one") not in ([], ["other"])
     assert architecture("three") == []  # plain ONNX, for the default EP
-    assert verbs.verify(folder, manifest=project.manifest).passed
+    assert api.verify(folder, manifest=project.manifest).passed
 
 
 def test_only_a_group_of_a_target(project: Project) -> None:

@@ -15,15 +15,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from epctx import codec, schemas, verbs
-from epctx import lock as locks
-from epctx.digest import of_file
+from epctx import api, codec
+from epctx import lockfile as locks
 from epctx.errors import LockError, UsageError
-from epctx.findings import Finding, VerifyReport
-from epctx.lock.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
+from epctx.files.digest import of_file
+from epctx.lockfile.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
+from epctx.parsing import schema
 from epctx.stages import verify
-from epctx.verification import VerifyRequest
-from tests.unit.policies import folders
+from epctx.verification.findings import Finding, VerifyReport
+from epctx.verification.request import VerifyRequest
+from tests.unit.verification import folders
 
 MANIFEST = """
 schema_version: 1
@@ -81,7 +82,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("built")
     source(root / "source.onnx")
     (root / "demo.yaml").write_text(MANIFEST, encoding="utf-8")
-    report = verbs.build(root / "demo.yaml", out=root / "dist")
+    report = api.build(root / "demo.yaml", out=root / "dist")
     assert {group.state for group in report.groups} == {"built"}
     for group in report.groups:
         assert group.verify is not None
@@ -101,9 +102,9 @@ def pair(built: Path) -> Path:
 
 def check(built: Path, name: str, **changes: object) -> list[Finding]:
     """Findings of a group with its manifest, without a process of its own."""
-    from epctx import parsing
+    from epctx.parsing import load
 
-    groups = parsing.load(built / "demo.yaml").targets[0].groups
+    groups = load.load(built / "demo.yaml").targets[0].groups
     group = next(group for group in groups if group.name == name)
     folder = built / "dist" / "demo" / "default" / name
     request = VerifyRequest(folder=folder, label=name, group=group, **changes)  # type: ignore[arg-type]
@@ -122,7 +123,7 @@ def resum(folder: Path) -> None:
 
 
 def test_everything_that_was_built_passes(original: Path) -> None:
-    report = verbs.verify(original / "dist", manifest=original / "demo.yaml", strict=True)
+    report = api.verify(original / "dist", manifest=original / "demo.yaml", strict=True)
     assert report.passed and not list(report.findings("not checkable"))
     assert [f.models for f in report.folders] == [
         ("wide_ctx.onnx", "narrow_ctx.onnx"),
@@ -137,7 +138,7 @@ def test_everything_that_was_built_passes(original: Path) -> None:
 
 
 def test_both_reports_are_as_their_schema_says(original: Path) -> None:
-    validator = jsonschema.Draft202012Validator(json.loads(schemas.text("report")))
+    validator = jsonschema.Draft202012Validator(json.loads(schema.text("report")))
     built = json.loads((original / "dist" / "demo.build.json").read_text(encoding="utf-8"))
     validator.validate(built)
     assert built["groups"][0]["verify"]["numbers"]
@@ -153,7 +154,7 @@ def test_both_reports_are_as_their_schema_says(original: Path) -> None:
 def test_a_group_copied_elsewhere_without_its_sources_passes(built: Path, tmp_path: Path) -> None:
     shutil.copytree(pair(built), tmp_path / "shipped")
     shutil.rmtree(built)
-    report = verbs.verify(tmp_path / "shipped")
+    report = api.verify(tmp_path / "shipped")
     assert report.passed
     assert {f.policy for f in report.findings("not checkable")} == {"compatibility", "numbers"}
 
@@ -274,15 +275,15 @@ def test_stale_and_missing_files_are_named(built: Path) -> None:
 
 def test_a_group_that_is_not_there(built: Path) -> None:
     shutil.rmtree(pair(built))
-    report = verbs.verify(built / "dist", manifest=built / "demo.yaml")
+    report = api.verify(built / "dist", manifest=built / "demo.yaml")
     (failed,) = report.findings("fail")
     assert failed.message == "the manifest demo.yaml has pair@default, and it is not there"
     with pytest.raises(UsageError, match="does not exist"):
-        verbs.verify(pair(built))
+        api.verify(pair(built))
 
 
 def test_a_model_for_another_host_is_said_not_to_be_for_this_one(built: Path) -> None:
-    report = verbs.verify(pair(built) / "wide_ctx.onnx")
+    report = api.verify(pair(built) / "wide_ctx.onnx")
     (finding,) = [f for f in report.findings() if f.policy == "compatibility"]
     assert finding.outcome == "not checkable" and "npu-v2" in finding.message
 
@@ -322,23 +323,23 @@ def locked(root: Path) -> Lock:
 def test_a_lock_tells_of_what_was_built_otherwise(built: Path) -> None:
     path = built / "demo.lock.yaml"
     path.write_text(locks.text(locked(built)), encoding="utf-8")
-    assert verbs.verify(built / "dist", lock=path).passed
+    assert api.verify(built / "dist", lock=path).passed
     folder = pair(built)
     binary = folder / "wide_reference.bin"
     flip(binary, binary.stat().st_size - 100)
     resum(folder)  # right by its own sums, and not what was locked
-    report = verbs.verify(folder, lock=path)
+    report = api.verify(folder, lock=path)
     (failed,) = report.findings("fail")
     assert (failed.check, failed.subject) == ("lock", "wide_reference.bin")
     with pytest.raises(LockError, match="there is no lock"):
-        verbs.verify(folder, lock=built / "gone.yaml")
+        api.verify(folder, lock=built / "gone.yaml")
 
 
 # --- the commands --------------------------------------------------------------------------------
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    from epctx.cli import app
+    from epctx.cli.app import app
 
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout

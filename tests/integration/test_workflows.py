@@ -12,8 +12,8 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from epctx.cli import COMMANDS
-from tests.projects import Project, make
+from epctx.cli.app import COMMANDS
+from tests.kit.projects import Project, make
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / ".github" / "workflows" / "build.yml"

@@ -7,9 +7,9 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.graph import canonical
-from epctx.graph.ordering import order
-from tests import strategies
+from epctx.graph.serde import canonical
+from epctx.graph.serde.ordering import order
+from tests.kit import strategies
 
 
 def _inside(model: onnx.ModelProto) -> onnx.ModelProto:

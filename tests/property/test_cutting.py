@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from epctx.runtime.arguments import NodeArg
-from epctx.runtime.cutting import KernelStep, SegmentBuilder, cut
-from tests.strategies import dags, masks
+from epctx.runtime.split import KernelStep, SegmentBuilder, cut
+from tests.kit.strategies import dags, masks
 
 
 def model_of(predecessors: list[list[int]]) -> onnx.ModelProto:

@@ -11,11 +11,11 @@ import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epctx.graph import canonical, wire
-from epctx.graph.external_data import content_digest, write
+from epctx.graph.serde import canonical, wire
+from epctx.graph.weights.external_data import content_digest, write
 from epctx.manifest import ModelSource
 from epctx.stages import load
-from tests import strategies
+from tests.kit import strategies
 
 
 def _model(tensors: list[ir.Tensor]) -> ir.Model:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
-from epctx.graph import canonical, wire
+from epctx.graph.serde import canonical, wire
 from epctx.manifest import ModelSource
 from epctx.stages import load
-from tests import strategies
+from tests.kit import strategies
 
 
 @functools.cache

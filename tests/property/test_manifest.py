@@ -8,9 +8,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epctx import codec, document, manifest, parsing
+from epctx import codec, manifest
 from epctx.errors import InvalidManifest
-from tests import strategies
+from epctx.parsing import document, load
+from tests.kit import strategies
 
 settings.register_profile("manifest", max_examples=100, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
@@ -22,10 +23,10 @@ def outcome(text: bytes) -> manifest.Manifest | InvalidManifest:
     """The manifest, or the one error that may come out."""
     try:
         read = document.parse(text, file="m.yaml", path=HERE)
-        violations = parsing.violations(read)
+        violations = load.violations(read)
         if violations:
             raise InvalidManifest(violations)
-        return parsing.parse(read)
+        return load.parse(read)
     except InvalidManifest as error:
         for violation in error.violations:
             assert violation.what and violation.remedy and "\n" not in str(violation.what)

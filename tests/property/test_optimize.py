@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests import optimizing, strategies
+from tests.kit import optimizing, strategies
 
 FEEDS = {
     "x": np.array([[1.5, -0.0, -3.25], [1e-40, 3e38, 0.1]], np.float32),

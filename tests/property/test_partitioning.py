@@ -7,9 +7,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.graph.bonds import Bond
-from epctx.graph.partitioning import PLAIN, Border, Quotient, assign, levels, segments
-from tests import strategies
+from epctx.graph.partition.assign import PLAIN, Border, Quotient, assign, levels, segments
+from epctx.graph.partition.bonds import Bond
+from tests.kit import strategies
 
 
 def reachable(predecessors: list[list[int]]) -> list[set[int]]:

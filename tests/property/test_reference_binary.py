@@ -16,9 +16,9 @@ from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE
-from tests.building import build, mlp, normal
-from tests.sealing import resealed
-from tests.strategies import damages
+from tests.kit.building import build, mlp, normal
+from tests.kit.sealing import resealed
+from tests.kit.strategies import damages
 
 X = normal((1, 64))
 SETTINGS = settings(

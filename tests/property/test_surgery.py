@@ -8,14 +8,14 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epctx.graph import surgery
 from epctx.graph.dataflow import Dataflow, subgraphs
 from epctx.graph.model import PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Replacement
-from tests import strategies
-from tests.fake_providers import Taker, partitioned
-from tests.onnx_text import run, session
+from tests.kit import strategies
+from tests.kit.fake_providers import Taker, partitioned
+from tests.kit.onnx_text import run, session
 
 Values = dict[str, np.ndarray]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import epctx
-from epctx import document, limits
+from epctx import limits
 from epctx.errors import InvalidManifest, ModelError, UsageError
+from epctx.parsing import document
 from epctx.worker.environment import environment
 
 ROOT = Path(epctx.__file__).parent

@@ -9,7 +9,7 @@ from epctx_delegate.program import Program, Weights, decode, encode
 from epctx_delegate.provider import DelegateExecutionProvider
 
 from epctx.errors import InvalidGraph
-from epctx.providers.conformance import ExecutionProviderConformance
+from epctx.provider_tests import ExecutionProviderConformance
 
 
 class TestConformance(ExecutionProviderConformance):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from epctx.cache import identity, temporary
+from epctx.cache import temporary
 from epctx.cache.digests import remembered_path
-from epctx.cache.entries import discard
 from epctx.cache.records import Kind
 from epctx.cache.store import Action, Cache
+from epctx.files import identity
+from epctx.files.entries import discard
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from epctx import digest
-from epctx.cache import identity
-from epctx.cache.identity import Identity
 from epctx.cache.records import Records
-from epctx.digest import Digest
+from epctx.files import digest, identity
+from epctx.files.digest import Digest
+from epctx.files.identity import Identity
 
 _TRIES = 3
 

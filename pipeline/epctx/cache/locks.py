@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.cache.entries import Irregular
 from epctx.cache.location import Location, refused
+from epctx.files.entries import Irregular
 
 if TYPE_CHECKING:
     import filelock

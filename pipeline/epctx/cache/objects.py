@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx import digest
-from epctx.cache import copying
-from epctx.cache.entries import Irregular, entries, open_entry
 from epctx.cache.location import Location, refused
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
-from epctx.digest import Digest
 from epctx.errors import StorageError
+from epctx.files import copying, digest
+from epctx.files.digest import Digest
+from epctx.files.entries import Irregular, entries, open_entry
 
 _READ_ONLY = 0o444
 

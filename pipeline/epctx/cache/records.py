@@ -12,11 +12,12 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from epctx import codec, digest, limits
-from epctx.cache.entries import Irregular, entries, open_entry
+from epctx import codec, limits
 from epctx.cache.location import Location, refused
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
+from epctx.files import digest
+from epctx.files.entries import Irregular, entries, open_entry
 
 T = TypeVar("T")
 Kind = Literal["actions", "digests", "references", "latest", "unchanged"]

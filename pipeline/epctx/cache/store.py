@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from epctx import codec, digest
+from epctx import codec
 from epctx.cache import locks, temporary
 from epctx.cache.digests import RememberedDigests
 from epctx.cache.location import Location
@@ -20,7 +20,8 @@ from epctx.cache.objects import Objects
 from epctx.cache.quarantine import Notice, Quarantine
 from epctx.cache.records import Records
 from epctx.cache.temporary import Temporary
-from epctx.digest import Digest
+from epctx.files import digest
+from epctx.files.digest import Digest
 
 T = TypeVar("T")
 ActionKind = Literal["optimize", "compile", "recording", "verify", "compose"]

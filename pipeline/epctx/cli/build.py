@@ -63,17 +63,18 @@ def build(
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
     import epctx
-    from epctx import planning, runner, unchanged
     from epctx.cli import progress, summary
-    from epctx.runner.releasing import Release
-    from epctx.schemas import files
+    from epctx.engine import build as runner
+    from epctx.engine import noop, plan
+    from epctx.engine.release import Release
+    from epctx.parsing.schema import files
 
     release = Release(golden=golden, archive=archive, attest=attest)
-    watched = None if no_cache or locked or release.asked else unchanged.Watched()
+    watched = None if no_cache or locked or release.asked else noop.Watched()
     if watched is not None:
         watched.note([manifest])
         watched.code(Path(epctx.__file__).parent, Path(str(files.root())))
-    planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
+    planned = plan.read(manifest, only=only or (), allow_outside=allow_outside)
     with progress.live(ui) as listener:
         cache = None if no_cache else runner.open_cache(listener)
         report, failure = runner.run(

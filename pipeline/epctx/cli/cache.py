@@ -67,7 +67,7 @@ def gc(
     """
     from epctx.cache import collect
     from epctx.cache.locks import alone
-    from epctx.lock import action_names, read
+    from epctx.lockfile import action_names, read
 
     age = None if older_than is None else seconds(older_than)
     if locks and older_than is None and max_size is None:

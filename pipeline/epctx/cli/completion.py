@@ -11,14 +11,14 @@ from epctx.errors import EpctxError
 
 def providers(incomplete: str) -> list[str]:
     """ONNX Runtime's names of EPs."""
-    from epctx.schemas import providers as known
+    from epctx.parsing.schema import providers as known
 
     return [name for name in known.known() if name.startswith(incomplete)]
 
 
 def options(ctx: typer.Context, incomplete: str) -> list[str]:
     """The options of the EP that `--provider` names, as `KEY=`."""
-    from epctx.schemas import providers as known
+    from epctx.parsing.schema import providers as known
 
     named = ctx.params.get("provider")
     try:
@@ -30,25 +30,25 @@ def options(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def schemas(incomplete: str) -> list[str]:
     """Names of schemas."""
-    from epctx import schemas as known
+    from epctx.parsing import schema as known
 
     return [name for name in known.names() if name.startswith(incomplete)]
 
 
 def variations(incomplete: str) -> list[str]:
     """What `epctx reproduce` can vary."""
-    from epctx.reproduction.result import VARIATIONS
+    from epctx.commands.reproduce.result import VARIATIONS
 
     return [name for name in VARIATIONS if name.startswith(incomplete)]
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """The groups of the manifest that is named before, with targets where there are several."""
-    from epctx import parsing
+    from epctx.parsing import load
 
     named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # as far as it was parsed
     try:
-        targets = parsing.load(Path(named), allow_outside=True).targets if named else ()
+        targets = load.load(Path(named), allow_outside=True).targets if named else ()
     except EpctxError:
         return []
     built = [(group.name, t.name) for t in targets for group in t.groups]

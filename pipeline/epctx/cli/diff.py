@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from epctx.cli.render import UI
-from epctx.sizes import size_words
+from epctx.text import size_words
 
 if TYPE_CHECKING:
-    from epctx.comparing.result import ChangedFile, Comparison
+    from epctx.commands.diff.result import ChangedFile, Comparison
 
 _SHOWN = 20
 """Differences of an area that are told without -v."""
@@ -32,9 +32,9 @@ def diff(
     Toolchain, sources, settings, partitions, files, and in files nodes, attributes and tensors.
     That there are differences is no failure. With -v all of them are shown.
     """
-    from epctx import verbs
+    from epctx import api
 
-    found = verbs.diff(old, new)
+    found = api.diff(old, new)
     ui.emit(found)
     ui.print(*_lines(found, every=bool(ui.verbose)))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli.render import UI, put, shown
-from epctx.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
+from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
 
 NOT_TRIED = "not tried on this host"
@@ -23,9 +23,9 @@ def doctor(ui: UI) -> None:
 
     With -v also the EPs that other distributions of ONNX Runtime would bring.
     """
-    from epctx import verbs
+    from epctx import api
 
-    found = verbs.doctor()
+    found = api.doctor()
     ui.emit(found)
     ui.print(*_page(found, every=bool(ui.verbose)))
     for problem in found.problems:

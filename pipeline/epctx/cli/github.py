@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from epctx.errors import EpctxError, InvalidManifest, Violation
 
 if TYPE_CHECKING:
-    from epctx.build_report import BuildReport
+    from epctx.engine.report import BuildReport
 
 _PLACE = re.compile(r"(?P<file>[^\n]+?):(?P<line>[1-9]\d*):(?P<column>[1-9]\d*)")
 
@@ -81,7 +81,7 @@ def _of_error(told: EpctxError) -> Annotation:
 
 
 def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
-    from epctx import document
+    from epctx.parsing import document
 
     root = document.read(manifest).root
     sections = [node for key in ("model_groups", "compose") if (node := root.get(key)) is not None]

@@ -42,7 +42,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a starter manifest for models; it is valid, and says what could be set."""
-    from epctx import starter
+    from epctx.commands import init as starter
 
     options: dict[str, str] = {}
     for given in option or ():

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli.render import UI, table
+from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
-from epctx.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
-from epctx.sizes import size_words
+from epctx.text import size_words
 
 
 def inspect(
@@ -26,9 +26,9 @@ def inspect(
     ] = False,
 ) -> None:
     """Tell what is in a model or a context binary: nodes, graphs, sizes, shared weights."""
-    from epctx import verbs
+    from epctx import api
 
-    found = verbs.inspect(file)
+    found = api.inspect(file)
     if files:
         _files(ui, found, file.parent)
         return

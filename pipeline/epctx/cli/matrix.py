@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx.build_report import GroupReport
 from epctx.cli.render import table
+from epctx.engine.report import GroupReport
 
 ABSENT = Text("-", style="dim")
 """Where a target does not build a group."""

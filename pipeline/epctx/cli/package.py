@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from epctx.cli.render import UI, table
-from epctx.packages.report import PackagedVariant, PackageReport
-from epctx.sizes import size_words
+from epctx.commands.package.report import PackagedVariant, PackageReport
+from epctx.text import size_words
 
 
 def package(
@@ -47,11 +47,11 @@ def package(
     A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
     variant that fits the device. `package` in the manifest adds a tokenizer and other files.
     """
-    from epctx import packaging
     from epctx.cli import progress, summary
+    from epctx.commands.package import command
 
     with progress.live(ui) as listener:
-        done, failure = packaging.run(
+        done, failure = command.run(
             manifest,
             out=out,
             jobs=jobs or os.cpu_count() or 1,

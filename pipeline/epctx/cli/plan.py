@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from epctx.preview import GroupPreview
-    from epctx.runner.prospect import GroupProspect
+    from epctx.commands.plan.command import GroupProspect
+    from epctx.commands.plan.partition import GroupPreview
 
 
 def plan(
@@ -46,17 +46,18 @@ def plan(
     ] = False,
 ) -> None:
     """Show what a build of the manifest would do and why, without doing it."""
-    from epctx import planning, verbs
+    from epctx import api
+    from epctx.engine import plan as planning
 
     if partition:
-        from epctx import preview
+        from epctx.commands.plan import partition as preview
 
         planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
         previews = preview.partitions(planned)
         ui.emit(previews)
         ui.print(*(_partitions(each, every=ui.verbose > 0) for each in previews))
         return
-    found = verbs.plan(
+    found = api.plan(
         manifest, out=out, only=only or (), verify=not no_verify, allow_outside=allow_outside
     )
     ui.emit(found)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from epctx.cli import render
 from epctx.cli.render import REMEDY, UI
-from epctx.events import Event, Listener
+from epctx.engine.events import Event, Listener
 
 STATE_STYLES = {
     "verified": "green",

@@ -31,8 +31,8 @@ def report(
     Nothing is built or run: groups and targets, the timeline, the graph of each model, numbers,
     checks, files and toolchain are those of dist/<name>.build.json.
     """
-    from epctx import verbs
+    from epctx import api
 
-    page = verbs.report(source, out, dist=dist)
+    page = api.report(source, out, dist=dist)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

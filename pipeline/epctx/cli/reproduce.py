@@ -15,10 +15,10 @@ from rich.text import Text
 from epctx.cli import completion, progress
 from epctx.cli.render import UI, table
 from epctx.errors import LockError
-from epctx.sizes import size_words
+from epctx.text import size_words
 
 if TYPE_CHECKING:
-    from epctx.reproduction.result import Reproduction
+    from epctx.commands.reproduce.result import Reproduction
 
 _STYLES = {"identical": "green", "metadata differs": "yellow", "payload differs": "bold red"}
 _LOCKS = {
@@ -74,10 +74,10 @@ def reproduce(
     user and host-name: in the workers, too, which a build shields from them.
     Neither `dist` nor the lock is written; the lock is compared.
     """
-    from epctx import verbs
+    from epctx import api
 
     with progress.live(ui) as listener:
-        found = verbs.reproduce(
+        found = api.reproduce(
             manifest,
             only=only or (),
             vary=vary,

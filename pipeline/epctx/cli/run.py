@@ -12,8 +12,8 @@ from rich.text import Text
 
 from epctx.cli import completion
 from epctx.cli.render import UI, table
+from epctx.commands.run import CaseReport, OutputReport, RunReport
 from epctx.errors import UsageError
-from epctx.running import CaseReport, OutputReport, RunReport
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
 
     With -v the EPs' own warnings are shown, too.
     """
-    from epctx import running
+    from epctx.commands import run as running
 
     ui.reserve_stdout()
     report = running.run(

@@ -9,13 +9,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx.build_report import BuildReport, Failure, GroupReport
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
+from epctx.engine.report import BuildReport, Failure, GroupReport
 from epctx.errors import EpctxError
-from epctx.model_report import ModelReport
-from epctx.sizes import size_words
+from epctx.stages.report import ModelReport
+from epctx.text import size_words
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
 

@@ -22,12 +22,12 @@ def validate(
     ] = False,
 ) -> None:
     """Check manifests against the schema and the rules, and tell everything that is wrong."""
-    from epctx import parsing
+    from epctx.parsing import load
 
     found: dict[Path, tuple[Violation, ...]] = {}
     for path in manifests:
         try:
-            found[path] = parsing.check(path, allow_outside=allow_outside)
+            found[path] = load.check(path, allow_outside=allow_outside)
         except ManifestError as error:
             found[path] = (_unreadable(path, error),)
     ui.emit(

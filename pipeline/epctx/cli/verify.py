@@ -12,7 +12,14 @@ from rich.text import Text
 
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
-from epctx.findings import POLICIES, Finding, FolderReport, Outcome, PolicyName, VerifyReport
+from epctx.verification.findings import (
+    POLICIES,
+    Finding,
+    FolderReport,
+    Outcome,
+    PolicyName,
+    VerifyReport,
+)
 
 STYLES: dict[Outcome, str] = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
 WORDS: dict[Outcome, str] = {"pass": "ok", "fail": "failed", "not checkable": "not checkable"}
@@ -51,9 +58,9 @@ def verify(
 
     With -v every check is shown, not only those that did not pass.
     """
-    from epctx import verbs
+    from epctx import api
 
-    report = verbs.verify(
+    report = api.verify(
         paths,
         manifest=manifest,
         lock=lock,
@@ -62,10 +69,10 @@ def verify(
         allow_outside=allow_outside,
     )
     if junit is not None:
-        from epctx import junit as xml
-        from epctx import publish
+        from epctx.cli import junit as xml
+        from epctx.engine.output import place
 
-        publish.replace_file(junit, xml.document(report))
+        place.replace_file(junit, xml.document(report))
     ui.emit(report)
     for folder in report.folders:
         ui.print(_folder(folder, every=bool(ui.verbose)))

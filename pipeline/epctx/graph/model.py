@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.digest import Digest
+from epctx.files.digest import Digest
 from epctx.manifest import PartitionSettings
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from epctx import digest
-from epctx.digest import Digest
+from epctx.files import digest
+from epctx.files.digest import Digest
 from epctx.manifest import OptionValue
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-import epctx
-from epctx import codec, listing
+from epctx import codec
 from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.files import listing
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
@@ -24,25 +24,31 @@ from epctx.providers.onnxruntime import host
 _EVERY = (
     "_version.py",
     "codec.py",
-    "digest.py",
     "errors.py",
-    "findings.py",
+    "files/*.py",
     "graph/**/*.py",
     "limits.py",
     "manifest.py",
-    "model_report.py",
-    "outputs.py",
     "providers/*.py",
     "stages/__init__.py",
-    "suggest.py",
-    "verification.py",
+    "stages/report.py",
+    "text.py",
+    "verification/__init__.py",
+    "verification/findings.py",
+    "verification/request.py",
     "worker/*.py",
 )
 Running = Literal["optimize", "compile", "verify", "compose"]
-_RUNNING = ("generated_numbers.py", "policies/*.py", "runtime/*.py", "trying.py")
+_RUNNING = ("runtime/*.py", "verification/**/*.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
-    "compile": (*_EVERY, "stages/partition.py", "stages/compile.py", "stages/dump.py"),
+    "compile": (
+        *_EVERY,
+        "stages/partition.py",
+        "stages/exclusion.py",
+        "stages/compile.py",
+        "stages/dump.py",
+    ),
     "verify": (*_EVERY, *_RUNNING, "stages/verify.py"),
     "compose": (
         *_EVERY,
@@ -191,12 +197,14 @@ class Toolchain:
             ) from error
 
     def _provider_code(self, name: str, module: str) -> str:
-        """Who brings an EP, and the digest of the package that its class is in."""
+        """Who brings an EP, and the digest of the code that its class is in."""
         package, _, rest = module.partition(".")
         if package == "epctx":
-            # `epctx.providers.reference.provider` and its like: the package of that name.
-            folder = rest.split(".")[1]
-            return f"epctx {self._own((f'providers/{folder}/**/*.py',))}"
+            # Of `epctx.providers.onnxruntime.qnn.provider`: both folders below `providers`, and
+            # not what lies beside the second, since that is other EPs' code.
+            folders = rest.split(".")[1:-1]
+            own = ["/".join(folders[: i + 1]) for i in range(len(folders))]
+            return f"epctx {self._own(f'providers/{folder}/*.py' for folder in own)}"
         entry = registry.entry_of(name)
         # A class may live in another package than the one that announces it.
         packages = {package, entry.module.partition(".")[0]}
@@ -204,7 +212,7 @@ class Toolchain:
         return f"{registry.package_of(entry)} {code}"
 
     def _own(self, patterns: Iterable[str]) -> str:
-        root = Path(epctx.__file__).parent
+        root = Path(__file__).parents[1]
         files = {file for pattern in patterns for file in root.glob(pattern)}
         return str(self._digests.of_tree(root, files))
 

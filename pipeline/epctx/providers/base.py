@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from epctx.digest import Buffer
+from epctx.files.digest import Buffer
+from epctx.files.outputs import OwnFile
 from epctx.manifest import OptionValue
-from epctx.outputs import OwnFile
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.graph.epcontext import DOMAIN, EPContextNode
-from epctx.graph.external_data import DataFile, DataFolder
 from epctx.graph.model import Partition
+from epctx.graph.weights.external_data import DataFile, DataFolder
 from epctx.providers.base import Replacement, SharedContexts
 
 G = TypeVar("G")

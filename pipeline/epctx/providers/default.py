@@ -206,7 +206,7 @@ def _question(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks
 
 def _explain(text: str, inputs: Sequence[ir.Value]) -> str:
     """ONNX Runtime's refusal in one line, without its error code and its source line."""
-    from epctx.graph.boundary import type_name
+    from epctx.graph.partition.boundary import type_name
 
     types = ", ".join(type_name(value.type) for value in inputs if value.type is not None)
     if "Could not find an implementation" in text:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from epctx.digest import Buffer
-from epctx.findings import Outcome
+from epctx.files.digest import Buffer
 from epctx.manifest import Tolerance
+from epctx.verification.findings import Outcome
 
 if TYPE_CHECKING:
     import onnx_ir as ir

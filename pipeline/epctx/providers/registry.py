@@ -18,7 +18,7 @@ from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
 from epctx.providers.onnxruntime import builtin
-from epctx.suggest import did_you_mean
+from epctx.text import did_you_mean
 
 GROUP = "epctx.execution_providers"
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from epctx.errors import UsageError
 from epctx.runtime.values import Value
-from epctx.suggest import did_you_mean
+from epctx.text import did_you_mean
 
 Dim = int | str | None
 _ELEMENTS: Final = {

@@ -13,14 +13,14 @@ from pathlib import Path
 import onnx
 
 from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailable
-from epctx.graph import protos
 from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.graph.serde import protos
 from epctx.providers.base import ExecutionProvider, Kernel
 from epctx.providers.hooks import KnowsHost, RunsApart
-from epctx.runtime.building import PipelineBuilder
+from epctx.runtime.assemble import PipelineBuilder
+from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import NativeOptions, SessionConfig
 from epctx.runtime.selection import DEFAULT, Claim, claim
-from epctx.runtime.sources import ModelSource
 from epctx.runtime.steps import Pipeline
 from epctx.runtime.workspace import SHARED
 

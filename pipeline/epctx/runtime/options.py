@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from epctx.errors import UsageError
-from epctx.suggest import did_you_mean
+from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -15,9 +15,9 @@ from epctx.errors import UsageError
 from epctx.manifest import OptionValue
 from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
 from epctx.runtime.loading import Loaded, load
+from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import SessionConfig, SessionOptions
 from epctx.runtime.selection import ProviderArgument, bind
-from epctx.runtime.sources import ModelSource
 from epctx.runtime.values import Value, to_python, to_value
 
 

@@ -53,3 +53,8 @@ class SharedWorkspace:
 
 SHARED = SharedWorkspace()
 """The one of this process."""
+
+
+def release_shared_contexts() -> None:
+    """Let go of graphs that sessions with `ep.share_ep_contexts` left for others to come."""
+    SHARED.clear()

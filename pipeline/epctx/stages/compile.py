@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from epctx.errors import CompileError
-from epctx.graph import epcontext, surgery
+from epctx.graph import epcontext
 from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,

@@ -12,22 +12,24 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from epctx import outputs
-from epctx.digest import Digest
 from epctx.errors import ManifestError
-from epctx.graph import bare, canonical, epcontext, joining, wiring
+from epctx.files import outputs
+from epctx.files.digest import Digest
+from epctx.files.outputs import OutputFile
+from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode, Payload
-from epctx.graph.mapped import DataFile
-from epctx.graph.parts import Part
-from epctx.graph.wiring import Wiring
-from epctx.outputs import OutputFile
-from epctx.policies.composed import interfaces, outputs_of, where
-from epctx.policies.folder import external_tensors
-from epctx.policies.providers import Providers
+from epctx.graph.join import join, wiring
+from epctx.graph.join.parts import Part
+from epctx.graph.join.wiring import Wiring
+from epctx.graph.serde import canonical, skeleton
+from epctx.graph.weights.mapped import DataFile
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import BindsByName, FindsGraphs, MergesBinaries
 from epctx.stages.joined_files import JoinedFiles
-from epctx.verification import BuiltPart, Composed
+from epctx.verification.eps import Providers
+from epctx.verification.folder import external_tensors
+from epctx.verification.numbers.composed import interfaces, outputs_of, where
+from epctx.verification.request import BuiltPart, Composed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def run(
     for built in composed.parts:
         model = canonical.read(DataFile.open(built.path))
         names = contexts.adopt(model, built)
-        data = {bare.location(t) for t in external_tensors(bare.read(built.path))}
+        data = {skeleton.location(t) for t in external_tensors(skeleton.read(built.path))}
         parts.append(
             Part(
                 name=built.part.name,
@@ -82,7 +84,7 @@ def run(
         )
     contexts.merge()
     contexts.embed()
-    whole = joining.join(composition.name, parts, wired, where=place)
+    whole = join.join(composition.name, parts, wired, where=place)
     written = [*files.write(folder)]
     written.append(outputs.write(folder / files.taken, canonical.chunks(whole)))
     return ComposedOutput(files=tuple(written), wiring=wired)

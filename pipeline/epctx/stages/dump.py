@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from epctx import outputs
-from epctx.graph import canonical, placement
+from epctx.files import outputs
+from epctx.files.outputs import GroupOutput, OutputFile
+from epctx.graph.serde import canonical, data_files
 from epctx.manifest import ExternalInitializers
-from epctx.outputs import GroupOutput, OutputFile
 from epctx.providers.base import ContextBinary
 from epctx.stages.compile import CompiledGroup
 
@@ -33,11 +33,11 @@ def run(
     names: dict[str, str] = {}
     for name, model in compiled.models.items():
         if external_initializers is not None:
-            placed = placement.place(
+            placed = data_files.place(
                 model,
                 external_initializers.file.replace("{model}", name),
                 size_threshold=external_initializers.size_threshold,
-                keep=placement.inference_may_read,
+                keep=data_files.inference_may_read,
             )
             files.extend(outputs.write(folder / file.location, file.chunks()) for file in placed)
         path = folder / f"{name}_ctx.onnx"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx import outputs
-from epctx.digest import Buffer, Digest, of_chunks
 from epctx.errors import ManifestError, StorageError
-from epctx.graph.mapped import DataFile
-from epctx.outputs import SUMS, OutputFile
+from epctx.files import outputs
+from epctx.files.digest import Buffer, Digest, of_chunks
+from epctx.files.outputs import SUMS, OutputFile
+from epctx.graph.weights.mapped import DataFile
 from epctx.providers.hooks import MergesBinaries
-from epctx.verification import BuiltPart
+from epctx.verification.request import BuiltPart
 
 
 @dataclass(frozen=True, kw_only=True)

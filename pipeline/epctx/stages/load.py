@@ -9,22 +9,13 @@ import onnx
 import onnx_ir as ir
 
 from epctx.errors import ModelError
-from epctx.graph import (
-    bounds,
-    functions,
-    inference,
-    opening,
-    protos,
-    shapes,
-    soundness,
-    sparse,
-    structure,
-    tensors,
-    texts,
-)
-from epctx.graph import onnx_file as onnx_files
-from epctx.graph.external_data import DataFile, DataFolder, Reference
+from epctx.graph.checks import bounds, soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
+from epctx.graph.prepare import functions, inference, shapes, sparse
+from epctx.graph.serde import opening, protos, texts
+from epctx.graph.serde import reader as onnx_files
+from epctx.graph.weights import tensors
+from epctx.graph.weights.external_data import DataFile, DataFolder, Reference
 from epctx.manifest import ModelSource
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import onnx_ir as ir
 
 from epctx.errors import CompileError, EpctxError
-from epctx.graph import canonical
 from epctx.graph.model import LoadedModel, OptimizedModel, PassRecord
+from epctx.graph.optimized.scratch import Scratch
 from epctx.graph.passes import edit, registry
 from epctx.graph.passes.base import Counted
-from epctx.graph.scratch import Scratch
+from epctx.graph.serde import canonical
 from epctx.manifest import OptimizeSettings
 
 MOST_ROUNDS = 32

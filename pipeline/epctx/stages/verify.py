@@ -6,15 +6,15 @@ conformance and compatibility, which need no run, then numbers.
 
 from __future__ import annotations
 
-from epctx.findings import Finding, FolderReport, OutputNumbers
-from epctx.policies.claims import Claims
-from epctx.policies.compatibility import Compatibility
-from epctx.policies.conformance import Conformance
-from epctx.policies.folder import Policy, open_folder
-from epctx.policies.integrity import Integrity
-from epctx.policies.numbers import Numbers, Started, unheard
-from epctx.policies.providers import Providers
-from epctx.verification import VerifyRequest
+from epctx.verification.claims import Claims
+from epctx.verification.compatibility import Compatibility
+from epctx.verification.conformance.check import Conformance
+from epctx.verification.eps import Providers
+from epctx.verification.findings import Finding, FolderReport, OutputNumbers
+from epctx.verification.folder import Policy, open_folder
+from epctx.verification.integrity import Integrity
+from epctx.verification.numbers.policy import Numbers, Started, unheard
+from epctx.verification.request import VerifyRequest
 
 
 def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
@@ -57,8 +57,8 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
 
 
 def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
-    from epctx.policies.composed import ComposedNumbers
-    from epctx.policies.golden import GoldenNumbers
+    from epctx.verification.numbers.composed import ComposedNumbers
+    from epctx.verification.numbers.golden import GoldenNumbers
 
     golden = (GoldenNumbers(started=started),) if request.golden else ()
     if golden and request.group is None and request.composed is None:

@@ -19,7 +19,7 @@ import msgspec
 
 from epctx import codec
 from epctx.providers.onnxruntime import host
-from epctx.worker import deferring, protocol
+from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Message
 
@@ -43,8 +43,8 @@ def main() -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
 
     gc.disable()  # modules are not garbage: looking for some takes a tenth of their import
-    deferring.defer(deferring.SELDOM)
-    from epctx.worker import executing
+    lazy_modules.defer(lazy_modules.SELDOM)
+    from epctx.worker import dispatch
 
     gc.freeze()
     gc.enable()
@@ -55,7 +55,7 @@ def main() -> None:
             continue
         busy.set()
         try:
-            result = executing.execute(message, started)
+            result = dispatch.execute(message, started)
             answer = Message(result=msgspec.Raw(codec.encode(result)))
         except Exception as error:
             answer = Message(error=protocol.report(error))

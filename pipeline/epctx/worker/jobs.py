@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from epctx.digest import Digest
-from epctx.findings import FolderReport
-from epctx.graph.exclusion import Unmatched
+from epctx.files.digest import Digest
+from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
-from epctx.model_report import CompositionReport, ModelReport
-from epctx.outputs import GroupOutput, OutputFile
-from epctx.trying import RunJob
-from epctx.verification import Composed, VerifyRequest
+from epctx.runtime.trial import RunJob
+from epctx.stages.exclusion import Unmatched
+from epctx.stages.report import CompositionReport, ModelReport
+from epctx.verification.findings import FolderReport
+from epctx.verification.request import Composed, VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from epctx import outputs
 from epctx.errors import EpctxError
+from epctx.files import outputs
 from epctx.worker.process import Worker
 
 

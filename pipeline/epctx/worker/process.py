@@ -21,11 +21,11 @@ import msgspec
 from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
 from epctx.providers.onnxruntime import crash, host
-from epctx.worker import guarding, protocol, spare
+from epctx.worker import protocol, spare, watchdog
 from epctx.worker.environment import environment
-from epctx.worker.guarding import Guard
 from epctx.worker.jobs import Entry, Job, StageStarted
 from epctx.worker.protocol import Message
+from epctx.worker.watchdog import Guard
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class Worker:
         """What it started and left behind, once: later, its number may be another's."""
         if not self._left_nothing:
             self._left_nothing = True
-            guarding.end_group(self._process.pid)
+            watchdog.end_group(self._process.pid)
 
     def log_tail(self) -> str:
         """The last lines of its log."""
@@ -174,7 +174,7 @@ class Worker:
 
     def _receive(self, deadline: float | None, timeout: float | None) -> Message:
         while True:
-            left = guarding.INTERVAL
+            left = watchdog.INTERVAL
             if deadline is not None:
                 left = min(left, max(0.0, deadline - time.monotonic()))
             try:

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from epctx import digest
-from epctx.cache import collect, identity
+from epctx.cache import collect
 from epctx.cache.check import check, info
 from epctx.cache.collect import Limits
 from epctx.cache.store import Action, Cache, StoredFile
-from epctx.digest import Digest
+from epctx.files import digest, identity
+from epctx.files.digest import Digest
 
 DAY = 86_400
 

@@ -5,11 +5,10 @@ from typing import BinaryIO
 
 import pytest
 
-from epctx import digest
-from epctx.cache import identity
 from epctx.cache.digests import FreshDigests, RememberedDigests
 from epctx.cache.location import Location
 from epctx.cache.store import Cache
+from epctx.files import digest, identity
 
 LATER = 5.0
 

@@ -13,8 +13,8 @@ import pytest
 from epctx.cache import locks
 from epctx.cache.location import Location
 from epctx.cache.store import Cache
-from epctx.digest import of_bytes
 from epctx.errors import StorageError
+from epctx.files.digest import of_bytes
 
 KEY = of_bytes(b"key")
 OTHER = of_bytes(b"other")

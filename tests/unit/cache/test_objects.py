@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from epctx import digest
 from epctx.cache.location import Location
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
+from epctx.files import digest
 
 CONTENT = b"weights" * 100_000
 DIGEST = digest.of_bytes(CONTENT)
@@ -58,7 +58,7 @@ def test_nothing_is_hashed_on_the_way_in(
     cache: Cache, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digest, "of_stream", None)
-    monkeypatch.setattr("epctx.cache.copying.blake3", None)
+    monkeypatch.setattr("epctx.files.copying.blake3", None)
     assert adopt(cache, source).read_bytes() == CONTENT
 
 

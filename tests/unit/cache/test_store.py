@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from epctx import digest
 from epctx.cache.location import Location
 from epctx.cache.store import Action, Cache, StoredFile
-from epctx.digest import Digest
+from epctx.files import digest
+from epctx.files.digest import Digest
 
 KEY = digest.of_json({"v": 1})
 
@@ -133,7 +133,7 @@ from pathlib import Path
 import msgspec
 from epctx.cache.location import Location
 from epctx.cache.store import Action, Cache, StoredFile
-from epctx.digest import Digest, of_bytes, of_json
+from epctx.files.digest import Digest, of_bytes, of_json
 
 folder, made = Path(sys.argv[1]), Path(sys.argv[2])
 cache = Cache(Location(folder=folder), print)

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from epctx import digest
-from epctx import lock as locks
+from epctx import lockfile as locks
 from epctx.cache import Action, Cache, Location, StoredFile, locate
-from epctx.cli import app
+from epctx.cli.app import app
 from epctx.cli.cache import seconds, size_of
-from epctx.digest import Digest
 from epctx.errors import UsageError
-from epctx.lock.types import Lock, LockedGroup, LockedPartition, LockedSession
+from epctx.files import digest
+from epctx.files.digest import Digest
+from epctx.lockfile.types import Lock, LockedGroup, LockedPartition, LockedSession
 
 
 def run(*args: str | Path) -> Result:

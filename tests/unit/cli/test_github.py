@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from epctx.cli import app
-from tests.projects import Project, make
+from epctx.cli.app import app
+from tests.kit.projects import Project, make
 
 
 @pytest.fixture(autouse=True)

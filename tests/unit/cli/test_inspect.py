@@ -8,8 +8,8 @@ import pytest
 from onnx import numpy_helper
 from typer.testing import CliRunner, Result
 
-from epctx.cli import app
-from tests.unit.policies import folders
+from epctx.cli.app import app
+from tests.unit.verification import folders
 
 
 def inspect(path: Path, *options: str) -> Result:

@@ -9,11 +9,11 @@ import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from epctx import schemas
 from epctx.cli.init import init
 from epctx.cli.render import command
 from epctx.cli.schema import schema
 from epctx.cli.validate import validate
+from epctx.parsing import schema as schemas
 
 GOOD = """\
 schema_version: 1

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from epctx.cli.progress import live
 from epctx.cli.render import UI
-from epctx.events import Event
+from epctx.engine.events import Event
 
 EVENTS = [
     Event(group="m", state="waiting", detail="another build holds the output"),

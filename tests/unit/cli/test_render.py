@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
-from epctx.cli import COMMANDS, app, render
+from epctx.cli import render
+from epctx.cli.app import COMMANDS, app
 from epctx.cli.render import UI, command
 from epctx.errors import CompileError, InvalidManifest, ModelError, Violation
 
@@ -127,7 +128,9 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    code = "import sys; from epctx.cli import main; sys.argv[1:] = ['schema', 'manifest']; main()"
+    code = (
+        "import sys; from epctx.cli.app import main; sys.argv[1:] = ['schema', 'manifest']; main()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,

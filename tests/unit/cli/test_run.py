@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 import epctx
-from epctx.cli import app
+from epctx.cli.app import app
 from epctx.errors import UsageError
-from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
+from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 X = normal((1, 64))
 

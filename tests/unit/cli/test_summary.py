@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from epctx.build_report import BuildReport, Failure, GroupReport, Host, StageTime
 from epctx.cli.render import UI
 from epctx.cli.summary import failures, summary
-from epctx.digest import Digest
-from epctx.findings import Comparison, Finding, FolderReport, OutputNumbers
+from epctx.engine.report import BuildReport, Failure, GroupReport, Host, StageTime
+from epctx.files.digest import Digest
+from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, PassRecord
 from epctx.manifest import Tolerance
-from epctx.model_report import ModelReport, PartitionReport
-from epctx.outputs import OutputFile
+from epctx.stages.report import ModelReport, PartitionReport
+from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers
 
 ZERO = Digest(algorithm="sha256", hex="0" * 64)
 UNCHECKED = Finding(

@@ -6,9 +6,9 @@ import pytest
 from junitparser import JUnitXml
 from typer.testing import CliRunner, Result
 
-from epctx import verbs
-from epctx.cli import app
-from epctx.findings import Finding, FolderReport, Outcome, PolicyName, VerifyReport
+from epctx import api
+from epctx.cli.app import app
+from epctx.verification.findings import Finding, FolderReport, Outcome, PolicyName, VerifyReport
 
 
 def finding(
@@ -24,7 +24,7 @@ def run(
 ) -> Result:
     folder = FolderReport(folder="dist/g", models=("m.onnx",), findings=findings)
     report = VerifyReport(folders=(folder,), strict=strict)
-    monkeypatch.setattr(verbs, "verify", lambda *args, **given: report)
+    monkeypatch.setattr(api, "verify", lambda *args, **given: report)
     return CliRunner().invoke(app, ["verify", "dist", *options.values()])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.graph.dataflow import Dataflow, subgraphs
-from tests.onnx_text import model, names
+from tests.kit.onnx_text import model, names
 
 BRANCHES = """
 g (float[2] x, bool c) => (float[2] y) <float[2] w = {1.0, 2.0}, float[2] v = {3.0, 4.0}> {

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import epctx
-from epctx import digest
 from epctx.cache.digests import FreshDigests
 from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.files import digest
 from epctx.keys import Toolchain
 from epctx.keys import toolchain as toolchains
 from epctx.keys.toolchain import SOURCES, Running
@@ -37,18 +37,18 @@ def toolchain() -> Toolchain:
 # --- epctx's own sources ---
 
 STARTS: Mapping[Running, tuple[str, ...]] = {
-    "optimize": ("stages/load.py", "stages/optimize.py", "graph/store.py"),
+    "optimize": ("stages/load.py", "stages/optimize.py", "graph/optimized/store.py"),
     "compile": (
-        "graph/store.py",
+        "graph/optimized/store.py",
         "stages/partition.py",
         "stages/compile.py",
         "stages/dump.py",
         "providers/registry.py",
     ),
-    "verify": ("stages/verify.py", "generated_numbers.py"),
+    "verify": ("stages/verify.py", "worker/record_outputs.py"),
     "compose": ("stages/compose.py", "stages/verify.py"),
 }
-FRONT = ("document", "parsing", "rules", "schema")
+FRONT = ("parsing",)
 """What `manifest.load` imports: workers are given manifests that were parsed."""
 
 
@@ -120,7 +120,7 @@ def test_an_edit_of_a_stage_changes_the_keys_that_run_it(
             copy = tmp_path / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    monkeypatch.setattr(epctx, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(toolchains, "__file__", str(tmp_path / "keys" / "toolchain.py"))
 
     def own(action: Running) -> str:
         return Toolchain(FreshDigests()).of(action)["epctx"]

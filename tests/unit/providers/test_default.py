@@ -10,7 +10,7 @@ import pytest
 from epctx.errors import ModelError
 from epctx.providers import default
 from epctx.providers.default import CpuKernels
-from tests.onnx_text import model
+from tests.kit.onnx_text import model
 
 
 def refusal(body: str, opsets: str = '"" : 21', *, infer: bool = True) -> str | None:

@@ -18,7 +18,7 @@ from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import reader
 from epctx.runtime import InferenceSession, release_shared_contexts
 from epctx.runtime.workspace import SHARED
-from tests.building import assert_close, build, cpu, mlp, model_of, normal, reference
+from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
 REFERENCE = "ReferenceExecutionProvider"
 SHARE = {"ep.share_ep_contexts": "1"}

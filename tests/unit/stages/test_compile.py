@@ -9,18 +9,19 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from epctx.digest import of_bytes
 from epctx.errors import CompileError, ModelError
-from epctx.graph import epcontext, surgery
+from epctx.files.digest import of_bytes
+from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Decline, OptimizedModel, Partition, PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import ContextBinary, ExecutionProvider, Replacement, SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, partition
 from epctx.stages.compile import CompiledGroup
-from tests.fake_providers import Taker, op_types
-from tests.onnx_text import model, names
+from tests.kit.fake_providers import Taker, op_types
+from tests.kit.onnx_text import model, names
 
 SIX = """
 g (float[2] x) => (float[2] y, float[2] z) {

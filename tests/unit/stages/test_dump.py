@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.runtime import InferenceSession
-from tests.building import build, model_of
+from tests.kit.building import build, model_of
 
 
 def detector() -> onnx.ModelProto:

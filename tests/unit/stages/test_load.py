@@ -13,11 +13,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx import digest
 from epctx.errors import ModelError
-from epctx.graph import canonical
-from epctx.graph.mapped import DataFile, MappedTensor
+from epctx.files import digest
 from epctx.graph.model import LoadedModel
+from epctx.graph.serde import canonical
+from epctx.graph.weights.mapped import DataFile, MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 
@@ -134,7 +134,7 @@ class TestWeights:
     ) -> None:
         onnx.save(_proto(), tmp_path / "m.onnx")
         model = _load(tmp_path / "m.onnx").model
-        monkeypatch.setattr("epctx.graph.mapped.DataFile.chunks", None)
+        monkeypatch.setattr("epctx.graph.weights.mapped.DataFile.chunks", None)
         for name, tensor in _tensors(model).items():
             assert isinstance(tensor, MappedTensor)
             assert tensor.digest() == digest.of_bytes(VALUES[name].tobytes())
@@ -327,7 +327,7 @@ class TestBroken:
         def refuse(*_: object) -> int:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr("epctx.graph.regular.os.open", refuse)
+        monkeypatch.setattr("epctx.files.regular.os.open", refuse)
         assert "Permission denied" in _refused(path)
 
     @pytest.mark.parametrize(

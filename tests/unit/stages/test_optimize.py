@@ -12,12 +12,12 @@ import pytest
 from onnx import numpy_helper
 
 from epctx.errors import CompileError, ManifestError, StorageError
-from epctx.graph import canonical
-from epctx.graph.mapped import MappedTensor
 from epctx.graph.passes import registry
+from epctx.graph.serde import canonical
+from epctx.graph.weights.mapped import MappedTensor
 from epctx.manifest import OptimizeSettings
 from epctx.stages import optimize
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 TEXT = (
     "g (float[N,3] x) => (float[N,3] y) <int64[2] s = {1,3}, float z = {0.5}> {"

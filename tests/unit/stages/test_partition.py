@@ -5,15 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from epctx.digest import of_bytes
 from epctx.errors import CompileError, ModelError, ProviderUnavailable
-from epctx.graph.exclusion import Unmatched
+from epctx.files.digest import of_bytes
 from epctx.graph.model import Decline, OptimizedModel
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability
 from epctx.stages import partition
-from tests.fake_providers import Taker, op_types, partitioned
-from tests.onnx_text import model, names
+from epctx.stages.exclusion import Unmatched
+from tests.kit.fake_providers import Taker, op_types, partitioned
+from tests.kit.onnx_text import model, names
 
 CHAIN = """
 g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {

@@ -6,11 +6,11 @@ import pytest
 
 from epctx import codec
 from epctx.errors import ModelError
-from epctx.findings import POLICIES, FolderReport
 from epctx.manifest import ProviderSpec
 from epctx.stages import verify
-from epctx.verification import VerifyRequest
-from tests.unit.policies import folders
+from epctx.verification.findings import POLICIES, FolderReport
+from epctx.verification.request import VerifyRequest
+from tests.unit.verification import folders
 
 
 def test_the_policies_are_applied_in_their_order(tmp_path: Path) -> None:

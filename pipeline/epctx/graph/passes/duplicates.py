@@ -14,11 +14,11 @@ import blake3
 import numpy as np
 import onnx_ir as ir
 
-from epctx.digest import Digest
-from epctx.graph import arrays
-from epctx.graph.mapped import content_digest
+from epctx.files.digest import Digest
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
+from epctx.graph.weights import arrays
+from epctx.graph.weights.mapped import content_digest
 
 DOMAINS = ("", "ai.onnx.ml")
 """Domains whose ops are known; those of others may have a state."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from epctx.graph.ordering import QUANTIZATION, OrderedGraph, order
+from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, order
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,13 +19,14 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from epctx.graph.arrays import Array
-from epctx.graph.mapped import MappedTensor
-from epctx.graph.passes import arithmetic, edit, movement, selection
+from epctx.graph.optimized.scratch import Scratch
+from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
-from epctx.graph.passes.operation import Declined, Kernel, Operation
+from epctx.graph.passes.kernels import arithmetic, movement, selection
+from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation
 from epctx.graph.passes.shapes import NodeInference
-from epctx.graph.scratch import Scratch
+from epctx.graph.weights.arrays import Array
+from epctx.graph.weights.mapped import MappedTensor
 
 Kernels = Mapping[str, tuple[int, Kernel]]
 

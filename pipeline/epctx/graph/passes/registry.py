@@ -13,14 +13,14 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx import digest
 from epctx.errors import ManifestError
-from epctx.suggest import did_you_mean
+from epctx.files import digest
+from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from epctx.graph.scratch import Scratch
+    from epctx.graph.optimized.scratch import Scratch
 
 GROUP = "epctx.passes"
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from epctx.graph.arrays import Array
 from epctx.graph.passes import edit
 from epctx.graph.passes.rewrite import Match, Op, RewritePass, Rule, Var
+from epctx.graph.weights.arrays import Array
 
 X, Y = Var("x"), Var("y")
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")

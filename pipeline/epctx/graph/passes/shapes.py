@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from epctx.graph import inference, tensors
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
+from epctx.graph.prepare import inference
+from epctx.graph.weights import tensors
 
 _READ = 1024
 """Bytes up to which inference gets a tensor's content: what computes shapes is smaller."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from epctx.digest import CHUNK, Buffer
 from epctx.errors import CompileError
+from epctx.files.digest import CHUNK, Buffer
+from epctx.files.outputs import OwnFile
 from epctx.graph.epcontext import EPContextNode
-from epctx.outputs import OwnFile
 from epctx.providers.base import ContextBinary
 from epctx.providers.onnxruntime import fragment
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
 
-from epctx.graph import surgery
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.model import Partition
+from epctx.graph.partition import surgery
 from epctx.providers.onnxruntime import session, staging
 
 if TYPE_CHECKING:

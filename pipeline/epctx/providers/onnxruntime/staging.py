@@ -16,9 +16,9 @@ from typing import Final
 import onnx_ir as ir
 
 from epctx.errors import CompileError, ModelError, StorageError
-from epctx.graph import canonical
 from epctx.graph.dataflow import captured, subgraphs
-from epctx.graph.mapped import MappedTensor, chunks
+from epctx.graph.serde import canonical
+from epctx.graph.weights.mapped import MappedTensor, chunks
 
 _INLINE: Final = 1024
 """Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import onnx_ir as ir
 
 from epctx.errors import CompileError, EpctxError, ManifestError
-from epctx.graph import surgery
 from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.providers.base import Assigned, ContextBinary, Replacement, SessionGroupSpec
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries

@@ -29,11 +29,11 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib.stride_tricks import as_strided
 
-from epctx.digest import Digest
 from epctx.errors import InvalidGraph, ModelError
-from epctx.graph import protos
+from epctx.files.digest import Digest
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.external_data import byte_size
+from epctx.graph.serde import protos
+from epctx.graph.weights.external_data import byte_size
 from epctx.providers.reference.layout import REFERENCE_PREFIX, TensorEntry
 from epctx.providers.reference.reader import Context, LoadedGraph
 

@@ -52,7 +52,7 @@ from typing import Final
 
 import msgspec
 
-from epctx.digest import Digest, of_bytes
+from epctx.files.digest import Digest, of_bytes
 
 MAGIC: Final = b"\x89EPCTX\r\n"
 FORMAT_VERSION: Final = 1

@@ -13,7 +13,8 @@ from itertools import count
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from epctx.graph import canonical, external_data
+from epctx.graph.serde import canonical
+from epctx.graph.weights import external_data
 from epctx.providers.reference.layout import REFERENCE_PREFIX
 from epctx.providers.reference.writer import Graph, Weight
 

@@ -13,7 +13,7 @@ from typing import Final
 from epctx.errors import ManifestError
 from epctx.manifest import OptionValue
 from epctx.providers.reference.versions import Toolchain, number
-from epctx.suggest import did_you_mean
+from epctx.text import did_you_mean
 
 NAME: Final = "ReferenceExecutionProvider"
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.+-]{0,62}[A-Za-z0-9_+-])?")

@@ -225,7 +225,7 @@ def _left_out(
 def _near(op_type: str, domain: str) -> str:
     import onnx
 
-    from epctx.suggest import nearest
+    from epctx.text import nearest
 
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
     near = nearest(op_type, known)

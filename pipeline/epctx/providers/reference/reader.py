@@ -15,9 +15,9 @@ import blake3
 import msgspec
 
 from epctx import codec
-from epctx.digest import Digest, of_bytes
 from epctx.errors import InvalidGraph
-from epctx.graph.external_data import DataFile
+from epctx.files.digest import Digest, of_bytes
+from epctx.graph.weights.external_data import DataFile
 from epctx.providers import contexts
 from epctx.providers.reference.layout import (
     ENTRY,

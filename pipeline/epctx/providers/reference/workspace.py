@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from epctx.errors import CompileError
-from epctx.graph import surgery
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.partition import surgery
 from epctx.providers import contexts
 from epctx.providers.base import ContextBinary, Replacement, SessionGroupSpec
 from epctx.providers.reference.layout import Meta

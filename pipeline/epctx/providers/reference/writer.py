@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from epctx.digest import Buffer, Digest, of_bytes
+from epctx.files.digest import Buffer, Digest, of_bytes
 from epctx.providers.reference.layout import (
     KINDS,
     NO_CHECKSUM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 X = {"x": np.array([1.5, -2.0, 3.0], np.float32)}
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 X = {"x": np.array([1.5, -2.0, 3.0], np.float32)}
 

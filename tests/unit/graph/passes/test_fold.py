@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.graph import canonical
-from epctx.graph.passes import operation
-from tests import onnx_text, optimizing
+from epctx.graph.passes.kernels import operation
+from epctx.graph.serde import canonical
+from tests.kit import onnx_text, optimizing
 
 X = {"x": np.array([[1.5, -2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 
 def test_names_that_shadow_or_repeat_are_made_unique() -> None:

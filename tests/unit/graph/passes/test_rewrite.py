@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from epctx.graph.passes.rewrite import Match, Op, RewritePass, Rule, Var
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 FEEDS = {"x": np.array([1.5, -2.0, 0.0], np.float32)}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epctx.graph.passes.rules import RULES
-from tests import onnx_text, optimizing
+from tests.kit import onnx_text, optimizing
 
 FEEDS = {
     "x": np.array([[1.5, -0.0, 3.0], [-4.0, np.inf, 6.0]], np.float32),

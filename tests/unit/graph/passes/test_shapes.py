@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from epctx.graph.passes.shapes import InferShapesPass, NodeInference
-from tests import onnx_text
+from tests.kit import onnx_text
 
 
 class Unread(ir.LazyTensor):

@@ -12,7 +12,7 @@ from epctx.providers.onnxruntime.capability import (
     capability,
     require_static_shapes,
 )
-from tests import onnx_text
+from tests.kit import onnx_text
 
 
 def never(node: ir.Node) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from epctx.errors import CompileError, ManifestError
 from epctx.providers.onnxruntime import session
 from epctx.providers.onnxruntime.native_log import Mark
-from tests.building import mlp
+from tests.kit.building import mlp
 
 
 def test_nothing_is_optimized_unless_it_is_said():

@@ -7,13 +7,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
-from epctx.graph import canonical, surgery
 from epctx.graph.dataflow import Dataflow
+from epctx.graph.partition import surgery
+from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
 from epctx.providers.onnxruntime.staging import Staging, sink_captured_initializers
 from epctx.stages import load
-from tests import onnx_text
-from tests.building import mlp
+from tests.kit import onnx_text
+from tests.kit.building import mlp
 
 
 def whole(model: ir.Model) -> ir.Model:

@@ -20,7 +20,7 @@ from epctx.providers.onnxruntime.native_log import Mark
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.session import Generated
 from epctx.providers.onnxruntime.workspace import OrtWorkspace
-from tests import onnx_text
+from tests.kit import onnx_text
 
 TWO = "g (float[4] x) => (float[4] y) { [a] h = Abs (x) [b] m = Neg (h) [c] y = Exp (m) }"
 

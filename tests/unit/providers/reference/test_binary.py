@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from epctx.digest import of_bytes
 from epctx.errors import InvalidGraph
+from epctx.files.digest import of_bytes
 from epctx.providers.reference import layout, reader
 from epctx.providers.reference.layout import ENTRY, HEADER, PREFIX_SIZE, TENSOR, Meta
 from epctx.providers.reference.writer import ContextWriter, Graph, Weight

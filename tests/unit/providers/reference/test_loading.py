@@ -12,16 +12,16 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from epctx.digest import of_bytes
 from epctx.errors import InvalidGraph
+from epctx.files.digest import of_bytes
 from epctx.graph.epcontext import EPContextNode, read_all
-from epctx.graph.mapped import DataFile
+from epctx.graph.weights.mapped import DataFile
 from epctx.providers.base import Kernel
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.layout import Meta
 from epctx.providers.reference.notes import Notes
 from epctx.providers.reference.writer import ContextWriter, Graph, Weight
-from tests.building import assert_close, build, cpu, mlp, normal, reference
+from tests.kit.building import assert_close, build, cpu, mlp, normal, reference
 
 Nodes = tuple[EPContextNode, ...]
 

@@ -15,7 +15,7 @@ from epctx.errors import InvalidGraph, ManifestError
 from epctx.providers.reference import versions
 from epctx.providers.reference.options import ReferenceOptions
 from epctx.providers.reference.versions import Toolchain
-from tests.building import mlp, reference
+from tests.kit.building import mlp, reference
 
 SCHEMA = Path(__file__).parents[4] / "schemas/providers/ReferenceExecutionProvider.options.json"
 

@@ -17,7 +17,7 @@ from epctx.providers.base import SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider, reader, workspace
 from epctx.providers.reference.lowering import lower
 from epctx.providers.reference.notes import Notes
-from tests.building import build, mlp, model_of, partitioned, reference
+from tests.kit.building import build, mlp, model_of, partitioned, reference
 
 OPTIONS = {
     "source": "npu0",

@@ -1,0 +1,376 @@
+"""Every verb of the command line as a function; the results are the report's dataclasses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from epctx.commands.diff.result import Comparison
+    from epctx.commands.doctor.diagnosis import Diagnosis
+    from epctx.commands.inspect.inspection import Inspection
+    from epctx.commands.package.report import PackageReport
+    from epctx.commands.plan.command import Prospect
+    from epctx.commands.reproduce.result import Reproduction
+    from epctx.engine.events import Listener
+    from epctx.engine.report import BuildReport
+    from epctx.errors import Violation
+    from epctx.verification.findings import VerifyReport
+
+
+def plan(
+    manifest: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "dist",
+    only: Sequence[str] = (),
+    verify: bool = True,
+    allow_outside: bool = False,
+) -> Prospect:
+    """What a build of `manifest` with these arguments would do, and why.
+
+    Raises:
+        ManifestError: the manifest breaks the schema or a rule.
+        UsageError: `only` names what the manifest does not have.
+        ModelError: a source is missing.
+        ProviderUnavailable: an EP is not installed.
+    """
+    from epctx.cache import Cache, locate
+    from epctx.commands.plan import command
+    from epctx.engine import plan as planning
+
+    planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
+    cache = Cache(locate(), lambda notice: None)
+    return command.look(planned, out=Path(out), cache=cache, numbers=verify)
+
+
+def build(
+    manifest: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "dist",
+    only: Sequence[str] = (),
+    jobs: int | None = None,
+    keep_going: bool = False,
+    verify: bool = True,
+    cache: bool = True,
+    locked: bool = False,
+    golden: bool = False,
+    archive: bool = False,
+    attest: bool = False,
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> BuildReport:
+    """Build what `manifest` declares; outputs are in `out`, the report beside them.
+
+    Args:
+        manifest: its path.
+        out: the folder that gets `<name>/` and `<name>.build.json`.
+        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
+        jobs: session groups at a time; None: one for each core.
+        keep_going: build and publish the other groups when one fails.
+        verify: run the models and compare numbers; the checks that need no run are always made.
+        cache: use what was built before, and remember what is built now.
+        locked: fail if anything would differ from the lock beside the manifest; never write it.
+        golden: put inputs and expected outputs into each group's folder.
+        archive: write `<name>.tar` with all that was published.
+        attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
+        allow_outside: paths may lead out of the manifest's folder.
+        listener: hears of the build's events, from several threads, one at a time.
+
+    Raises:
+        EpctxError: the first failure in manifest order; the report on disk has all of them.
+    """
+    from epctx.engine import build as runner
+    from epctx.engine import plan as planning
+    from epctx.engine.release import Release
+
+    hear: Listener = listener or (lambda event: None)
+    report, failure = runner.run(
+        planning.read(Path(manifest), only=only, allow_outside=allow_outside),
+        out=Path(out),
+        jobs=jobs or os.cpu_count() or 1,
+        keep_going=keep_going,
+        numbers=verify,
+        listener=hear,
+        cache=runner.open_cache(hear) if cache else None,
+        locked=locked,
+        release=Release(golden=golden, archive=archive, attest=attest),
+    )
+    if failure is not None:
+        raise failure
+    return report
+
+
+def package(
+    manifest: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "dist",
+    jobs: int | None = None,
+    verify: bool = True,
+    cache: bool = True,
+    locked: bool = False,
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> PackageReport:
+    """Build what `manifest` declares, all of it, and write `<out>/<name>.ortpackage/` of it.
+
+    An ONNX Runtime model package, schema major 1, portable: a component for each model, a variant
+    for each target. The arguments are those of `build`.
+
+    Raises:
+        EpctxError: the build failed, and then no package was written; a file of `package` is gone;
+            the disk refuses.
+    """
+    from epctx.commands.package import command
+
+    hear: Listener = listener or (lambda event: None)
+    done, failure = command.run(
+        Path(manifest),
+        out=Path(out),
+        jobs=jobs or os.cpu_count() or 1,
+        numbers=verify,
+        cached=cache,
+        locked=locked,
+        allow_outside=allow_outside,
+        listener=hear,
+    )
+    if failure is not None:
+        raise failure
+    assert done.package is not None
+    return done.package
+
+
+def verify(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    manifest: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    golden: bool = False,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> VerifyReport:
+    """Verify what was built: group folders and packages at or below `paths`, models in them.
+
+    Models are read and run in worker processes: one that crashes an EP's SDK is a finding.
+
+    Args:
+        paths: folders, or EPContext models.
+        manifest: what they were built from: its options and prefixes are checked, and numbers
+            against its source models.
+        lock: the lock that a release holds to: sizes and digests are checked against it.
+        golden: run the golden inputs in the folders, and compare with the golden outputs.
+        strict: what cannot be checked counts as a failure.
+        allow_outside: the manifest's paths may lead out of its folder.
+
+    Raises:
+        UsageError: there is nothing to verify, or a folder is of no group of manifest or lock.
+        LockError: the lock cannot be read.
+        ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
+    """
+    from epctx import lockfile as locks
+    from epctx.commands.package import checking, finding
+    from epctx.commands.verify import command
+    from epctx.commands.verify import folders as group_folders
+    from epctx.parsing import load
+
+    named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
+    requests = group_folders.find(named)
+    folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
+    locked = None if lock is None else locks.read(Path(lock))
+    where = "" if lock is None else f"the lock {Path(lock).name}"
+    packages = [
+        checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
+        for each in folders
+    ]
+    inside = [request for package in packages for request in package.requests]
+    missing: list[group_folders.Missing] = []
+    if manifest is not None:
+        parsed = load.load(Path(manifest), allow_outside=allow_outside)
+        everything = [*requests, *inside]
+        everything, missing = group_folders.match(everything, parsed, named)
+        requests, inside = everything[: len(requests)], everything[len(requests) :]
+    if lock is not None and locked is not None:
+        record = Path(lock).name
+        requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
+        told = {each.folder for each in missing}
+        missing += [each for each in unlocked if each.folder not in told]
+    return command.run(
+        [replace(each, golden=golden) for each in (*requests, *inside)],
+        missing,
+        packages=[package.report for package in packages],
+        strict=strict,
+    )
+
+
+def reproduce(
+    manifest: str | os.PathLike[str],
+    *,
+    only: Sequence[str] = (),
+    vary: Sequence[str] | None = None,
+    find_cause: bool = False,
+    jobs: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> Reproduction:
+    """Build `manifest` twice without cache, in circumstances that differ, and compare all files.
+
+    Neither its outputs nor its lock are touched: both builds are made of copies, in a folder that
+    is removed. Models are not run.
+
+    Args:
+        manifest: its path.
+        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
+        vary: names of `epctx.commands.reproduce.result.VARIATIONS`; None: all.
+        find_cause: if something differs, build once more for each variation.
+        jobs: session groups at a time in the first build; None: one for each core.
+        out: a new folder that keeps both builds, `first` and `second`.
+        allow_outside: paths may lead out of the manifest's folder.
+        listener: hears of the builds' events.
+
+    Raises:
+        UsageError: `out` has something in it; `only` or `vary` names what there is not.
+        EpctxError: a build failed; its `where` says which one.
+    """
+    from epctx.commands.reproduce import command
+    from epctx.commands.reproduce.result import variations_of
+
+    return command.reproduce(
+        Path(manifest),
+        only=only,
+        jobs=jobs or os.cpu_count() or 1,
+        vary=variations_of(vary),
+        find_cause=find_cause,
+        out=None if out is None else Path(out),
+        allow_outside=allow_outside,
+        listener=listener or (lambda event: None),
+    )
+
+
+def inspect(file: str | os.PathLike[str]) -> Inspection:
+    """What is in a model or a context binary, whoever made it.
+
+    Raises:
+        UsageError: there is no such file.
+        ModelError: it is neither a model nor a binary that an installed EP knows.
+    """
+    from epctx.commands.inspect import command
+
+    return command.inspect(Path(file))
+
+
+def diff(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison:
+    """What differs between two builds, two locks, or a build and a lock, causes before effects.
+
+    Args:
+        old: a folder of outputs (`dist`, `dist/<name>`), a `.build.json`, or a lock.
+        new: likewise.
+
+    Raises:
+        UsageError: one of them is nothing that can be compared.
+        LockError: a lock cannot be read.
+    """
+    from epctx.commands.diff import differing
+
+    return differing.diff(Path(old), Path(new))
+
+
+def validate(
+    manifest: str | os.PathLike[str], *, allow_outside: bool = False
+) -> tuple[Violation, ...]:
+    """Everything that is wrong with a manifest, by the schema and the rules; empty if nothing is.
+
+    Raises:
+        ManifestError: the file cannot be read.
+    """
+    from epctx.parsing import load
+
+    return load.check(Path(manifest), allow_outside=allow_outside)
+
+
+def init(
+    models: Sequence[str | os.PathLike[str]],
+    manifest: str | os.PathLike[str] = "epctx.yaml",
+    *,
+    provider: str = "ReferenceExecutionProvider",
+    options: Mapping[str, str] | None = None,
+    share: bool = False,
+    force: bool = False,
+) -> Path:
+    """Write a starter manifest for `models` and return its path; it validates as it is.
+
+    Args:
+        models: `.onnx` files, read without their weights.
+        manifest: the file to write.
+        provider: ONNX Runtime's name of the EP.
+        options: of the provider.
+        share: the models share one EP context, in the order given.
+        force: overwrite a manifest that is there.
+
+    Raises:
+        ModelError: a model cannot be read.
+        ManifestError: an option or a provider that is not known.
+        UsageError: the manifest is there already.
+    """
+    from epctx.commands import init as starter
+
+    paths = [Path(model) for model in models]
+    return starter.write(
+        paths, Path(manifest), provider=provider, options=options, share=share, force=force
+    )
+
+
+def doctor() -> Diagnosis:
+    """What is installed, and what this host can build and run; its `problems` are to be repaired.
+
+    EPs' libraries are loaded in processes of their own: one that crashes is a problem. Nothing is
+    changed. Takes a few seconds.
+    """
+    from epctx.commands.doctor import command
+
+    return command.diagnose()
+
+
+def report(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    dist: str | os.PathLike[str] = "dist",
+) -> Path:
+    """Write the build report of a manifest as one HTML page, which needs no network; its path.
+
+    Nothing is built. What context binaries say of themselves is read where they still lie beside
+    the report.
+
+    Args:
+        source: a manifest, or a build report (`.json`).
+        out: the page; None: beside the report, `<name>.report.html`.
+        dist: the folder with a manifest's report.
+
+    Raises:
+        UsageError: there is no report, or it is none of this version.
+        ManifestError: the manifest breaks the schema or a rule.
+        StorageError: the page cannot be written.
+    """
+    from epctx.commands.report import command
+    from epctx.parsing import load
+
+    path = Path(source)
+    if path.suffix != ".json":
+        path = command.of_manifest(load.load(path, allow_outside=True).name, Path(dist), path)
+    page = Path(out) if out is not None else command.page_of(path)
+    command.write(path, page)
+    return page
+
+
+def schema(name: str = "manifest") -> str:
+    """A JSON Schema as text: `manifest`, `report`, `lock` or `providers/<EP>`.
+
+    Raises:
+        UsageError: there is no schema of this name.
+    """
+    from epctx.parsing import schema as schemas
+
+    return schemas.text(name)

@@ -1,0 +1,133 @@
+"""The command line: arguments, calls, rendering; nothing else (design section 10)."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from epctx.engine import noop
+from epctx.text import did_you_mean
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context  # typer has no public names for them
+
+COMMANDS = (
+    *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
+    *("run", "report", "doctor", "schema", "cache"),
+)
+"""One module each: its `app`, or its function of the same name."""
+
+
+class _Commands(TyperGroup):
+    """Imports the module of a command when it is asked for, and no other."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        from epctx.cli.render import command
+
+        module = importlib.import_module(f"epctx.cli.{cmd_name}")
+        own: typer.Typer | None = getattr(module, "app", None)
+        if own is None:
+            own = typer.Typer(add_completion=False)
+            own.command(cmd_name)(command(getattr(module, cmd_name)))
+        made = typer.main.get_command(own)
+        made.name = cmd_name
+        return made
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As Typer's; but where JSON is wanted, wrong arguments are an error in JSON too."""
+        json = standalone_mode and _wants_json(sys.argv[1:] if args is None else list(args))
+        try:
+            code = super().main(
+                args=args,
+                prog_name=prog_name,
+                complete_var=complete_var,
+                standalone_mode=standalone_mode and not json,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except Exception as error:
+            if not json:
+                raise
+            from epctx.cli import usage
+
+            code = usage.tell(error, prog_name or "epctx")
+        if json:
+            sys.exit(code)
+        return code
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the arguments, which may not be right, ask for JSON."""
+    return "--format=json" in arguments or ("--format", "json") in itertools.pairwise(arguments)
+
+
+app = typer.Typer(
+    name="epctx",
+    cls=_Commands,
+    help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from epctx._version import __version__
+
+        typer.echo(f"epctx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _epctx(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, metavar="", help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point `epctx`."""
+    said = noop.recall(sys.argv[1:])
+    if said is None:
+        atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for
+        if sys.argv[1:2] == ["build"] and not {"-h", "--help"} & set(sys.argv):
+            from epctx.worker import spare
+
+            spare.start()  # something is to be done: else it was known
+        app(prog_name="epctx")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in said))

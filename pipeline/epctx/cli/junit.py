@@ -1,0 +1,82 @@
+"""What verification found as JUnit XML, which every CI system shows as tests."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from epctx.verification.findings import Finding, FolderReport, OutputNumbers, VerifyReport
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no form for; a model's names may have it."""
+
+
+def document(report: VerifyReport) -> bytes:
+    """One suite a folder, one test a finding and one an output that was compared.
+
+    "Not checkable" is a skipped test; if the report is strict, it is a failed one.
+    """
+    root = ElementTree.Element("testsuites", name="epctx verify")
+    for folder in report.folders:
+        root.append(_suite(folder, strict=report.strict))
+    for count in ("tests", "failures", "skipped"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(folder: FolderReport, *, strict: bool) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name=_text(folder.folder))
+    for finding in folder.findings:
+        suite.append(_of_finding(folder.folder, finding, strict=strict))
+    for numbers in folder.numbers:
+        suite.append(_of_numbers(folder.folder, numbers))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("errors", "0")
+    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    return suite
+
+
+def _of_finding(folder: str, finding: Finding, *, strict: bool) -> ElementTree.Element:
+    subject = "" if finding.subject == "." else f": {finding.subject}"
+    case = _case(folder, finding.policy, f"{finding.check}{subject}")
+    if finding.outcome == "fail" or (strict and finding.outcome == "not checkable"):
+        _verdict(case, "failure", finding.message, finding.remedy)
+    elif finding.outcome == "not checkable":
+        _verdict(case, "skipped", finding.message, finding.remedy)
+    return case
+
+
+def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
+    inputs = f"{numbers.input_set}, {numbers.sessions}"
+    case = _case(folder, "numbers", f"{numbers.model}: output {numbers.output} ({inputs})")
+    found = numbers.comparison
+    measured = (("max_abs", found.max_abs), ("max_rel", found.max_rel), ("cosine", found.cosine))
+    words = ", ".join(f"{name} {value:.6g}" for name, value in measured if value is not None)
+    told = found.problem or words or "equal"
+    if found.worst is not None:
+        worst = found.worst
+        told += f"; at {list(worst.index)} {worst.actual} where {worst.expected} is expected"
+    if numbers.passed:
+        ElementTree.SubElement(case, "system-out").text = _text(told)
+    else:
+        _verdict(case, "failure", told, "")
+    return case
+
+
+def _case(folder: str, policy: str, name: str) -> ElementTree.Element:
+    return ElementTree.Element(
+        "testcase", classname=_text(f"{folder}.{policy}"), name=_text(name), time="0"
+    )
+
+
+def _verdict(case: ElementTree.Element, kind: str, message: str, remedy: str) -> None:
+    verdict = ElementTree.SubElement(case, kind, message=_text(message))
+    if remedy:
+        verdict.text = _text(f"-> {remedy}")
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("�", text)

@@ -1,0 +1,1 @@
+"""`epctx.compile_model`: one EPContext model, without a manifest."""

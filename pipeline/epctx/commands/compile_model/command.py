@@ -1,0 +1,141 @@
+"""`epctx.compile_model`: one EPContext model, by the session options of the spec, no manifest.
+
+    request.py      what is asked: source, output, options; what contradicts itself
+    described.py    the same as a manifest, which checks names, options and values
+    sessions.py     EPs that compile in this process, sharing one workspace from call to call
+    isolated.py     EPs that need a fresh process: a build
+    placing.py      files to their place, those that refer to others last
+
+Source: spec/ep-context-design.md, "EP Context Cache Model Generation Guidelines" and "EPContext
+Model Generation with Weight Sharing Workflow".
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.manifest import OptionValue, PartitionSettings
+from epctx.runtime.options import SessionConfig, SessionOptions
+from epctx.runtime.selection import ProviderArgument
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from epctx.commands.compile_model.request import Request
+    from epctx.commands.compile_model.sessions import Sharing
+
+_LOCK = threading.Lock()
+_open: list[Sharing] = []
+"""The spec's shared workspace: the sharing group that sessions of this process are in, if any."""
+_waiting: list[Request] = []
+"""The same for EPs that need a fresh process: the sessions so far."""
+
+
+def compile_model(
+    model: str | os.PathLike[str] | bytes,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    providers: Sequence[ProviderArgument] | None = None,
+    provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
+    session_options: ort.SessionOptions | SessionOptions | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    optimize: str | Sequence[str] = "basic",
+    partition: PartitionSettings | None = None,
+) -> Path:
+    """Compile a model to an EPContext model and its context binary.
+
+    The session options of spec/ep-context-design.md say how:
+
+    - `ep.context_file_path`: where the model goes; default `<source>_ctx.onnx` beside the source;
+      required for a model from bytes. `output` says the same.
+    - `ep.context_embed_mode`, `ep.context_node_name_prefix`,
+      `ep.context_model_external_initializers_file_name`.
+    - `ep.share_ep_contexts`: calls in one process share a context; the one that has
+      `ep.stop_share_ep_contexts` too is the last and writes the binary, which is named for the
+      first. EPs that need a fresh process compile all of them then, and write all files then.
+    - `session.model_external_initializers_file_folder_path`: the external data of a model from
+      bytes; default the current folder.
+
+    Other entries of a mapping go to the EPs. The context binary, `<name>_<ep>.bin`, is beside the
+    model; `<name>` is the model's file name without `_ctx.onnx`. Existing files are replaced.
+
+    Args:
+        model: path of the source, or its bytes.
+        output: path of the EPContext model.
+        providers: EPs in priority order: names, or pairs of name and options.
+        provider_options: the options of `providers`, in the same order.
+        session_options: an `onnxruntime.SessionOptions`, or session config entries.
+        dimensions: sizes for symbolic dimensions, by name.
+        shapes: whole shapes for graph inputs, by name.
+        optimize: `none`, `basic`, `extended`, or a list of passes.
+        partition: what is kept off the EPs; default: nothing.
+
+    Returns:
+        The path of the EPContext model. In a sharing group that is not finished yet its context
+        binary is still to come.
+
+    Raises:
+        UsageError: options that contradict each other, or an output that would overwrite the
+            source.
+        ManifestError: option names or values that an EP does not have.
+        ModelError: the source, or its external data, is missing or broken.
+        ProviderUnavailable: an EP is not installed.
+        CompileError: an EP failed, or takes no node. A sharing group is given up, and what it has
+            written is removed.
+        StorageError: the files cannot be written.
+    """
+    from epctx.commands.compile_model.request import Request
+
+    request = Request.of(
+        model,
+        output=output,
+        config=SessionConfig.read(session_options),
+        providers=providers,
+        provider_options=provider_options,
+        entries=session_options if isinstance(session_options, Mapping) else {},
+        dimensions=dimensions or {},
+        shapes=shapes or {},
+        optimize=optimize,
+        partition=partition or PartitionSettings(),
+    )
+    with _LOCK:
+        return _compile(request)
+
+
+def _compile(request: Request) -> Path:
+    from epctx.commands.compile_model import isolated
+    from epctx.commands.compile_model.sessions import Sharing
+
+    if _needs_process(request):
+        if _waiting:
+            request.require_agreement(_waiting[0])
+        _waiting.append(request)
+        if request.is_last:
+            group = list(_waiting)
+            _waiting.clear()
+            isolated.compile_group(group)
+    elif not request.config.share:
+        Sharing(request).session(request)
+    else:
+        sharing = _open.pop() if _open else Sharing(request)
+        try:
+            sharing.session(request)
+        finally:
+            if not sharing.closed:
+                _open.append(sharing)
+    return request.output
+
+
+def _needs_process(request: Request) -> bool:
+    from epctx.commands.compile_model import described
+    from epctx.providers import registry
+
+    with tempfile.TemporaryDirectory(prefix="epctx-") as folder:
+        specs = described.group([request], Path(folder)).execution_providers
+    return any(registry.is_isolated(spec) for spec in specs)

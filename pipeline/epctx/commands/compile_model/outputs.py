@@ -1,0 +1,47 @@
+"""Files to their place: staged beside it, then moved, those that refer to others last."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from epctx.errors import StorageError
+from epctx.files.outputs import sync_folder, unwritable
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """A new folder inside `folder`, which is made if it is not there; gone afterwards.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".epctx-", dir=folder)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with temporary as name:
+        yield Path(name)
+
+
+def move(moves: dict[Path, Path]) -> None:
+    """Move files, in order, over what is there.
+
+    Raises:
+        StorageError: the disk refuses, or a folder has one of the names.
+    """
+    for source, target in moves.items():
+        try:
+            source.replace(target)
+        except OSError as error:
+            raise StorageError(
+                "cannot be written",
+                where=str(target),
+                why=error.strerror or str(error),
+                remedy="close what has it open, or give another path",
+            ) from error
+    for folder in {target.parent for target in moves.values()}:
+        sync_folder(folder)

@@ -1,0 +1,147 @@
+"""EPs that compile in this process: each call is a session, and a workspace is shared by calls.
+
+Source: spec/ep-context-design.md, "Implementation Guidelines for EPContext Model Generation with
+Weight Sharing": the first session names the binary, the last one writes it and clears the
+workspace; an empty workspace means that the next session is the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+from epctx.commands.compile_model import described, outputs
+from epctx.commands.compile_model.request import Request
+from epctx.errors import CompileError, UsageError
+from epctx.graph.model import PartitionedModel
+from epctx.manifest import ModelGroup
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider, SessionGroupSpec, Workspace
+from epctx.stages import dump, load, optimize, partition
+from epctx.stages.compile import Chain, CompiledGroup
+
+
+class Sharing:
+    """The sessions of one sharing group, or the one session of a group that shares with nobody.
+
+    Args:
+        first: the first session's request; those that follow agree with it.
+
+    Attributes:
+        closed: the group is finished or given up.
+    """
+
+    def __init__(self, first: Request) -> None:
+        self._first = first
+        self.closed = False
+        self._written: list[Path] = []
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            # Weights that passes made are mapped from here until the binary is written.
+            scratch = tempfile.TemporaryDirectory(prefix="epctx-", ignore_cleanup_errors=True)
+            self._scratch = Path(stack.enter_context(scratch))
+            group = described.group([first], self._folder("described"))
+            self._providers = [registry.create(spec) for spec in group.execution_providers]
+            spec = SessionGroupSpec(
+                models=(first.name,),
+                embed_mode=group.embed_mode,
+                node_name_prefix=group.node_name_prefix,
+                session_options=group.session_options,
+                folder=self._folder("providers"),
+                open_ended=first.config.share,
+            )
+            self._workspaces = [_open(p, spec, stack) for p in self._providers]
+            self._stack = stack.pop_all()
+
+    def session(self, request: Request) -> None:
+        """Compile one model and write what it has; the last session writes the binaries too.
+
+        Raises:
+            UsageError: it does not agree with the first; the group goes on without it.
+            EpctxError: it failed; the group is given up, and what it has written is removed.
+        """
+        request.require_agreement(self._first)
+        try:
+            self._session(request)
+        except BaseException:
+            for path in self._written:
+                path.unlink(missing_ok=True)
+            self.close()
+            raise
+        if request.is_last:
+            self.close()
+
+    def close(self) -> None:
+        """Clear the workspace. Idempotent."""
+        self.closed = True
+        self._stack.close()
+
+    def _session(self, request: Request) -> None:
+        number = len(self._written)
+        group = described.group([request], self._folder(f"request-{number}"))
+        loaded = load.run(group.models[0])
+        optimized = optimize.run(loaded, group.optimize, self._folder(f"optimized-{number}"))
+        model = partition.run(optimized, self._providers, group.partition)
+        if not model.partitions:
+            raise _nothing_compiled(model)
+        chain = Chain(model=model, providers=self._providers)
+        chain.compile(self._workspaces)
+        settled = chain.settle(self._workspaces)
+        workspaces = self._workspaces if request.is_last else ()
+        compiled = CompiledGroup(
+            models={model.name: settled.model},
+            partitioned=(settled,),
+            joint=frozenset((model.name,)) if chain.joint else frozenset(),
+            binaries=tuple(b for workspace in workspaces for b in workspace.finish()),
+            workspaces=tuple(self._workspaces),
+        )
+        self._write(request, group, compiled)
+
+    def _write(self, request: Request, group: ModelGroup, compiled: CompiledGroup) -> None:
+        folder = request.output.parent
+        with outputs.staging(folder) as staged:
+            output = dump.run(compiled, staged, external_initializers=group.external_initializers)
+            model = output.models[request.name]
+            others = [file.name for file in output.files if file.name != model]
+            moves = {staged / name: folder / name for name in others}
+            self._require_own_names(request, moves)
+            outputs.move({**moves, staged / model: request.output})
+        self._written += [*moves.values(), request.output]
+
+    def _require_own_names(self, request: Request, moves: dict[Path, Path]) -> None:
+        """No file of this session is one of a session before, or the source."""
+        names = {path.name.casefold() for path in self._written}
+        for target in (*moves.values(), request.output):
+            if target.name.casefold() in names or target == request.path:
+                raise UsageError(
+                    f"two outputs of the group, or an output and a source, are {target}",
+                    remedy="give the models, and their external initializers, names of their own",
+                )
+
+    def _folder(self, name: str) -> Path:
+        folder = self._scratch / name
+        folder.mkdir()
+        return folder
+
+
+def _open(
+    provider: ExecutionProvider, spec: SessionGroupSpec, stack: contextlib.ExitStack
+) -> Workspace:
+    if spec.sharing and not provider.can_share:
+        raise UsageError(
+            f"{provider.name} cannot share a context",
+            remedy="compile each model by itself, without ep.share_ep_contexts",
+        )
+    workspace = provider.open_workspace(spec)
+    stack.callback(workspace.close)
+    return workspace
+
+
+def _nothing_compiled(model: PartitionedModel) -> CompileError:
+    return CompileError(
+        "nothing compiled: no execution provider takes any node",
+        where=f"model {model.name}",
+        why="; ".join(dict.fromkeys(r for d in model.declined for _, r in d.reasons)) or None,
+        remedy="change the EPs, their options or `partition`",
+    )

@@ -1,0 +1,134 @@
+"""What differs between two sides, causes before effects, down to the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from epctx.commands.diff.result import Changed, ChangedFile, Comparison
+from epctx.commands.diff.sides import Side, side
+from epctx.errors import EpctxError, ModelError
+from epctx.keys.changes import between
+from epctx.lockfile.differences import between_locks
+from epctx.providers.hooks import BinaryInfo
+from epctx.stages.report import ModelReport
+
+
+def diff(old: Path, new: Path) -> Comparison:
+    """Compare two builds, two locks, or a build and a lock.
+
+    Raises:
+        UsageError: one of them is nothing that can be compared.
+        LockError: a lock cannot be read.
+        OSError: a file cannot be read.
+    """
+    return _compare(side(old), side(new))
+
+
+def _compare(old: Side, new: Side) -> Comparison:
+    files = tuple(_files(old, new))
+    both = old.files.keys() & new.files.keys()
+    differences = (
+        *_locks(old, new),
+        *_partitions(old, new),
+        *(change for file in files for change in _inside(old, new, file)),
+    )
+    return Comparison(
+        old=old.name,
+        new=new.name,
+        same=not files and not differences,
+        differences=differences,
+        files=files,
+        same_files=sum(old.files[name] == new.files[name] for name in both),
+        not_compared=tuple(_not_compared(old, new)),
+    )
+
+
+def _locks(old: Side, new: Side) -> Iterator[Changed]:
+    """Toolchain, host, sources and settings; files are told as files."""
+    if old.lock is None or new.lock is None:
+        return
+    for each in between_locks(old.lock, new.lock):
+        if each.kind != "output":
+            yield Changed(area=each.kind, where=each.where, what=each.what)
+
+
+def _partitions(old: Side, new: Side) -> Iterator[Changed]:
+    """Who took which nodes, and what the passes changed, of the models of both."""
+    for name in sorted((old.models or {}).keys() & (new.models or {}).keys()):
+        assert old.models is not None and new.models is not None
+        for change in between(*map(_plain, (old.models[name], new.models[name]))):
+            yield Changed(area="partition", where=name, what=str(change))
+
+
+def _plain(model: ModelReport) -> Mapping[str, object]:
+    return {
+        "nodes": model.nodes,
+        "coverage": model.coverage,
+        "passes": {record.name: dict(record.changed) for record in model.passes},
+        "partitions": model.partitions,
+        "left to the default EP": {
+            f"{node.node or node.op_type} ({node.op_type})": dict(node.reasons)
+            for node in model.declined
+        },
+    }
+
+
+def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
+    for name in sorted({*old.files, *new.files}):
+        one, other = old.files.get(name), new.files.get(name)
+        if one != other:
+            told = None
+            if one is not None and other is not None and old.folder and new.folder:
+                told = _bytes(old.folder / name, new.folder / name)
+            yield ChangedFile(file=name, old=one, new=other, difference=told)
+
+
+def _bytes(old: Path, new: Path) -> str | None:
+    from epctx.graph.diff import bytewise
+    from epctx.graph.weights.mapped import DataFile
+
+    return bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
+
+
+def _inside(old: Side, new: Side, file: ChangedFile) -> Iterator[Changed]:
+    """What differs inside a file that both have on this disk."""
+    if file.difference is None or old.folder is None or new.folder is None:
+        return
+    paths = (old.folder / file.file, new.folder / file.file)
+    if file.file.endswith(".onnx"):
+        from epctx.graph.diff import divergence
+
+        try:
+            found = divergence.between(*paths)
+        except ModelError as error:
+            yield Changed(area="model", where=file.file, what=f"cannot be read: {error.what}")
+            return
+        for each in found:
+            yield Changed(area=each.part, where=f"{file.file}: {each.where}", what=each.what)
+        return
+    infos = tuple(_binary(path) for path in paths)
+    if None not in infos:
+        for change in between(*infos):
+            yield Changed(area="binary", where=file.file, what=str(change))
+
+
+def _binary(path: Path) -> BinaryInfo | None:
+    """What a context binary says of itself; None: nobody here can read it."""
+    from epctx.commands.inspect import command
+
+    try:
+        found = command.inspect(path).binary
+    except EpctxError:
+        return None
+    return found.info if found is not None else None
+
+
+def _not_compared(old: Side, new: Side) -> Iterator[str]:
+    for one, other in ((old, new), (new, old)):
+        if one.lock is None and other.lock is not None:
+            yield f"toolchain, sources and settings: {one.name} has no lock or report"
+        if one.models is None and other.models is not None:
+            yield f"partitions: {one.name} has no report"
+        if one.folder is None and other.folder is not None:
+            yield f"nodes and attributes: the files of {one.name} are not here"

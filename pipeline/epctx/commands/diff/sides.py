@@ -1,0 +1,119 @@
+"""What `epctx diff` is asked about: a folder of outputs, a report, or a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx import lockfile as lock
+from epctx.commands.diff.result import FileFacts
+from epctx.commands.report import command
+from epctx.engine.report import BuildReport
+from epctx.errors import UsageError
+from epctx.files import digest, listing
+from epctx.files.outputs import SUMS
+from epctx.lockfile.types import Lock
+from epctx.stages.report import ModelReport
+
+_REMEDY = "name what `epctx build` wrote: `dist/<name>`, its .build.json, or the .lock.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two.
+
+    Attributes:
+        name: as the user named it.
+        lock: None: of a folder without report, or of a build that failed.
+        models: who took which nodes, by `<target>/<group>/<model>`; None: it is a lock.
+        folder: has `<target>/<group>` with files; None: it is a lock, or they are gone.
+        files: by `<target>/<group>/<name>`, from the disk if they are there, else from the lock.
+    """
+
+    name: str
+    lock: Lock | None
+    models: Mapping[str, ModelReport] | None
+    folder: Path | None
+    files: Mapping[str, FileFacts]
+
+
+def side(path: Path) -> Side:
+    """What is at a path.
+
+    Raises:
+        UsageError: there is nothing, or nothing that can be compared.
+        LockError: it is no lock that can be read.
+    """
+    if path.is_dir():
+        try:
+            return _of_folder(path)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UsageError(
+                "cannot be read", where=path.as_posix(), why=why, remedy=_REMEDY
+            ) from error
+    if not path.exists():
+        raise UsageError("does not exist", where=path.as_posix(), remedy=_REMEDY)
+    if path.suffix == ".json":
+        report = command.read(path)
+        return _of_build(path, report, path.parent / report.name)
+    locked = lock.read(path)
+    return Side(name=path.as_posix(), lock=locked, models=None, folder=None, files=_locked(locked))
+
+
+def _of_folder(path: Path) -> Side:
+    """A build by its `dist`, or `dist/<name>`; or any folder with group folders."""
+    beside = path.resolve().with_name(f"{path.resolve().name}.build.json")
+    if beside.is_file():
+        return _of_build(path, command.read(beside), path)
+    reports = sorted(path.glob("*.build.json"))
+    if len(reports) > 1:
+        names = ", ".join(f"{path.as_posix()}/{each.name}" for each in reports)
+        raise UsageError(
+            "has the builds of several manifests",
+            where=path.as_posix(),
+            remedy=f"name one: {names}",
+        )
+    if reports:
+        report = command.read(reports[0])
+        return _of_build(path, report, path / report.name)
+    files = _on_disk(path)
+    if not files:
+        raise UsageError("has no build in it", where=path.as_posix(), remedy=_REMEDY)
+    return Side(name=path.as_posix(), lock=None, models=None, folder=path, files=files)
+
+
+def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
+    files = _on_disk(folder) if folder.is_dir() else {}
+    return Side(
+        name=path.as_posix(),
+        lock=report.lock,
+        models={
+            f"{group.target}/{group.group}/{model.name}": model
+            for group in report.groups
+            for model in group.models
+        },
+        folder=folder if files else None,
+        files=files or (_locked(report.lock) if report.lock is not None else {}),
+    )
+
+
+def _on_disk(folder: Path) -> dict[str, FileFacts]:
+    """Every file of every folder with sums, but the sums themselves."""
+    return {
+        path.relative_to(folder).as_posix(): FileFacts(
+            size=path.stat().st_size, sha256=digest.of_file(path, "sha256").hex
+        )
+        for sums in sorted(path for path in listing.below(folder) if path.name == SUMS)
+        for path in sorted(sums.parent.iterdir())
+        if path.is_file() and path.name != SUMS
+    }
+
+
+def _locked(locked: Lock) -> dict[str, FileFacts]:
+    return {
+        f"{name}/{file}": FileFacts(size=facts.size, sha256=facts.sha256)
+        for name, outputs in locked.folders.items()
+        for file, facts in outputs.items()
+    }

@@ -1,0 +1,188 @@
+"""`doctor`: what is installed, what this host can do with it, and what is to be repaired.
+
+Nothing of a vendor is loaded into this process: each EP is asked in one of its own (`probing`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import Distribution
+from pathlib import Path
+
+from epctx import codec, limits
+from epctx._version import __version__
+from epctx.cache import location as places
+from epctx.commands.doctor import probe
+from epctx.commands.doctor.diagnosis import (
+    CacheDiagnosis,
+    Diagnosis,
+    HostDiagnosis,
+    ProviderDiagnosis,
+)
+from epctx.engine import report
+from epctx.engine.report import Failure
+from epctx.errors import EpctxError, ProviderUnavailable, StorageError
+from epctx.providers import registry
+from epctx.providers.onnxruntime import crash, packages
+from epctx.worker import process
+from epctx.worker.environment import environment
+
+_REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def diagnose() -> Diagnosis:
+    """Look at this host. Changes nothing; takes a few seconds."""
+    names = (probe.BUILT_IN, *registry.names())
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        providers = tuple(found for each in pool.map(_probe, names) for found in each)
+    problems: list[Failure] = [report.failure(error) for error in conflicts()]
+    problems += [
+        replace(each.failure, where=each.failure.where or each.name)
+        for each in providers
+        if each.state == "broken" and each.failure is not None
+    ]
+    try:
+        stored: CacheDiagnosis | None = _cache(places.locate(), problems)
+    except EpctxError as error:
+        stored = None
+        problems.append(report.failure(error))
+    return Diagnosis(
+        epctx=__version__,
+        host=_host(),
+        providers=providers,
+        cache=stored,
+        problems=tuple(problems),
+    )
+
+
+def conflicts() -> Iterator[ProviderUnavailable]:
+    """Imports of epctx and of its EPs that several installed distributions own.
+
+    The one installed last has overwritten files of the others, and whichever is uninstalled takes
+    files of the rest with it. Packages without an `__init__.py` are shared on purpose.
+    """
+    needed = _needed()
+    for module, distributions in sorted(importlib.metadata.packages_distributions().items()):
+        owners = sorted({_plain(name) for name in distributions})
+        if len(owners) < 2 or needed.isdisjoint(owners):
+            continue
+        owners = [name for name in owners if _owns(importlib.metadata.distribution(name), module)]
+        if len(owners) > 1:
+            yield ProviderUnavailable(
+                f"{' and '.join(owners)} both own the import {module}; the last one installed wins",
+                remedy=f"run `pip uninstall {' '.join(owners)}`, then install one of them",
+            )
+
+
+def _needed() -> set[str]:
+    """Distributions that epctx and the packages of EPs require, and ONNX Runtime's."""
+    dists = [importlib.metadata.distribution("epctx")]
+    for entry in importlib.metadata.entry_points(group=registry.GROUP):
+        dists += [entry.dist] if entry.dist is not None else []
+    needed = {*packages.onnxruntimes()}
+    for dist in dists:
+        needed.add(_plain(dist.name))
+        for requirement in dist.requires or ():
+            name = _REQUIRED.match(requirement)
+            needed |= {_plain(name[0])} if name else set()
+    return needed
+
+
+def _owns(distribution: Distribution, module: str) -> bool:
+    files = distribution.files
+    if files is None:
+        return True  # installed without a record of its files
+    return not {f"{module}/__init__.py", f"{module}.py"}.isdisjoint(f.as_posix() for f in files)
+
+
+def _plain(name: str) -> str:
+    """A distribution's name as pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _probe(name: str) -> list[ProviderDiagnosis]:
+    with tempfile.TemporaryDirectory(prefix="epctx-doctor-") as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as stream:
+            try:
+                ended = subprocess.run(
+                    [sys.executable, "-P", "-m", "epctx.commands.doctor.probe", name],
+                    cwd=folder,
+                    env=environment({}),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=stream,
+                    timeout=limits.PROBE_SECONDS.value,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return [_broken(name, f"did not answer within {limits.PROBE_SECONDS}", log)]
+        # Its exit code is believed over its answer: a library may crash when it is unloaded.
+        if ended.returncode == 0:
+            return codec.decode(ended.stdout, list[ProviderDiagnosis])
+        words = crash.describe(ended.returncode) or process.exit_words(ended.returncode)
+        return [_broken(name, f"crashed the process that asked it, {words}", log)]
+
+
+def _broken(name: str, what: str, log: Path) -> ProviderDiagnosis:
+    text = log.read_bytes()[-20_000:].decode(errors="replace").splitlines()
+    tail = "\n".join(line for line in text[-process.LOG_LINES :] if line.strip())
+    try:
+        package = registry.package_of(registry.entry_of(name))
+    except ProviderUnavailable:
+        package = name
+    return ProviderDiagnosis(
+        name=name,
+        package=package,
+        state="broken",
+        versions={},
+        failure=report.failure(
+            ProviderUnavailable(
+                what,
+                where=name,
+                why=f"it printed:\n{tail}" if tail else None,
+                remedy=f"reinstall {package}, or another version of it",
+            )
+        ),
+    )
+
+
+def _host() -> HostDiagnosis:
+    import psutil
+
+    host = report.host()
+    return HostDiagnosis(
+        system=f"{host.system} {platform.release()}",
+        machine=host.machine,
+        python=f"{host.python} ({sys.executable})",
+        cores=os.cpu_count() or 1,
+        memory=psutil.virtual_memory().total,
+        packages=host.packages,
+    )
+
+
+def _cache(location: places.Location, problems: list[Failure]) -> CacheDiagnosis:
+    """Where it does not exist, whether it can be made is asked of the folder that is there."""
+    folder = location.folder
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            writable = True
+    except OSError as error:
+        writable = False
+        if not location.readonly:
+            refused: StorageError = places.refused(location.folder, error)
+            problems.append(report.failure(refused))
+    return CacheDiagnosis(
+        folder=location.folder.as_posix(), readonly=location.readonly, writable=writable
+    )

@@ -1,0 +1,79 @@
+"""What `epctx doctor` found out about this host, as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from epctx.engine.report import Failure
+
+State = Literal["ready", "no device", "not installed", "broken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderDiagnosis:
+    """An execution provider on this host.
+
+    Attributes:
+        name: ONNX Runtime's name of it.
+        package: the distribution that brings it to epctx, with its version.
+        state: `no device`: it is installed, and this host has nothing that it can use; `broken`:
+            it is installed, and cannot be loaded, or its library crashed.
+        versions: of what it is made of, by distribution.
+        devices: of this host, in words.
+        builds: it can compile here; None: nobody tried it on such a host.
+        runs: what it compiled can run here; None: nobody tried.
+        limits: what it cannot do here, one sentence each.
+        tried: what epctx was tried on with it; None: on no host.
+        failure: why it is not ready, and what to do.
+    """
+
+    name: str
+    package: str
+    state: State
+    versions: Mapping[str, str]
+    devices: tuple[str, ...] = ()
+    builds: bool | None = None
+    runs: bool | None = None
+    limits: tuple[str, ...] = ()
+    tried: str | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostDiagnosis:
+    """The host. `memory` is in bytes; `packages`: versions of what epctx stands on."""
+
+    system: str
+    machine: str
+    python: str
+    cores: int
+    memory: int
+    packages: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheDiagnosis:
+    """The cache's folder, which need not exist yet.
+
+    Attributes:
+        folder: absolute.
+        readonly: asked for by the environment.
+        writable: files can be made in it, or, where it does not exist, it can be made.
+    """
+
+    folder: str
+    readonly: bool
+    writable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """All of it. `problems`: what is to be repaired; an EP that is not installed is none."""
+
+    epctx: str
+    host: HostDiagnosis
+    providers: tuple[ProviderDiagnosis, ...]
+    cache: CacheDiagnosis | None
+    problems: tuple[Failure, ...]

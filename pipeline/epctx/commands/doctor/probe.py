@@ -1,0 +1,145 @@
+"""Asking an execution provider about this host, in a process of its own: vendors' libraries crash.
+
+    python -P -m epctx.commands.doctor.probe NAME > diagnosis.json
+
+`NAME` is ONNX Runtime's name of an EP that a package brings to epctx, or `onnxruntime` for all that
+are built into it. The answer is a list of `ProviderDiagnosis`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from epctx import codec
+from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
+from epctx.engine.report import failure
+from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.onnxruntime import builtin, packages
+from epctx.providers.onnxruntime.plugins import describe
+from epctx.providers.onnxruntime.provider import OrtProvider
+
+BUILT_IN: Final = "onnxruntime"
+"""In the place of an EP's name: those that are built in."""
+
+
+def diagnose(name: str) -> ProviderDiagnosis:
+    """An EP that a package brings; loads its library into this process."""
+    try:
+        package = registry.package_of(registry.entry_of(name))
+    except ProviderUnavailable as error:
+        return _not_ready(name, "", "broken", error)
+    try:
+        provider = registry.bind(name, {})
+    except ProviderUnavailable as error:
+        absent = error.__cause__ is None or isinstance(error.__cause__, ImportError)
+        return _not_ready(name, package, "not installed" if absent else "broken", error)
+    except ManifestError as error:
+        limit = f"not looked at closer, since it has no defaults: {error.what}"
+        return ProviderDiagnosis(
+            name=name, package=package, state="ready", versions={}, limits=(limit,)
+        )
+    except EpctxError as error:
+        return _not_ready(name, package, "broken", error)
+    if isinstance(provider, OrtProvider):
+        return _native(provider, package)
+    return ProviderDiagnosis(
+        name=name,
+        package=package,
+        state="ready",
+        versions=_versions(provider),
+        builds=True,
+        runs=True,
+    )
+
+
+def built_in() -> list[ProviderDiagnosis]:
+    """The EPs that onnxruntime has, and those that another distribution of it would have."""
+    import onnxruntime as ort
+
+    try:
+        runtime = packages.onnxruntime()
+        versions = {runtime.distribution: runtime.version}
+    except ProviderUnavailable:
+        versions = {"onnxruntime": ort.__version__}
+    package = " ".join(next(iter(versions.items())))
+    found = []
+    for name in sorted({*builtin.known(), *ort.get_available_providers()}):
+        if name == "CPUExecutionProvider" or name in registry.names():
+            continue
+        provider = builtin.BuiltInProvider(name, {})
+        try:
+            provider.add_to(ort.SessionOptions())
+        except ProviderUnavailable as error:
+            found.append(_not_ready(name, "", "not installed", error))
+            continue
+        found.append(
+            ProviderDiagnosis(
+                name=name,
+                package=package,
+                state="ready",
+                versions=versions,
+                devices=tuple(describe(device) for device in provider.ep_devices()),
+                tried=provider.tried,
+            )
+        )
+    return found
+
+
+def _native(provider: OrtProvider, package: str) -> ProviderDiagnosis:
+    import onnxruntime as ort
+
+    try:
+        devices = tuple(describe(device) for device in provider.ep_devices())
+    except ProviderUnavailable as error:
+        return _not_ready(provider.name, package, "broken", error)
+    try:
+        provider.add_to(ort.SessionOptions())
+    except ProviderUnavailable as error:
+        return _not_ready(provider.name, package, "no device", error)
+    run = provider.cannot_run()
+    shared = provider.cannot_load((), Path(), sharing=True) if provider.can_share else None
+    limits = [f"what it builds cannot run here: {run}"] if run else []
+    limits += [f"a model that shares cannot be loaded here: {shared}"] if shared else []
+    return ProviderDiagnosis(
+        name=provider.name,
+        package=package,
+        state="ready",
+        versions=_versions(provider),
+        devices=devices,
+        builds=True if provider.tried else None,
+        runs=run is None if provider.tried else None,
+        limits=tuple(limits),
+        tried=provider.tried,
+    )
+
+
+def _versions(provider: ExecutionProvider) -> dict[str, str]:
+    try:
+        return dict(provider.fingerprint().toolchain)
+    except ProviderUnavailable:
+        return {}  # two distributions own one import, which is told as that
+
+
+def _not_ready(name: str, package: str, state: State, error: EpctxError) -> ProviderDiagnosis:
+    return ProviderDiagnosis(
+        name=name, package=package, state=state, versions={}, failure=failure(error)
+    )
+
+
+def main() -> None:
+    """Answer on what was stdout: vendors' libraries print to file descriptor 1."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    (name,) = sys.argv[1:]
+    found = built_in() if name == BUILT_IN else [diagnose(name)]
+    answers.write(codec.encode(found))
+    answers.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""A starter manifest for models: what `epctx init` writes. It is valid as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
+from epctx.files import filenames
+from epctx.parsing.document import scalars
+
+if TYPE_CHECKING:
+    import onnx
+
+REFERENCE = "ReferenceExecutionProvider"
+"""The provider that needs no vendor SDK: a manifest for it builds anywhere."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
+_OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """A graph input: its name, and each dimension: a size, a symbol, or None for neither."""
+
+    name: str
+    shape: tuple[int | str | None, ...]
+
+
+def write(
+    models: Sequence[Path],
+    path: Path,
+    *,
+    provider: str = REFERENCE,
+    options: Mapping[str, str] | None = None,
+    share: bool = False,
+    force: bool = False,
+) -> Path:
+    """Write a starter manifest for `models` to `path`, and return it.
+
+    Args:
+        models: ONNX files, in the folder of `path` or below.
+        path: the manifest.
+        provider: ONNX Runtime's name of the EP.
+        options: its options, as text.
+        share: all models share one EP context, in this order.
+        force: a file that is there is replaced.
+
+    Raises:
+        UsageError: `path` is there, a model lies outside, or sharing makes no sense.
+        ManifestError: the provider or an option is not known, or a value is wrong.
+        ModelError: a model cannot be read.
+        StorageError: the manifest cannot be written.
+    """
+    if not force and path.exists():
+        raise UsageError(
+            "the file is there already",
+            where=path.as_posix(),
+            remedy="choose another with --out, or replace it with --force",
+        )
+    content = text(models, path, provider=provider, options=options or {}, share=share)
+    _check(content, path)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise StorageError(
+            "the manifest cannot be written",
+            where=path.as_posix(),
+            why=error.strerror,
+            remedy="choose a folder that you may write to with --out",
+        ) from None
+    return path
+
+
+def text(
+    models: Sequence[Path],
+    path: Path,
+    *,
+    provider: str = REFERENCE,
+    options: Mapping[str, str],
+    share: bool = False,
+) -> str:
+    """The starter manifest's text; raises as `write` does."""
+    if share and len(models) < 2:
+        raise UsageError("--share takes two models at least", remedy="name the models that share")
+    keys = model_names(models)
+    lines = [
+        "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
+        "# Editors complete it: write `epctx schema manifest` to manifest.schema.json, and make",
+        "# `yaml-language-server: $schema=manifest.schema.json` the first comment.",
+        "schema_version: 1",
+        f"name: {keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, 'models')}",
+        "",
+        "models:",
+    ]
+    for key, model in zip(keys, models, strict=True):
+        lines += [f"  {key}:", f"    path: {_scalar(_relative(model, path))}"]
+        lines += [f"    # {line}" for line in _shapes(inputs(model))]
+    lines += ["", "execution_providers:", *_provider(provider, options), "", "model_groups:"]
+    lines += ["  main:", f"    models: [{', '.join(keys)}]"]
+    lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
+    lines += [
+        "    # embed_mode: 1              # the context inside the ONNX model, not beside it",
+        "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
+        "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
+        "    # verify: {tolerance: {cosine_min: 0.999}}    # default: by EP and precision",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def model_names(models: Sequence[Path]) -> list[str]:
+    """A key for each model: its file's name made safe, told apart by a number."""
+    keys: list[str] = []
+    for model in models:
+        stem = _name(model.stem, "model")
+        taken = {filenames.fold(key) for key in keys}
+        numbered = (f"{stem}_{number}" for number in range(2, len(models) + 2))
+        keys.append(next(key for key in (stem, *numbered) if filenames.fold(key) not in taken))
+    return keys
+
+
+def alias(provider: str) -> str:
+    """A short name for the manifest: `qnn` for QNNExecutionProvider."""
+    return _name(provider.removesuffix("ExecutionProvider").lower(), "ep")
+
+
+def inputs(model: Path) -> list[ModelInput]:
+    """The graph inputs that a run must be given; weights are not read.
+
+    Raises:
+        ModelError: it is no ONNX model that can be read.
+    """
+    from epctx.graph.serde import skeleton
+
+    graph = skeleton.read(model).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [
+        ModelInput(name=value.name, shape=tuple(_dimensions(value)))
+        for value in graph.input
+        if value.name not in weights
+    ]
+
+
+def _dimensions(value: onnx.ValueInfoProto) -> Iterator[int | str | None]:
+    for dimension in value.type.tensor_type.shape.dim:
+        if dimension.HasField("dim_value"):
+            yield dimension.dim_value
+        else:
+            yield dimension.dim_param or None
+
+
+def _shapes(found: Sequence[ModelInput]) -> Iterator[str]:
+    """Comments that propose to fix what is dynamic."""
+    symbols = {d: 1 for i in found for d in i.shape if isinstance(d, str)}
+    unnamed = {
+        i.name: [d if isinstance(d, int) else 1 for d in i.shape] for i in found if None in i.shape
+    }
+    if symbols or unnamed:
+        yield "Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with:"
+    if symbols:
+        sizes = ", ".join(f"{_scalar(name)}: {size}" for name, size in symbols.items())
+        yield f"dimensions: {{{sizes}}}"
+    if unnamed:
+        fixed = ", ".join(f"{_scalar(name)}: {shape}" for name, shape in unnamed.items())
+        yield f"shapes: {{{fixed}}}"
+
+
+def _provider(provider: str, options: Mapping[str, str]) -> Iterator[str]:
+    yield f"  {alias(provider)}:"
+    yield f"    provider: {_scalar(provider)}"
+    if options:
+        yield "    options:"
+    for name, value in options.items():
+        yield f"      {_scalar(name)}: {_option(value)}"
+    if not options:
+        yield f"    # options: {{}}    # `epctx schema providers/{provider}` lists them"
+
+
+def _sharing(keys: Sequence[str], share: bool) -> Iterator[str]:
+    listed = f"[{', '.join(keys)}]"
+    if share:
+        yield "    sharing_groups:    # one context for all: the first names the binary"
+        yield f"      main: {listed}"
+    elif len(keys) > 1:
+        yield f"    # sharing_groups: {{main: {listed}}}    # one context, weights stored once"
+
+
+def _check(content: str, path: Path) -> None:
+    """A starter manifest that is wrong was asked for with a wrong provider or option."""
+    from epctx.parsing import document, load
+
+    read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
+    for violation in load.violations(read):
+        raise _refusal(violation)
+
+
+def _refusal(violation: Violation) -> EpctxError:
+    option = _OPTION.fullmatch(violation.path)
+    if violation.path.endswith(".sharing_groups"):
+        return UsageError(violation.what, where="--share", remedy=violation.remedy)
+    if option is not None:
+        where = f"--option {option.group(1)}".rstrip()
+        return ManifestError(violation.what, where=where, remedy=violation.remedy)
+    if violation.path.startswith("execution_providers."):
+        return ManifestError(violation.what, where="--provider", remedy=violation.remedy)
+    return UsageError(violation.what, where=violation.path, remedy=violation.remedy)
+
+
+def _relative(model: Path, manifest: Path) -> str:
+    folder = manifest.absolute().parent
+    for base, target in ((folder, model.absolute()), (folder.resolve(), model.resolve())):
+        if target.is_relative_to(base):
+            return target.relative_to(base).as_posix()
+    raise UsageError(
+        "the model lies outside the manifest's folder",
+        where=model.as_posix(),
+        remedy=f"write the manifest beside it: --out {model.parent.as_posix()}/epctx.yaml",
+    )
+
+
+def _name(text: str, fallback: str) -> str:
+    """A text made a name that is safe as a file name, with room for a number."""
+    safe = re.sub(r"[^A-Za-z0-9_.+-]+", "_", text).lstrip(".+-")[: filenames.MAX_LENGTH - 10]
+    safe = safe.rstrip(".") if safe.strip("_.+-") else fallback
+    return f"_{safe}" if filenames.problem(safe) else safe
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML: in quotes where it would not be one, or not be that one, without."""
+    if _PLAIN.fullmatch(text) and scalars.resolve(text) == text and not text.startswith("-"):
+        return text
+    return json.dumps(text, ensure_ascii=True)
+
+
+def _option(value: str) -> str:
+    """An option's value: a YAML scalar or list where it reads as one, else text."""
+    if value[:1] == "[" and value[-1:] == "]":
+        items = [item.strip() for item in value[1:-1].split(",") if item.strip()]
+        return f"[{', '.join(_scalar(item) for item in items)}]"
+    return value if _PLAIN.fullmatch(value) and not value.startswith("-") else json.dumps(value)

@@ -1,0 +1,254 @@
+"""`epctx inspect`: reads a model or a context binary; no session is created."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import onnx
+
+from epctx.commands.inspect.inspection import (
+    BinaryFile,
+    ContextNode,
+    Edge,
+    Inspection,
+    ModelFile,
+    ShippedFile,
+    Weights,
+)
+from epctx.errors import EpctxError, InvalidGraph, ModelError, UsageError
+from epctx.files import paths
+from epctx.graph import epcontext
+from epctx.graph import inputs as feeds
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.serde import protos, skeleton
+from epctx.graph.weights.external_data import byte_size
+from epctx.providers import registry
+from epctx.providers.hooks import ReadsBinaries
+
+HEAD: Final = 4096
+"""Bytes by which a provider recognizes its binaries."""
+
+COMPATIBILITY: Final = "ep_compatibility_info."
+
+
+def inspect(path: Path) -> Inspection:
+    """Read a model or a context binary.
+
+    Raises:
+        UsageError: there is no such file.
+        ModelError: it is neither an ONNX model nor a binary that an installed EP knows.
+    """
+    if not path.is_file():
+        raise UsageError(
+            "is a folder" if path.is_dir() else "is no regular file" if path.exists()
+            else "does not exist",
+            where=path.as_posix(),
+            remedy="name a model or a context binary",
+        )  # fmt: skip
+    reader = _reader(path)
+    if reader is not None:
+        return Inspection(binary=_read_binary(path.name, path, reader))
+    try:
+        return Inspection(model=_model(path))
+    except ModelError as error:
+        raise ModelError(
+            "is neither an ONNX model nor a context binary that an installed EP knows",
+            where=path.as_posix(),
+            why=error.why or f"it {error.what}",
+            remedy="name the model that refers to it; installed EPs are "
+            f"{', '.join(registry.names())}",
+        ) from error
+
+
+def _reader(path: Path) -> ReadsBinaries | None:
+    """The EP whose binary it is, by its first bytes."""
+    with path.open("rb") as stream:
+        head = stream.read(HEAD)
+    for name in registry.names():
+        try:
+            provider = registry.bind(name, {})
+        except EpctxError:
+            continue
+        if isinstance(provider, ReadsBinaries) and provider.recognizes(head):
+            return provider
+    return None
+
+
+def _read_binary(name: str, path: Path, reader: ReadsBinaries | None) -> BinaryFile:
+    size = path.stat().st_size
+    if reader is None:
+        problem = "no installed EP knows its format"
+        return BinaryFile(name=name, size=size, problem=problem)
+    try:
+        return BinaryFile(name=name, size=size, info=reader.inspect_binary(path))
+    except EpctxError as error:
+        problem = f"{error.what}: {error.why}" if error.why else error.what
+        return BinaryFile(name=name, size=size, problem=problem)
+
+
+def _binaries(folder: Path, nodes: Sequence[EPContextNode]) -> Iterator[BinaryFile]:
+    for name in _context_paths(nodes):
+        if paths.objection(name) is None and paths.missing(folder, name) is None:
+            yield _read_binary(name, folder / name, _reader(folder / name))
+    for node in nodes:
+        if node.embed_mode and node.main_context and node.ep_cache_context:
+            with tempfile.TemporaryDirectory(prefix="epctx-inspect-") as scratch:
+                payload = Path(scratch) / "context.bin"
+                payload.write_bytes(node.ep_cache_context)
+                yield _read_binary(f"in node {node.name}", payload, _reader(payload))
+
+
+def _model(path: Path) -> ModelFile:
+    proto = skeleton.read(path)
+    contexts = [node for node in protos.nodes(proto) if epcontext.is_epcontext(node)]
+    read = [_node(node) for node in contexts]
+    sound = [node for node in read if isinstance(node, EPContextNode)]
+    plain = [_op(node) for node in protos.nodes(proto) if not epcontext.is_epcontext(node)]
+    types = _types(proto)
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    return ModelFile(
+        name=path.name,
+        size=path.stat().st_size,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        ir_version=proto.ir_version,
+        opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
+        inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in feeds.specs(proto)),
+        outputs=tuple(_edge(info.name, types) for info in proto.graph.output),
+        nodes=tuple(map(partial(_described, types), contexts, read)),
+        operators=dict(Counter(plain).most_common()),
+        weights=_weights(proto),
+        compatibility={
+            key.removeprefix(COMPATIBILITY): value
+            for key, value in metadata.items()
+            if key.startswith(COMPATIBILITY)
+        },
+        metadata={k: v for k, v in metadata.items() if not k.startswith(COMPATIBILITY)},
+        files=tuple(_files(path, sound, proto)),
+        binaries=tuple(_binaries(path.parent, sound)),
+    )
+
+
+def _node(proto: onnx.NodeProto) -> EPContextNode | str:
+    """The node, or why its attributes cannot be read."""
+    try:
+        node = EPContextNode.from_proto(proto)
+        _ = node.context_path
+    except InvalidGraph as error:
+        return f"{error.what}: {error.why}"
+    return node
+
+
+def _described(
+    types: Mapping[str, str], proto: onnx.NodeProto, node: EPContextNode | str
+) -> ContextNode:
+    inputs = tuple(_edge(name, types) for name in proto.input if name)
+    outputs = tuple(_edge(name, types) for name in proto.output if name)
+    if isinstance(node, str):
+        return ContextNode(
+            name=proto.name,
+            source="",
+            main_context=1,
+            embed_mode=1,
+            inputs=inputs,
+            outputs=outputs,
+            problem=node,
+        )
+    embedded = node.ep_cache_context if node.embed_mode and node.main_context else None
+    rest = ("partition_name", "ep_sdk_version", "hardware_architecture", "onnx_model_filename")
+    given = {name: getattr(node, name) for name in (*rest, "notes")}
+    attributes = {name: value for name, value in given.items() if value is not None}
+    if node.max_size:
+        attributes["max_size"] = str(node.max_size)
+    return ContextNode(
+        name=node.name,
+        source=node.source or "",
+        main_context=node.main_context,
+        embed_mode=node.embed_mode,
+        inputs=inputs,
+        outputs=outputs,
+        context=node.context_path,
+        embedded=None if embedded is None else len(embedded),
+        attributes=attributes,
+        unknown=node.unknown,
+    )
+
+
+def _op(node: onnx.NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def _types(model: onnx.ModelProto) -> dict[str, str]:
+    """Types of values in words; of initializers too."""
+    found: dict[str, str] = {}
+    for graph in protos.graphs(model):
+        for tensor in graph.initializer:
+            found[tensor.name] = f"{_kind(tensor.data_type)}{list(tensor.dims)}"
+        for info in (*graph.value_info, *graph.input, *graph.output):
+            found[info.name] = str(feeds.spec(info))
+    return found
+
+
+def _kind(data_type: int) -> str:
+    known = onnx.TensorProto.DataType
+    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
+
+
+def _edge(name: str, types: Mapping[str, str]) -> Edge:
+    return Edge(name=name, type=types.get(name, "?"))
+
+
+def _weights(model: onnx.ModelProto) -> Weights:
+    inside = count = 0
+    external: Counter[str] = Counter()
+    for graph in protos.graphs(model):
+        for tensor in graph.initializer:
+            count += 1
+            size = _size(tensor)
+            if skeleton.is_external(tensor):
+                external[skeleton.location(tensor)] += size
+            else:
+                inside += size
+    return Weights(tensors=count, inside=inside, external=dict(sorted(external.items())))
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return sum(map(len, tensor.string_data))
+    try:
+        return byte_size(tensor, where=tensor.name)
+    except ModelError:
+        return 0
+
+
+def _files(
+    path: Path, nodes: Sequence[EPContextNode], model: onnx.ModelProto
+) -> Iterator[ShippedFile]:
+    yield ShippedFile(name=path.name, kind="model", size=path.stat().st_size)
+    for name in _context_paths(nodes):
+        yield _shipped(path.parent, name, "context binary")
+    tensors = [*protos.tensors(model)]
+    for sparse in protos.sparse_tensors(model):
+        tensors += [sparse.values, sparse.indices]
+    for name in sorted(
+        {skeleton.location(tensor) for tensor in tensors if skeleton.is_external(tensor)}
+    ):
+        yield _shipped(path.parent, name, "external data")
+
+
+def _shipped(
+    folder: Path, name: str, kind: Literal["context binary", "external data"]
+) -> ShippedFile:
+    problem = paths.objection(name) or paths.missing(folder, name)
+    if problem is not None:
+        return ShippedFile(name=name, kind=kind, problem=problem)
+    return ShippedFile(name=name, kind=kind, size=(folder / name).stat().st_size)
+
+
+def _context_paths(nodes: Sequence[EPContextNode]) -> list[str]:
+    """Paths of context binaries, each once."""
+    return list(dict.fromkeys(node.context_path for node in nodes if node.context_path))

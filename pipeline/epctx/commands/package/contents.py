@@ -1,0 +1,160 @@
+"""What goes into a package, and where: every file with its digests, before anything is copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.commands.package import assets
+from epctx.commands.package.variants import BuiltGroup, BuiltModel
+from epctx.errors import ModelError
+from epctx.files import digest, listing
+from epctx.files.digest import Digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A file of a package.
+
+    Attributes:
+        sha256, blake3: of what it must be; `size` in bytes.
+        source: where it is copied from; None: it is `content`.
+    """
+
+    size: int
+    sha256: Digest
+    blake3: Digest
+    source: Path | None = None
+    content: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """Every file of a package but its manifest and sums.
+
+    Attributes:
+        folders: of each group of each target, in the order given, the folder of its variants.
+        data: of (folder, model) the asset that has the model's external data.
+        items: every file, by its path in the package, with `/`.
+        saved: bytes that would be stored again if nothing were shared.
+    """
+
+    folders: tuple[str, ...]
+    data: Mapping[tuple[str, str], Digest]
+    items: Mapping[str, Item]
+    saved: int
+
+
+def made(content: bytes) -> Item:
+    """A file that is not copied."""
+    return Item(
+        size=len(content),
+        sha256=digest.of_bytes(content, "sha256"),
+        blake3=digest.of_bytes(content),
+        content=content,
+    )
+
+
+def found(path: Path) -> Item:
+    """A file of the user's.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        return Item(
+            size=path.stat().st_size,
+            sha256=digest.of_file(path, "sha256"),
+            blake3=digest.of_file(path),
+            source=path,
+        )
+    except OSError as error:
+        raise ModelError(
+            "cannot be packaged",
+            where=path.as_posix(),
+            why=error.strerror,
+            remedy="check the path in `package`, and your rights to it",
+        ) from error
+
+
+def asset(path: Path) -> dict[str, Item]:
+    """The files of an asset of the manifest, by their paths in it.
+
+    Raises:
+        ModelError: one cannot be read.
+    """
+    if path.is_file():
+        return {path.name: found(path)}
+    inside = sorted(p for p in listing.below(path) if p.is_file())
+    return {each.relative_to(path).as_posix(): found(each) for each in inside}
+
+
+def arrange(
+    groups: Sequence[BuiltGroup],
+    extra: Callable[[BuiltGroup], Mapping[str, Item]],
+    shared: Iterable[Mapping[str, Item]],
+) -> Contents:
+    """Give every file its place.
+
+    Folders that are the same to the byte are one. External data that the models of several folders
+    have in common, file for file, goes into an asset.
+
+    Args:
+        groups: what was built, in the order of the variants.
+        extra: the files beside a group's models.
+        shared: the assets of the manifest.
+    """
+    items: dict[str, Item] = {}
+    for files in shared:
+        _put(items, assets.folder(_hash(files)), files)
+    wholes: dict[Digest, str] = {}
+    folders: list[str] = []
+    held: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
+    saved = 0
+    for group in groups:
+        files = {**group.files, **extra(group)}
+        place = wholes.setdefault(_hash(files), f"{group.target}/{group.name}")
+        folders.append(place)
+        if place in held:
+            saved += sum(item.size for item in files.values())
+        held.setdefault(place, (group, files))
+    data: dict[tuple[str, str], Digest] = {}
+    common = _common(held.values())
+    for place, (group, files) in held.items():
+        left = dict(files)
+        for model in group.models:
+            hashed = _data_of(model, files)
+            if hashed is not None and common[hashed] > 1:
+                data[place, model.name] = hashed
+                moved = {name: left.pop(name) for name in model.data}
+                target = assets.folder(hashed)
+                if f"{target}/{model.data[0]}" in items:
+                    saved += sum(item.size for item in moved.values())
+                _put(items, target, moved)
+        _put(items, place, left)
+    return Contents(folders=tuple(folders), data=data, items=items, saved=saved)
+
+
+def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Digest]:
+    """How many folders have the same external data of a model."""
+    return Counter(
+        hashed
+        for group, files in held
+        for hashed in {_data_of(model, files) for model in group.models}
+        if hashed is not None
+    )
+
+
+def _data_of(model: BuiltModel, files: Mapping[str, Item]) -> Digest | None:
+    """The canonical hash of a model's external data; None if it has none."""
+    return _hash({name: files[name] for name in model.data}) if model.data else None
+
+
+def _hash(files: Mapping[str, Item]) -> Digest:
+    return assets.of_files({name: item.sha256 for name, item in files.items()})
+
+
+def _put(items: dict[str, Item], folder: str, files: Mapping[str, Item]) -> None:
+    items.update({f"{folder}/{name}": item for name, item in files.items()})

@@ -1,0 +1,52 @@
+"""What `epctx package` did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from epctx.engine.report import BuildReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagedVariant:
+    """A variant of a component.
+
+    Attributes:
+        ep: ONNX Runtime's name of the EP that it is selected for.
+        device: cpu, gpu or npu; None: whatever the EP has.
+        folder: in the package; several variants may have one.
+        compatibility: what the EP is asked about it; None: nothing.
+        native: ONNX Runtime has that EP; else only `epctx.runtime` runs the variant.
+    """
+
+    component: str
+    variant: str
+    ep: str
+    device: str | None
+    folder: str
+    compatibility: str | None
+    native: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageReport:
+    """A model package.
+
+    Attributes:
+        path: its folder, relative to the output folder.
+        state: written, or up to date: the same was there.
+        files: how many files it has.
+        size: of all of them, in bytes.
+        saved: bytes that would be stored again if variants shared nothing.
+        variants: by component, in the order in which ONNX Runtime tries them.
+        build: the build that it holds.
+    """
+
+    path: str
+    state: Literal["written", "up to date"]
+    files: int
+    size: int
+    saved: int
+    variants: tuple[PackagedVariant, ...]
+    build: BuildReport

@@ -1,0 +1,280 @@
+"""What a build would do, and why: `epctx plan`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from epctx.cache import Action, Cache
+from epctx.engine.actions.compose import Composing, ReadyGroup
+from epctx.engine.group import Telling
+from epctx.engine.last_keys import History
+from epctx.engine.lookup import Compiled, Lookup, Optimized
+from epctx.engine.output.place import Place
+from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.up_to_date import Assessment, assess
+from epctx.files.digest import Digest
+from epctx.keys import Change, KeyRecord, between
+
+_DATA = re.compile(r"data\[(\d+)\]")
+_PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
+State = Literal["up to date", "runs", "depends"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedAction:
+    """An action of a session group.
+
+    Attributes:
+        action: optimize, compile, verify.
+        subject: the model, the sharing group, or the group as a whole.
+        state: `depends`: what is before it runs, and may give what it gave before.
+        because: why it runs, in words.
+        key: in the cache; None: what it depends on is not known yet.
+        changes: the fields of the key's record that differ from what was built last.
+    """
+
+    action: str
+    subject: str
+    state: State
+    because: tuple[str, ...] = ()
+    key: str | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupProspect:
+    """A group, or a composition, which has one action: compose.
+
+    Attributes:
+        eps: aliases of its EPs, in priority order.
+        state: `publishes`: all results are in the cache, and what is published is something else.
+        because: why it is not up to date, in words.
+    """
+
+    target: str
+    group: str
+    eps: tuple[str, ...]
+    state: Literal["up to date", "publishes", "runs"]
+    because: tuple[str, ...]
+    actions: tuple[PlannedAction, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """What a build would do, in manifest order."""
+
+    name: str
+    groups: tuple[GroupProspect, ...]
+
+
+def look(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> Prospect:
+    """What `build` would do with these arguments.
+
+    Raises:
+        ModelError: a source is missing.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP refuses its options; a pass does not exist.
+    """
+    place = Place(out=out.resolve(), name=plan.manifest.name)
+    lookup = Lookup(cache, cache.digests, numbers=numbers)
+    history = History(records=cache.records, manifest=plan.manifest.path)
+    known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
+    found = [_Group(each, lookup, history).prospect() for each in known.values()]
+    composing = Composing(lookup, history, place, Telling(lambda event: None), variables={})
+    found += [_composition(each, known, composing, history) for each in plan.compositions]
+    return Prospect(name=plan.manifest.name, groups=tuple(found))
+
+
+def _composition(
+    planned: PlannedComposition,
+    known: Mapping[str, Assessment],
+    composing: Composing,
+    history: History,
+) -> GroupProspect:
+    """What a build would do about a composition, as far as its parts are compiled."""
+    name = planned.composition.name
+    parts = {each.group.name: known[each.label] for each in planned.groups}
+    waits = [group for group, part in parts.items() if not all(s.complete for s in part.sessions)]
+    action = PlannedAction(action="compose", subject=name, state="depends")
+    because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
+    state: Literal["up to date", "runs"] = "runs"
+    if not waits:
+        ready = {
+            group: ReadyGroup(planned=part.planned, folder=Path(), sessions=part.sessions)
+            for group, part in parts.items()
+        }
+        looked = composing.look(planned, ready)
+        last = history.last(planned.label, "compose", name)
+        if looked.up_to_date:
+            state, because = "up to date", ()
+        elif looked.published is not None:
+            because = (looked.published,)
+        elif last is None:
+            because = (f"compose of {name}: it never ran here",)
+        else:
+            because = (f"compose of {name}: its parts or settings have changed",)
+        action = replace(action, state=state, because=because, key=_text(looked.name))
+    return GroupProspect(
+        target=planned.target,
+        group=name,
+        eps=tuple(
+            dict.fromkeys(s.alias for g in planned.groups for s in g.group.execution_providers)
+        ),
+        state=state,
+        because=because,
+        actions=(action,),
+    )
+
+
+class _Group:
+    """One group of a plan."""
+
+    def __init__(self, known: Assessment, lookup: Lookup, history: History) -> None:
+        self._known = known
+        self._planned = known.planned
+        self._lookup = lookup
+        self._history = history
+
+    def prospect(self) -> GroupProspect:
+        known, planned = self._known, self._planned
+        actions = tuple(self._actions())
+        state: Literal["up to date", "publishes", "runs"] = "up to date"
+        because: tuple[str, ...] = ()
+        if any(action.state != "up to date" for action in actions):
+            state = "runs"
+            because = tuple(dict.fromkeys(why for action in actions for why in action.because))
+        elif known.published is not None:
+            state, because = "publishes", (known.published,)
+        return GroupProspect(
+            target=planned.target,
+            group=planned.group.name,
+            eps=tuple(spec.alias for spec in planned.group.execution_providers),
+            state=state,
+            because=because,
+            actions=actions,
+        )
+
+    def _actions(self) -> Iterator[PlannedAction]:
+        for session in self._known.sessions:
+            for model in session.models:
+                yield self._optimize(model)
+            yield self._compile(session)
+        yield self._verify()
+
+    def _optimize(self, model: Optimized) -> PlannedAction:
+        source = model.source
+        action = PlannedAction(
+            action="optimize", subject=source.name, state="up to date", key=_text(model.key)
+        )
+        if model.action is not None:
+            return action
+        if model.record is not None:
+            return self._running(action, model.record, model)
+        return self._unloaded(action, model)
+
+    def _unloaded(self, action: PlannedAction, model: Optimized) -> PlannedAction:
+        """Of a model that was never loaded as it is: of the record only that much is known."""
+        old = self._last(action)
+        name = model.source.path.name
+        if old is None:
+            return replace(action, state="runs", because=(f"{name} was never built here",))
+        before = msgspec.json.decode(old.record, type=dict[str, Any])["model"]
+        now = self._lookup.sources.model(model.source)
+        changes = between({"model": before}, {"model": str(now)})
+        return replace(action, state="runs", because=(f"{name} has changed",), changes=changes)
+
+    def _compile(self, session: Compiled) -> PlannedAction:
+        action = PlannedAction(
+            action="compile",
+            subject=session.session.label,
+            state="up to date",
+            key=_text(session.key),
+        )
+        if session.record is None:
+            return replace(action, state="depends")
+        if session.action is None:
+            return self._running(action, session.record)
+        if not session.complete:
+            why = "what its sessions compute on these inputs was not recorded"
+            return replace(action, state="runs", because=(why,))
+        return action
+
+    def _verify(self) -> PlannedAction:
+        known, subject = self._known, self._planned.group.name
+        action = PlannedAction(action="verify", subject=subject, state="up to date")
+        if known.whole is None:
+            return replace(action, state="depends")
+        action = replace(action, key=str(known.whole.key))
+        if known.checked:
+            return action
+        parts = zip(known.sessions, known.verified, strict=True)
+        new = [(s.session.label, v) for s, v in parts if v.action is None]
+        told = [
+            self._running(replace(action, subject=label), verified.record)
+            for label, verified in new
+        ]
+        reasons = [why for each in told for why in each.because]
+        return replace(
+            action,
+            state="runs",
+            because=tuple(dict.fromkeys(reasons or ["the folder as a whole was not verified"])),
+            changes=tuple(dict.fromkeys(c for each in told for c in each.changes)),
+        )
+
+    def _running(
+        self,
+        action: PlannedAction,
+        record: KeyRecord,
+        model: Optimized | None = None,
+    ) -> PlannedAction:
+        """An action that runs, with what of its record has changed since it ran last."""
+        last = self._history.last(self._planned.label, action.action, action.subject)
+        if last is None:
+            why = f"{action.action} of {action.subject}: it never ran here"
+            return replace(action, state="runs", because=(why,))
+        old = self._last(action)
+        if old is None:
+            why = f"{action.action} of {action.subject}: its last result is not in the cache"
+            return replace(action, state="runs", because=(why,))
+        changes = between(old.record, record)
+        words = tuple(_words(change, self._planned, model) for change in changes)
+        if not changes:
+            words = (f"{action.action} of {action.subject}: its result is corrupt or lost",)
+        return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
+
+    def _last(self, action: PlannedAction) -> Action[msgspec.Raw] | None:
+        """What the cache has of the action as it was carried out last."""
+        last = self._history.last(self._planned.label, action.action, action.subject)
+        cache = self._lookup.cache
+        if last is None or cache is None:
+            return None
+        return cache.records.read("actions", last.hex, Action[msgspec.Raw])
+
+
+def _words(change: Change, planned: PlannedGroup, model: Optimized | None) -> str:
+    """A change for people: digests tell nothing but that something is another."""
+    if model is not None:
+        if change.field == "model":
+            return f"{model.source.path.name} has changed"
+        data = _DATA.fullmatch(change.field)
+        if data is not None and model.found is not None:
+            return f"{model.found.locations[int(data[1])]} has changed"
+    if change.field == "toolchain.epctx":
+        return "epctx itself has changed"
+    place = _PROVIDER.fullmatch(change.field)
+    if place is not None and int(place[1]) < len(planned.group.execution_providers):
+        alias = planned.group.execution_providers[int(place[1])].alias
+        change = replace(change, field=f"execution_providers.{alias}.{place[2]}")
+    if "blake3:" in f"{change.old}{change.new}":
+        return f"{change.field} has changed"
+    return str(change)
+
+
+def _text(key: Digest | None) -> str | None:
+    return None if key is None else str(key)

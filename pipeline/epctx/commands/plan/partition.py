@@ -1,0 +1,75 @@
+"""Who takes which node, without compiling: `epctx plan --partition`."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.engine.plan import Plan, PlannedGroup
+from epctx.stages.exclusion import refuse_unmatched
+from epctx.stages.report import ModelReport
+from epctx.worker.jobs import (
+    OptimizeJob,
+    OptimizeResult,
+    PartitionJob,
+    PartitionResult,
+    StageStarted,
+)
+from epctx.worker.pool import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPreview:
+    """The partitions of a model group's models, as its EPs answer before a compile.
+
+    EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN
+    and OpenVINO are asked what they would leave; the build report has what they left.
+
+    Attributes:
+        silent: EPs, by alias, that cannot be asked: their partitions are what they are offered.
+    """
+
+    target: str
+    group: str
+    models: tuple[ModelReport, ...]
+    silent: tuple[str, ...] = ()
+
+
+def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
+    """Load, optimize and partition what a plan would build.
+
+    Raises:
+        EpctxError: what a stage raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
+        folder = Path(scratch)
+        pool = Pool(work=folder / "work", logs=folder / "logs")
+        try:
+            return tuple(
+                _group(pool, planned, folder / f"g{number}")
+                for number, planned in enumerate(plan.groups)
+            )
+        finally:
+            pool.end()
+
+
+def _group(pool: Pool, planned: PlannedGroup, folder: Path) -> GroupPreview:
+    group = planned.group
+    with pool.shared() as worker:
+        optimized: dict[str, Path] = {}
+        for number, source in enumerate(group.models):
+            optimized[source.name] = folder / f"m{number}"
+            job = OptimizeJob(source=source, settings=group.optimize, folder=optimized[source.name])
+            worker.run(job, OptimizeResult, started=_ignore)
+        found = worker.run(
+            PartitionJob(group=group, optimized=optimized), PartitionResult, started=_ignore
+        )
+    refuse_unmatched(found.unmatched, where=f"model group {group.name}")
+    return GroupPreview(
+        target=planned.target, group=group.name, models=found.models, silent=found.silent
+    )
+
+
+def _ignore(stage: StageStarted) -> None:
+    """A preview is over before its stages could be read."""

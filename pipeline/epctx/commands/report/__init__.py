@@ -1,0 +1,1 @@
+"""`epctx report`: the build report as one HTML page."""

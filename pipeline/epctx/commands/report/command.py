@@ -1,0 +1,99 @@
+"""The build report as one HTML page that needs no network: `epctx report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from epctx import codec, limits
+from epctx.commands.report import soundness
+from epctx.engine.output import place
+from epctx.engine.report import SCHEMA_VERSION, BuildReport
+from epctx.errors import UsageError
+from epctx.files.entries import open_entry
+
+SUFFIX = ".build.json"
+_AGAIN = "build again with this epctx: what has not changed is not built again"
+
+
+def read(path: Path) -> BuildReport:
+    """Read a build report.
+
+    Raises:
+        UsageError: there is none, or it is none of this version of epctx.
+    """
+    try:
+        report = codec.decode(_content(path), BuildReport)
+    except msgspec.DecodeError as error:
+        raise _no_report(path, str(error)) from error
+    if report.schema_version != SCHEMA_VERSION:
+        raise UsageError(
+            f"has version {report.schema_version}, this epctx reads {SCHEMA_VERSION}",
+            where=path.as_posix(),
+            remedy=_AGAIN,
+        )
+    why = soundness.objection(report)
+    if why is not None:
+        raise _no_report(path, why)
+    return report
+
+
+def _content(path: Path) -> bytes:
+    most = limits.REPORT_BYTES
+    remedy = "name a manifest, or the report of a build: dist/<name>.build.json"
+    try:
+        with open_entry(path.resolve()) as stream:
+            content = stream.read(most.value + 1)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError("cannot be read", where=path.as_posix(), why=why, remedy=remedy) from error
+    if len(content) > most.value:
+        what = f"is larger than {most}"
+        raise UsageError(what, where=path.as_posix(), remedy=f"{remedy}; {most.remedy}")
+    return content
+
+
+def _no_report(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "is no build report of this version of epctx",
+        where=path.as_posix(),
+        why=why,
+        remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
+    )
+
+
+def of_manifest(name: str, out: Path, manifest: Path) -> Path:
+    """The report of what a manifest of this name last built into `out`.
+
+    Raises:
+        UsageError: it was not built there.
+    """
+    path = out / f"{name}{SUFFIX}"
+    if not path.is_file():
+        raise UsageError(
+            "was not built yet",
+            where=manifest.as_posix(),
+            why=f"{path.as_posix()} does not exist",
+            remedy=f"run `epctx build {manifest.as_posix()}`, or name the report where it is",
+        )
+    return path
+
+
+def page_of(path: Path) -> Path:
+    """Where the page of a report goes if nobody says: beside it."""
+    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.report.html")
+
+
+def write(path: Path, page: Path) -> BuildReport:
+    """Write the page of the report at `path`.
+
+    Raises:
+        UsageError: it cannot be read.
+        StorageError: the page cannot be written.
+    """
+    from epctx.commands.report.page import render
+
+    report = read(path)
+    place.replace_file(page, render(report, path.parent).encode())
+    return report

@@ -1,0 +1,206 @@
+"""What a report comes to: its figures at a glance, and its groups over targets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from epctx.engine.report import BuildReport, GroupReport
+from epctx.stages.report import ModelReport
+from epctx.text import size_words
+from epctx.verification.findings import OutputNumbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of the first row. `tone`: good, bad, warn, or empty."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What an EP took of something. `ep`: its place in the list of EPs, -1: the default EP."""
+
+    ep: int
+    alias: str
+    nodes: int
+    start: float
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A group for a target. `shares`: of its nodes, all models together."""
+
+    group: GroupReport
+    shares: tuple[Share, ...]
+    percent: str
+    size: int
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A group over all targets; None: the target does not build it."""
+
+    group: str
+    cells: tuple[Cell | None, ...]
+
+
+def eps(report: BuildReport) -> tuple[str, ...]:
+    """Every EP that took something, by its alias."""
+    parts = (p for g in report.groups for m in g.models for p in m.partitions)
+    return tuple(dict.fromkeys(part.provider for part in parts))
+
+
+def figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
+    """The first row. `saved`: bytes that shared weights did not take, if known."""
+    # A composition is made of models that are counted already.
+    models = [m for group in report.groups if group.composition is None for m in group.models]
+    findings = [f.outcome for g in report.groups if g.verify for f in g.verify.findings]
+    files = [file for group in report.groups for file in group.files]
+    states = Counter(group.state for group in report.groups)
+    failed = states["failed"] + states["skipped"]
+    told = [
+        Figure(
+            name="Groups",
+            value=str(len(report.groups)),
+            note=", ".join(f"{count} {state}" for state, count in states.items()),
+            tone="bad" if failed else "good",
+        )
+    ]
+    if models:
+        nodes, taken = sum(m.nodes for m in models), sum(map(_taken, models))
+        told.append(
+            Figure(
+                name="On EPs",
+                value=percent(taken, nodes),
+                note=f"{taken:,} of {nodes:,} nodes in {_count(len(models), 'model')}",
+                tone="warn" if taken < nodes else "good",
+            )
+        )
+        told.append(_checks(Counter(findings)))
+        told.append(_error(report))
+    if files:
+        size = sum(file.size for file in files)
+        note = _count(len(files), "file")
+        note += f"; sharing saved {size_words(saved)}" if saved else ""
+        told.append(Figure(name="Size", value=size_words(size), note=note))
+    return (*told, Figure(name="Time", value=duration(report.seconds), note="wall clock"))
+
+
+def matrix(report: BuildReport, all_eps: Sequence[str]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """The targets, and each group over them."""
+    targets = tuple(dict.fromkeys(group.target for group in report.groups))
+    names = dict.fromkeys(group.group for group in report.groups)
+    found = {(each.group, each.target): each for each in report.groups}
+    return targets, tuple(
+        Row(
+            group=name,
+            cells=tuple(
+                _cell(found[name, target], all_eps) if (name, target) in found else None
+                for target in targets
+            ),
+        )
+        for name in names
+    )
+
+
+def shares(models: Iterable[ModelReport], all_eps: Sequence[str]) -> tuple[Share, ...]:
+    """Who took how much of some models, the default EP last."""
+    taken: Counter[int] = Counter()
+    total = 0
+    for model in models:
+        total += model.nodes
+        for part in model.partitions:
+            taken[all_eps.index(part.provider)] += part.nodes
+    order = [*sorted(taken), -1]
+    taken[-1] = total - sum(taken.values())
+    told: list[Share] = []
+    start = 0.0
+    for ep in order:
+        if taken[ep] > 0:
+            width = 100 * taken[ep] / total
+            alias = all_eps[ep] if ep >= 0 else "default EP"
+            told.append(
+                Share(ep=ep, alias=alias, nodes=taken[ep], start=start, percent=round(width, 3))
+            )
+            start = round(start + width, 3)
+    return tuple(told)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share; what is not all of it never says 100 %, nor what is some of it 0 %."""
+    if part == whole:
+        return "100 %"
+    return f"{min(max(100 * part / whole, 0.1 if part else 0.0), 99.9):.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def error(numbers: Iterable[OutputNumbers]) -> float | None:
+    """The largest error of any output, relative where that is defined; None: nothing was run."""
+    found = [n.comparison for n in numbers]
+    if not found:
+        return None
+    return max((c.max_abs or 0.0) if c.max_rel is None else c.max_rel for c in found)
+
+
+def error_words(found: float | None) -> str:
+    """An error in words."""
+    if found is None:
+        return "not run"
+    return f"{found:.1e}" if found else "0"
+
+
+def _cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
+    return Cell(
+        group=group,
+        shares=shares(group.models, all_eps),
+        percent=percent(sum(map(_taken, group.models)), sum(m.nodes for m in group.models)),
+        size=sum(file.size for file in group.files),
+        error=error_words(error(group.verify.numbers if group.verify else ())),
+    )
+
+
+def _checks(outcomes: Mapping[str, int]) -> Figure:
+    told = [
+        (outcomes.get("fail", 0), "failed"),
+        (outcomes.get("not checkable", 0), "not checkable"),
+    ]
+    tone = "bad" if told[0][0] else "warn" if told[1][0] else "good"
+    note = ", ".join(f"{count} {word}" for count, word in told if count) or "all that were made"
+    return Figure(name="Checks passed", value=str(outcomes.get("pass", 0)), note=note, tone=tone)
+
+
+def _error(report: BuildReport) -> Figure:
+    numbers = [n for g in report.groups if g.verify for n in g.verify.numbers]
+    worst = error(numbers)
+    if worst is None:
+        return Figure(name="Largest error", value="not run", note="no numbers", tone="warn")
+    bad = sum(not each.passed for each in numbers)
+    note = f"{bad} beyond the tolerance" if bad else "relative, within the tolerance"
+    value = error_words(worst)
+    return Figure(name="Largest error", value=value, note=note, tone="bad" if bad else "good")
+
+
+def _taken(model: ModelReport) -> int:
+    return sum(part.nodes for part in model.partitions)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

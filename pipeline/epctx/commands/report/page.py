@@ -1,0 +1,134 @@
+"""The page: templates and assets of this package, and nothing from anywhere else.
+
+A model's names are hostile text. Jinja escapes each in HTML; in the data that the script reads, no
+character is left that could end its element; and the page's policy lets only this script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import jinja2
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
+from epctx import codec
+from epctx.commands.report import contexts, drawing, overview, tables, timeline
+from epctx.engine.report import BuildReport
+from epctx.stages.report import ModelReport
+from epctx.text import size_words
+
+STYLES: Final = ("page.css", "graph.css")
+SCRIPTS: Final = ("viewport.js", "canvas.js", "nodes.js", "graph.js", "page.js")
+"""In this order: one script, each part using those before it."""
+
+
+def render(report: BuildReport, folder: Path) -> str:
+    """The report as one HTML page.
+
+    Args:
+        folder: where the report lies, and the groups' folders if they have not been moved.
+    """
+    css, js = _asset(*STYLES), _asset(*SCRIPTS)
+    eps = overview.eps(report)
+    rows = contexts.contexts(report, folder)
+    targets, matrix = overview.matrix(report, eps)
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            eps=eps,
+            css=Markup(css),
+            js=Markup(js),
+            policy=_policy(css, js),
+            figures=overview.figures(report, contexts.saved(rows)),
+            targets=targets,
+            matrix=matrix,
+            timeline=timeline.timeline(report),
+            drawings=_Drawings(report, eps),
+            contexts=rows,
+            numbers=tables.numbers(report),
+            checks=tables.checks(report),
+        )
+    )
+
+
+class _Drawings:
+    """The models' drawings, each once, however many targets have it."""
+
+    def __init__(self, report: BuildReport, eps: Sequence[str]) -> None:
+        self.data: dict[str, Markup] = {}
+        self._ids: dict[int, str] = {}
+        known: dict[object, str] = {}
+        for model in (model for group in report.groups for model in group.models):
+            key = (model.outline, model.partitions, model.declined)
+            if key not in known:
+                drawn = drawing.draw(model, eps)
+                known[key] = f"drawing-{len(self.data) + 1}" if drawn else ""
+                if drawn is not None:
+                    self.data[known[key]] = htmlsafe_json_dumps(
+                        drawn, dumps=lambda value: codec.encode(value).decode()
+                    )
+            self._ids[id(model)] = known[key]
+
+    def of(self, model: ModelReport) -> str:
+        """The id of a model's drawing; empty: it has none."""
+        return self._ids[id(model)]
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("epctx.commands.report", "assets"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "bytes": size_words,
+        "duration": overview.duration,
+        "error": overview.error_words,
+        "label": tables.label,
+        "left": tables.left,
+        "number": _number,
+        "tolerated": _tolerated,
+    }
+    made.globals |= {"shares": overview.shares, "stages": timeline.STAGES}
+    return made
+
+
+def _number(found: float | None) -> str:
+    """A measured number, as short as it is exact enough."""
+    if found is None:
+        return "–"  # noqa: RUF001 - a dash, where there is no number
+    return f"{found:.3g}"
+
+
+def _tolerated(used: float) -> str:
+    """The share of a tolerance that an error takes, in words."""
+    if 0 < used < 0.001:
+        return "< 0.1 %"
+    return f"{100 * used:.3g} %" if used < 10 else f"{used:.3g} times"
+
+
+def _asset(*names: str) -> str:
+    folder = importlib.resources.files("epctx.commands.report") / "assets"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def _policy(css: str, js: str) -> str:
+    """What the page may do: its own style and script, by digest; it reaches no network."""
+    return (
+        f"default-src 'none'; style-src {_digest(css)}; script-src {_digest(js)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

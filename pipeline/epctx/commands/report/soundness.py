@@ -1,0 +1,51 @@
+"""What a build report must hold beyond its form, before a page is drawn of it or files are read.
+
+A report is a file that anybody may have written: its names become paths, its numbers places in
+lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from epctx.engine.report import BuildReport
+from epctx.files import filenames
+from epctx.stages.report import ModelReport
+
+
+def objection(report: BuildReport) -> str | None:
+    """The first thing that no build writes; None: there is none."""
+    return next(_objections(report), None)
+
+
+def _objections(report: BuildReport) -> Iterator[str]:
+    if problem := filenames.problem(report.name):
+        yield f"the name {problem}"
+    for number, group in enumerate(report.groups):
+        for part in group.folder.split("/") if group.folder is not None else ():
+            if problem := filenames.problem(part):
+                yield f"groups[{number}]: a part of its folder {problem}"
+        for file in group.files:
+            if problem := filenames.problem(file.name, limit=filenames.MAX_FILE_LENGTH):
+                yield f"groups[{number}]: the name of a file {problem}"
+        for place, model in enumerate(group.models):
+            for what in _of_model(model):
+                yield f"groups[{number}].models[{place}]: {what}"
+
+
+def _of_model(model: ModelReport) -> Iterator[str]:
+    counts = [model.nodes, *(part.nodes for part in model.partitions)]
+    if min(counts) < 0 or sum(counts[1:]) > model.nodes:
+        yield "its partitions have more nodes than it has"
+    outline = model.outline
+    if outline is None:
+        return
+    count = len(outline.names)
+    if not len(outline.ops) == len(outline.owners) == len(outline.predecessors) == count:
+        yield "the lists of its outline are of several lengths"
+    if not all(0 <= op < len(outline.op_types) for op in outline.ops):
+        yield "a node of its outline has no operator"
+    if not all(-1 <= owner < len(model.partitions) for owner in outline.owners):
+        yield "a node of its outline is in no partition"
+    if not all(0 <= o < node for node, before in enumerate(outline.predecessors) for o in before):
+        yield "its outline is in no topological order"

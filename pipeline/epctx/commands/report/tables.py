@@ -1,0 +1,117 @@
+"""Rows of the page's tables: what was left to the default EP, numbers, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from epctx.commands.report.drawing import reason
+from epctx.engine.report import BuildReport, GroupReport
+from epctx.stages.report import ModelReport
+from epctx.verification.findings import Finding, OutputNumbers
+
+SHOWN = 5
+"""Names of nodes that a row tells."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftRow:
+    """Nodes of one op type that were left for one reason; the first ones by name."""
+
+    op_type: str
+    reason: str
+    count: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumbersRow:
+    """An output of a model, by the input set on which it is worst.
+
+    Attributes:
+        group: `group@target`.
+        sets: how many input sets and kinds of sessions it was compared on.
+        used: the share of the tolerance that the worst one takes; None: not known.
+    """
+
+    group: str
+    worst: OutputNumbers
+    sets: int
+    used: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRow:
+    """A finding. `group`: `group@target`."""
+
+    group: str
+    finding: Finding
+
+
+def left(model: ModelReport) -> tuple[LeftRow, ...]:
+    """What was left to the default EP and why, the most frequent first."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for each in model.declined:
+        op_type = f"{each.domain}::{each.op_type}" if each.domain else each.op_type
+        nodes.setdefault((op_type, reason(each)), []).append(each.node)
+    rows = (
+        LeftRow(op_type=op_type, reason=why, count=len(names), names=tuple(names[:SHOWN]))
+        for (op_type, why), names in nodes.items()
+    )
+    return tuple(sorted(rows, key=lambda row: -row.count))
+
+
+def numbers(report: BuildReport) -> tuple[NumbersRow, ...]:
+    """Every output of every model, what is nearest to its tolerance or beyond it first."""
+    rows: list[NumbersRow] = []
+    for group in report.groups:
+        outputs: dict[tuple[str, str], list[OutputNumbers]] = {}
+        for each in group.verify.numbers if group.verify else ():
+            outputs.setdefault((each.model, each.output), []).append(each)
+        for found in outputs.values():
+            worst = max(found, key=_severity)
+            rows.append(
+                NumbersRow(group=label(group), worst=worst, sets=len(found), used=used(worst))
+            )
+    return tuple(sorted(rows, key=lambda row: _severity(row.worst), reverse=True))
+
+
+def checks(report: BuildReport) -> tuple[CheckRow, ...]:
+    """Every finding, what failed first, then what could not be checked."""
+    order = ("fail", "not checkable", "pass")
+    rows = (
+        CheckRow(group=label(group), finding=finding)
+        for group in report.groups
+        for finding in (group.verify.findings if group.verify else ())
+    )
+    return tuple(sorted(rows, key=lambda row: order.index(row.finding.outcome)))
+
+
+def label(group: GroupReport) -> str:
+    """How a group is called."""
+    return f"{group.group}@{group.target}"
+
+
+def used(found: OutputNumbers) -> float | None:
+    """The largest share of any of its tolerances that an output's error takes; 1: all of it."""
+    shares = list(_shares(found))
+    return max(shares) if shares else None
+
+
+def _shares(found: OutputNumbers) -> Iterator[float]:
+    comparison, allowed = found.comparison, found.tolerance
+    for error, most in (
+        (comparison.max_abs, allowed.max_abs),
+        (comparison.max_rel, allowed.max_rel),
+        (
+            None if comparison.cosine is None else 1 - comparison.cosine,
+            None if allowed.cosine_min is None else 1 - allowed.cosine_min,
+        ),
+    ):
+        if error is not None and most:
+            yield max(error, 0.0) / most
+
+
+def _severity(found: OutputNumbers) -> tuple[bool, float, float]:
+    comparison = found.comparison
+    return (not found.passed, used(found) or 0.0, comparison.max_rel or comparison.max_abs or 0.0)

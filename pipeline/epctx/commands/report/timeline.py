@@ -1,0 +1,93 @@
+"""When each stage ran: a line for each model and session group, bars in per cent of the build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from epctx.engine.report import BuildReport, StageTime
+
+STAGES: Final = ("load", "optimize", "partition", "compile", "dump", "verify", "compose")
+_STEPS: Final = (1, 2, 5, 10)
+_TICKS: Final = 8
+"""At most; with one more at 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A stage's time: `start` and `width` in per cent."""
+
+    time: StageTime
+    start: float
+    width: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.time.end - self.time.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A model or session group of a group."""
+
+    group: str
+    subject: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A mark on the axis, at `place` per cent."""
+
+    seconds: float
+    place: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """All lines; `totals`: seconds by stage, of all lines together."""
+
+    lines: tuple[Line, ...]
+    ticks: tuple[Tick, ...]
+    totals: dict[str, float]
+
+
+def timeline(report: BuildReport) -> Timeline | None:
+    """The timeline of a build; None: nothing ran."""
+    times = [(g, time) for g in report.groups for time in g.stages]
+    if not times:
+        return None
+    whole = max(report.seconds, *(time.end for _, time in times)) or 1.0
+    lines: dict[tuple[str, str], list[Bar]] = {}
+    totals = dict.fromkeys(STAGES, 0.0)
+    for group, time in times:
+        label = f"{group.group}@{group.target}"
+        start, width = 100 * time.start / whole, 100 * (time.end - time.start) / whole
+        bar = Bar(time=time, start=round(start, 3), width=round(max(width, 0.15), 3))
+        lines.setdefault((label, time.subject), []).append(bar)
+        totals[time.stage] = totals.get(time.stage, 0.0) + bar.seconds
+    return Timeline(
+        lines=tuple(_lines(lines.items())),
+        ticks=_ticks(whole),
+        totals={stage: seconds for stage, seconds in totals.items() if seconds},
+    )
+
+
+def _lines(found: Iterable[tuple[tuple[str, str], list[Bar]]]) -> Iterable[Line]:
+    for (group, subject), bars in found:
+        yield Line(group=group, subject=subject, bars=tuple(bars))
+
+
+def _ticks(whole: float) -> tuple[Tick, ...]:
+    """Marks at round numbers of seconds."""
+    power = 0.001
+    while power * 10 * _TICKS < whole:
+        power *= 10
+    step = next(power * n for n in _STEPS if power * n * _TICKS >= whole)
+    count = int(whole / step)
+    return tuple(
+        Tick(seconds=round(step * n, 3), place=round(100 * step * n / whole, 3))
+        for n in range(count + 1)
+    )

@@ -1,0 +1,78 @@
+"""The process that builds: takes on its circumstances, then does what `epctx build` does.
+
+Answers leave on a copy of stdout; stdout itself becomes the log. It dies with its parent: stdin
+ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+from epctx import codec
+from epctx.commands.reproduce.circumstances import enter
+from epctx.commands.reproduce.jobs import BuildJob, Said
+from epctx.engine import build, plan
+from epctx.engine.events import Listener
+from epctx.errors import Interrupted
+from epctx.worker import protocol
+
+
+def main() -> None:
+    """Carry out the job on stdin."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    job = codec.decode(sys.stdin.buffer.readline(), BuildJob)
+
+    def say(said: Said) -> None:
+        answers.write(codec.encode(said) + b"\n")
+
+    obstacles = enter(job.circumstances, folder=job.folder, manifest=job.manifest)
+    say(Said(obstacles=obstacles))
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    try:
+        say(_build(job, lambda event: say(Said(event=event))))
+    except KeyboardInterrupt:
+        interrupted = Interrupted("interrupted", remedy="run the command again")
+        say(Said(error=protocol.report(interrupted)))
+    except Exception as error:
+        say(Said(error=protocol.report(error)))
+
+
+def _build(job: BuildJob, hear: Listener) -> Said:
+    report, failure = build.run(
+        plan.read(job.manifest, only=job.only, allow_outside=job.allow_outside),
+        out=job.out,
+        jobs=job.circumstances.jobs,
+        keep_going=False,
+        numbers=False,
+        listener=hear,
+        variables={**job.circumstances.variables, **job.circumstances.worker_variables},
+    )
+    if failure is None:
+        return Said(report=report)
+    told = protocol.report(failure)
+    failed = next((g for g in report.groups if g.failure is not None), None)
+    label = f"{failed.group}@{failed.target}" if failed is not None else ""
+    if not (told.where or "").startswith(label):
+        told.where = f"{label}: {told.where}" if told.where else label
+    return Said(error=told)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _die_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)  # its workers' stdin ends, too
+
+
+if __name__ == "__main__":
+    main()
+    sys.stderr.flush()
+    os._exit(0)  # a thread holds stdin

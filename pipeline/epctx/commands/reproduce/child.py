@@ -1,0 +1,184 @@
+"""One of the two builds: in a folder of its own, by a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from epctx import codec
+from epctx.commands.reproduce import copy_sources
+from epctx.commands.reproduce.circumstances import Circumstances
+from epctx.commands.reproduce.jobs import BuildJob, Said
+from epctx.engine.events import Event, Listener
+from epctx.engine.report import BuildReport
+from epctx.errors import CompileError, EpctxError
+from epctx.manifest import Manifest
+from epctx.worker import protocol
+from epctx.worker.process import exit_words
+
+_PLACE = "build"
+_ELSEWHERE = Path("another place") / "deeper" / _PLACE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How one build is made.
+
+    Attributes:
+        title: what it is called: `first`; its outputs are kept under this name.
+        only: as `epctx build --only`.
+    """
+
+    title: str
+    manifest: Manifest
+    only: tuple[str, ...]
+    allow_outside: bool
+    circumstances: Circumstances
+    elsewhere: bool = False
+    files_reversed: bool = False
+    files_aged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A build that was made.
+
+    Attributes:
+        outputs: the folder that is compared.
+        obstacles: by variation, what kept it from that.
+        listing: its sources in the order in which the file system lists them.
+    """
+
+    report: BuildReport
+    outputs: Path
+    obstacles: Mapping[str, str]
+    listing: tuple[str, ...]
+
+
+def place(root: Path, *, elsewhere: bool) -> Path:
+    """Where a build takes place, below the folder of all of them."""
+    return root / (_ELSEWHERE if elsewhere else _PLACE)
+
+
+def build(request: Request, root: Path, listener: Listener) -> Made:
+    """Make a build; its outputs, report and lock are then in `root / title`.
+
+    Raises:
+        EpctxError: it failed.
+        StorageError: the sources cannot be copied.
+    """
+    folder = place(root, elsewhere=request.elsewhere)
+    for each in ("home", "temporary"):
+        (folder / each).mkdir(parents=True)
+    manifest = copy_sources.copy(
+        request.manifest,
+        folder / "source",
+        backwards=request.files_reversed,
+        aged=request.files_aged,
+    )
+    job = BuildJob(
+        manifest=manifest,
+        folder=folder,
+        only=request.only,
+        allow_outside=request.allow_outside,
+        circumstances=request.circumstances,
+    )
+    listing = tuple(_listing(folder / "source"))
+    log = root / f"{request.title}.log"
+    obstacles, report = _run(job, request.title, log, listener)
+    log.unlink()
+    kept = root / request.title
+    job.out.rename(kept)
+    for lock in manifest.parent.glob("*.lock.yaml"):
+        shutil.copyfile(lock, kept / lock.name)
+    shutil.rmtree(folder)
+    outputs = kept / request.manifest.name
+    return Made(report=report, outputs=outputs, obstacles=obstacles, listing=listing)
+
+
+def _listing(folder: Path) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(place, name), folder)  # noqa: PTH118 - `os.walk` gives text
+        for place, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    ]
+
+
+def _run(
+    job: BuildJob, title: str, log: Path, listener: Listener
+) -> tuple[Mapping[str, str], BuildReport]:
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "epctx.commands.reproduce"],
+            cwd=job.folder,
+            env=os.environ | job.circumstances.variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        )
+    try:
+        return _talk(process, job, title, log, listener)
+    finally:
+        _end(process)
+
+
+def _talk(
+    process: subprocess.Popen[bytes], job: BuildJob, title: str, log: Path, listener: Listener
+) -> tuple[Mapping[str, str], BuildReport]:
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError):  # a dead process is reported below
+        process.stdin.write(codec.encode(job) + b"\n")
+        process.stdin.flush()
+    obstacles: Mapping[str, str] = {}
+    for line in process.stdout:
+        said = codec.decode(line, Said)
+        if said.obstacles is not None:
+            obstacles = said.obstacles
+        elif said.event is not None:
+            listener(_titled(said.event, title))
+        elif said.error is not None:
+            raise _failed(said.error, log, title)
+        elif said.report is not None:
+            return obstacles, said.report
+    raise CompileError(
+        f"the process of the {title} build ended, {exit_words(process.wait())}",
+        remedy=f"see its log: {log}",
+    )
+
+
+def _titled(event: Event, title: str) -> Event:
+    return replace(event, group=f"{title} build: {event.group}")
+
+
+def _failed(told: protocol.WorkerError, log: Path, title: str) -> EpctxError:
+    """The error that a build ended with; which build is part of where it is."""
+    error = protocol.restore(told, log=log)
+    where = f"{title} build: {told.where}" if told.where else f"{title} build"
+    # Of a bug in a worker it names the worker's own log.
+    remedy = error.remedy if told.remedy == protocol.REPORT else told.remedy
+    return type(error)(told.what, where=where, why=told.why, remedy=remedy)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Whether it is done, failed, or the user wants no more: nothing of it is left."""
+    assert process.stdin is not None and process.stdout is not None
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    process.stdout.close()
+
+
+def only_of(labels: Sequence[str]) -> tuple[str, ...]:
+    """`<target>/<group>` as `--only` takes it."""
+    return tuple(f"{group}@{target}" for target, group in (x.split("/")[:2] for x in labels))

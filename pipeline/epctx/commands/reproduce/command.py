@@ -1,0 +1,235 @@
+"""`epctx reproduce`: builds twice, compares, looks for what made a difference."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from epctx import lockfile
+from epctx.commands.reproduce import child, variations
+from epctx.commands.reproduce.child import Made, Request
+from epctx.commands.reproduce.circumstances import Circumstances
+from epctx.commands.reproduce.files import FileComparison, compare_folders
+from epctx.commands.reproduce.result import Reproduction, Variation, VariationName, Verdict
+from epctx.engine import plan as planning
+from epctx.engine.events import Listener
+from epctx.engine.lock.nondeterminism import known
+from epctx.engine.plan import Plan
+from epctx.errors import EpctxError, StorageError, UsageError
+from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
+from epctx.lockfile.types import Lock
+from epctx.manifest import Manifest
+
+
+def reproduce(
+    path: Path,
+    *,
+    only: Sequence[str],
+    jobs: int,
+    vary: Collection[VariationName],
+    find_cause: bool,
+    out: Path | None,
+    allow_outside: bool,
+    listener: Listener,
+) -> Reproduction:
+    """Build a manifest twice and compare.
+
+    Raises:
+        ManifestError: the manifest breaks the schema or a rule.
+        UsageError: `only` names what the manifest does not have; `out` is there already.
+        EpctxError: a build failed; its `where` says which one.
+    """
+    plan = planning.read(path, only=only, allow_outside=allow_outside)
+    with _root(out) as root:
+        both = _Both(
+            plan, tuple(only), root, jobs=jobs, allow_outside=allow_outside, listener=listener
+        )
+        return both.compare(vary, find_cause=find_cause)
+
+
+@contextmanager
+def _root(out: Path | None) -> Iterator[Path]:
+    """The folder of all builds: the user's; or one of ours, kept if an error names a log in it."""
+    if out is not None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(
+                "is there already, and has something in it",
+                where=str(out),
+                remedy="name a new folder with --out",
+            )
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                "cannot be made", where=str(out), why=error.strerror, remedy="name another folder"
+            ) from error
+        yield out.resolve()
+        return
+    root = Path(tempfile.mkdtemp(prefix="epctx-reproduce-")).resolve()
+    if os.name != "nt" and os.geteuid() == 0:
+        root.chmod(0o711)  # another user is to build in it
+    try:
+        yield root
+    except EpctxError as error:
+        if str(root) not in str(error):
+            _remove(root)
+        raise
+    except BaseException:
+        _remove(root)
+        raise
+    _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """Remove a folder in which processes that are told to end may write a last time."""
+    for _ in range(20):
+        shutil.rmtree(root, ignore_errors=True)
+        if not root.exists():
+            return
+        time.sleep(0.1)
+
+
+class _Both:
+    """The builds of one call."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        only: tuple[str, ...],
+        root: Path,
+        *,
+        jobs: int,
+        allow_outside: bool,
+        listener: Listener,
+    ) -> None:
+        self._plan = plan
+        self._root = root
+        self._jobs = jobs
+        self._listener = listener
+        self._plain = Request(
+            title="first",
+            manifest=plan.manifest,
+            only=only,
+            allow_outside=allow_outside,
+            circumstances=Circumstances(jobs=jobs),
+        )
+
+    def compare(self, vary: Collection[VariationName], *, find_cause: bool) -> Reproduction:
+        first = child.build(self._plain, self._root, self._listener)
+        second, told = self._varied(vary, "second", first)
+        files = compare_folders(first.outputs, second.outputs)
+        differences = _between(first, second)
+        old = _checked_in(self._plan.manifest)
+        verdict, said = judged(old, first.report.lock, self._plan)
+        same = all(file.state == "identical" for file in files) and not differences
+        causes: tuple[VariationName | Literal["nothing"], ...] = ()
+        if not same and find_cause:
+            applied = [each.name for each in told if each.obstacle is None]
+            causes = tuple(self._causes(first, files, applied))
+        return Reproduction(
+            name=self._plan.manifest.name,
+            reproducible=same and verdict != "differs",
+            variations=told,
+            files=files,
+            differences=differences,
+            causes=causes,
+            known=tuple(known(self._plan, _groups(files))),
+            lock=verdict,
+            lock_differences=said,
+            seconds=(first.report.seconds, second.report.seconds),
+        )
+
+    def _varied(
+        self,
+        vary: Collection[VariationName],
+        title: str,
+        first: Made,
+        only: tuple[str, ...] | None = None,
+    ) -> tuple[Made, tuple[Variation, ...]]:
+        folder = child.place(self._root, elsewhere="path" in vary)
+        varied = variations.vary(vary, folder=folder, jobs=self._jobs)
+        request = replace(
+            self._plain,
+            title=title,
+            only=self._plain.only if only is None else only,
+            circumstances=varied.circumstances,
+            elsewhere=varied.elsewhere,
+            files_reversed=varied.files_reversed,
+            files_aged=varied.files_aged,
+        )
+        made = child.build(request, self._root, self._listener)
+        obstacles = dict(made.obstacles)
+        if "file-order" in vary and only is None and made.listing == first.listing:
+            obstacles["file-order"] = "the file system lists files in an order of its own"
+        return made, variations.hindered(varied, obstacles)
+
+    def _causes(
+        self, first: Made, files: Sequence[FileComparison], applied: Sequence[VariationName]
+    ) -> Iterator[VariationName | Literal["nothing"]]:
+        """What makes a difference alone: one build each, of the groups that differ."""
+        labels = [file.file for file in files if file.state != "identical"]
+        only = child.only_of(labels) or self._plain.only
+        names: list[VariationName | Literal["nothing"]] = ["nothing", *applied]
+        for name in names:
+            title = f"with {name} varied"
+            made, _ = self._varied([] if name == "nothing" else [name], title, first, only)
+            wanted = {part.rpartition("/")[0] for part in labels}
+            for folder in wanted:
+                pair = (first.outputs / folder, made.outputs / folder)
+                if any(each.state != "identical" for each in compare_folders(*pair)):
+                    yield name
+                    break
+            with contextlib.suppress(OSError):
+                shutil.rmtree(self._root / title)
+
+
+def _groups(files: Sequence[FileComparison]) -> set[str]:
+    """The folders of groups whose payload differs."""
+    return {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
+
+
+def _between(first: Made, second: Made) -> tuple[Difference, ...]:
+    """What the locks of two builds of one manifest differ by."""
+    one, other = first.report.lock, second.report.lock
+    assert one is not None and other is not None
+    found = between_locks(one, other)
+    if not found and lockfile.text(one) != lockfile.text(other):
+        found = (Difference(kind="key", where="lock", what="is written in another way"),)
+    return found
+
+
+def _checked_in(manifest: Manifest) -> Lock | None:
+    """The lock beside a manifest.
+
+    Raises:
+        LockError: it cannot be read.
+    """
+    path = lockfile.place(manifest.path)
+    return lockfile.read(path) if path.exists() else None
+
+
+def judged(
+    old: Lock | None, new: Lock | None, plan: Plan
+) -> tuple[Verdict, tuple[Difference, ...]]:
+    """What the lock beside the manifest says of a build."""
+    if old is None or new is None:
+        return "no lock", ()
+    if not plan.whole:
+        groups = {f"{p.target}/{p.group.name}" for p in plan.groups}
+        old = part_of(old, groups, {f"{c.target}/{c.composition.name}" for c in plan.compositions})
+    found = between_locks(old, new)
+    if not found:
+        return "the same", ()
+    if not any(each.kind == "output" for each in found):
+        return "the same outputs", found
+    if all(each.kind in ("host", "code", "output") for each in found) and causes_between(old, new):
+        return "made on another host", found
+    return "differs", found

@@ -1,0 +1,90 @@
+"""All that a manifest is built from, copied to another place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from epctx.errors import EpctxError, StorageError
+from epctx.files import copying
+from epctx.manifest import Manifest, ModelGroup, ModelSource
+
+_OLD = 365 * 86_400.0
+"""Seconds after 1970: what old files have as their time."""
+
+
+def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Path:
+    """Copy a manifest and its inputs into the new folder `folder`; return the manifest there.
+
+    Where they lie relative to each other stays. What is missing, or is named by an absolute path,
+    is left to the build. Blocks are shared with the originals where the file system does that.
+
+    Args:
+        manifest: parsed where it is.
+        folder: does not exist.
+        backwards: write the last one first: some file systems list them in that order.
+        aged: they were changed last when Unix was young.
+
+    Raises:
+        StorageError: something cannot be read or written.
+    """
+    own = manifest.path.absolute()
+    paths = sorted({path for path in _files(_inputs(manifest)) if path.drive == own.drive} | {own})
+    root = Path(os.path.commonpath([path.parent for path in paths]))
+    for path in reversed(paths) if backwards else paths:
+        target = folder / path.relative_to(root)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copying.copy(path, target)
+            if aged:
+                os.utime(target, (_OLD, _OLD))
+        except OSError as error:
+            raise StorageError(
+                "cannot be copied, to be built elsewhere",
+                where=str(path),
+                why=str(error),
+                remedy="make room, or name a folder on a larger disk with --out",
+            ) from error
+    return folder / own.relative_to(root)
+
+
+def _inputs(manifest: Manifest) -> Iterator[Path]:
+    for target in manifest.targets:
+        for group in target.groups:
+            yield from _of_group(group)
+
+
+def _of_group(group: ModelGroup) -> Iterator[Path]:
+    for model in group.models:
+        yield model.path
+        yield from _data(model)
+    for spec in group.execution_providers:
+        yield from (Path(str(spec.options[name])) for name in spec.path_options)
+    yield from group.verify.inputs.files
+
+
+def _data(source: ModelSource) -> Iterator[Path]:
+    """Files of external data that a model refers to; none where it cannot be read."""
+    from epctx.graph.serde import protos, skeleton
+
+    try:
+        proto = skeleton.read(source.path)
+    except EpctxError:
+        return
+    tensors = list(protos.tensors(proto))
+    for sparse in protos.sparse_tensors(proto):
+        tensors += [sparse.values, sparse.indices]
+    folder = source.external_data_dir or source.path.parent
+    for name in {skeleton.location(tensor) for tensor in tensors if skeleton.is_external(tensor)}:
+        yield folder / name
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Files, and those in folders, that are there; `..` taken away, links left as they are."""
+    for path in paths:
+        plain = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
+        if plain.is_dir():
+            yield from (file for file in plain.rglob("*") if file.is_file())
+        elif plain.is_file():
+            yield plain

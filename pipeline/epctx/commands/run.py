@@ -1,0 +1,108 @@
+"""`epctx run`: in a process of its own, since an EP can crash on a damaged context.
+
+QNN ends the process with SIGSEGV or SIGABRT for some (real-eps.md section 5).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.errors import CompileError, UsageError, VerificationError
+from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
+from epctx.worker.jobs import StageStarted
+from epctx.worker.pool import Pool
+
+if TYPE_CHECKING:
+    from epctx.runtime.selection import ProviderArgument
+
+__all__ = ["CaseReport", "OutputReport", "RunReport", "run"]
+
+
+def run(
+    model: str | os.PathLike[str],
+    *,
+    inputs: Sequence[str | os.PathLike[str]] = (),
+    providers: Sequence[ProviderArgument] | None = None,
+    seed: int = 0,
+    count: int = 1,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    repeat: int = 1,
+    save: str | os.PathLike[str] | None = None,
+    warnings: bool = False,
+) -> RunReport:
+    """Run a model, an EPContext model or any other, through `epctx.runtime`.
+
+    Args:
+        model: its path.
+        inputs: `.npz`, `.npy` and `.pb` files; without them, values are generated.
+        providers: EPs with their options, as in `runtime.InferenceSession`.
+        seed: of generated values.
+        count: of generated input sets.
+        ranges: of generated values, by input name, both ends included.
+        dimensions: sizes of symbolic dimensions, for generated values.
+        repeat: runs of each input set; the time reported is the median.
+        save: a `.npz` file that gets the outputs; with several input sets, one each:
+            `<stem>-<number>.npz`.
+        warnings: onnxruntime and the EPs write their warnings to stderr, not only errors.
+
+    Raises:
+        UsageError: inputs that do not fit the model, or fail in it.
+        ModelError: the model, or a file of inputs, is missing or broken.
+        InvalidGraph: its contexts cannot be loaded.
+        VerificationError: an EP crashed on it.
+        StorageError: the outputs cannot be saved.
+    """
+    from epctx.runtime import selection
+
+    if save is not None and Path(save).suffix != ".npz":
+        raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")
+    for name, ends in (ranges or {}).items():
+        if not all(map(math.isfinite, ends)):
+            raise UsageError(f"the range of {name} has no ends", remedy="give two finite numbers")
+    named = selection.pairs(providers, None)
+    job = RunJob(
+        folder=Path.cwd(),
+        model=Path(model),
+        inputs=tuple(map(Path, inputs)),
+        providers=None if named is None else tuple((name, dict(own)) for name, own in named),
+        seed=seed,
+        count=count,
+        ranges=dict(ranges or {}),
+        dimensions=dict(dimensions or {}),
+        repeat=repeat,
+        save=None if save is None else Path(save),
+        warnings=warnings,
+    )
+    with tempfile.TemporaryDirectory(prefix="epctx-run-") as scratch:
+        return _in_a_process(job, Path(scratch))
+
+
+def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
+    """The worker has the caller's folder and environment, as a device's libraries may need them."""
+    pool = Pool(work=scratch / "work", logs=scratch / "logs", variables=os.environ)
+    try:
+        with pool.isolated("run") as worker:
+            report = worker.run(job, RunReport, started=_ignore)
+            if job.warnings:
+                sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))
+            return report
+    except CompileError as error:  # the worker crashed
+        raise VerificationError(
+            f"running it ended a process: {error.what}",
+            where=str(job.model),
+            why=error.why,
+            remedy="its context may be damaged: run `epctx verify` on its folder",
+        ) from error
+    finally:
+        pool.end()
+
+
+def _ignore(stage: StageStarted) -> None:
+    """A run has no stages."""

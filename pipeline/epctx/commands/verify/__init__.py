@@ -1,0 +1,1 @@
+"""`epctx verify`: what was built, checked again."""

@@ -1,0 +1,100 @@
+"""`epctx verify`: each folder in a worker process, so that no file can take the command with it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from epctx.commands.verify.folders import Missing
+from epctx.errors import CompileError, EpctxError
+from epctx.manifest import ProviderSpec
+from epctx.providers import registry
+from epctx.verification.findings import Finding, FolderReport, VerifyReport
+from epctx.verification.request import VerifyRequest
+from epctx.worker.jobs import StageStarted
+from epctx.worker.pool import Pool
+from epctx.worker.process import Worker
+
+
+def run(
+    requests: Sequence[VerifyRequest],
+    missing: Sequence[Missing] = (),
+    *,
+    packages: Sequence[FolderReport] = (),
+    strict: bool = False,
+) -> VerifyReport:
+    """Verify the folders, several at a time; the report has them in the order asked.
+
+    Args:
+        requests: the folders.
+        missing: what is not there.
+        packages: what was found about packages as a whole: first in the report.
+        strict: what cannot be checked counts as a failure.
+
+    Raises:
+        ModelError: a manifest's input files cannot be read.
+        ManifestError: a manifest's inputs do not fit its models.
+    """
+    with tempfile.TemporaryDirectory(prefix="epctx-verify-") as scratch:
+        pool = Pool(work=Path(scratch) / "work", logs=Path(scratch) / "logs")
+        jobs = max(1, min(len(requests), os.cpu_count() or 1))
+        try:
+            with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="verify") as threads:
+                reports = list(threads.map(lambda request: _verify(pool, request), requests))
+        finally:
+            pool.end()
+    folders = (*packages, *reports, *map(_absent, missing))
+    return VerifyReport(folders=folders, strict=strict)
+
+
+def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
+    try:
+        with _worker(pool, request) as worker:
+            return worker.run(request, FolderReport, started=_ignore)
+    except CompileError as error:  # the worker crashed
+        crash = Finding(
+            policy="numbers" if request.group is not None else "conformance",
+            check="crash",
+            subject=".",
+            outcome="fail",
+            message=f"verifying it ended a process: {error.what}"
+            + (f": {error.why}" if error.why else ""),
+            remedy="do not ship it; build it again, and report the crash to who makes the EP",
+        )
+        return FolderReport(folder=request.label, findings=(crash,))
+
+
+def _worker(pool: Pool, request: VerifyRequest) -> AbstractContextManager[Worker]:
+    specs: tuple[ProviderSpec, ...] = ()
+    if request.group is not None:
+        specs = request.group.execution_providers
+    elif request.composed is not None:
+        specs = request.composed.providers
+    return pool.isolated("verify") if any(map(_is_isolated, specs)) else pool.shared()
+
+
+def _is_isolated(spec: ProviderSpec) -> bool:
+    try:
+        return registry.is_isolated(spec)
+    except EpctxError:
+        return False  # it is not here: a finding, and nothing of it is loaded
+
+
+def _ignore(stage: StageStarted) -> None:
+    """One folder has one stage: there is nothing to tell."""
+
+
+def _absent(missing: Missing) -> FolderReport:
+    finding = Finding(
+        policy="conformance",
+        check="files",
+        subject=".",
+        outcome="fail",
+        message=f"{missing.record} has {missing.label}, and it is not there",
+        remedy=f"run `epctx build --only {missing.label}`",
+    )
+    return FolderReport(folder=missing.folder.as_posix(), findings=(finding,))

@@ -1,0 +1,1 @@
+"""A build: planned, scheduled, carried out by workers, published."""

@@ -1,0 +1,139 @@
+"""What all actions of a build need: locks, workers, scratch, and a place for results."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from epctx import codec
+from epctx.cache import Action, StoredFile
+from epctx.cache.digests import FreshDigests
+from epctx.cache.store import ActionKind
+from epctx.engine.group import Progress
+from epctx.engine.last_keys import History
+from epctx.engine.lookup import Lookup
+from epctx.files.digest import Digest
+from epctx.keys.records import KeyRecord
+from epctx.manifest import ModelGroup
+from epctx.worker.pool import Lane, Pool
+
+if TYPE_CHECKING:
+    from epctx.worker.process import Worker
+
+T = TypeVar("T")
+
+
+class Actions:
+    """The surroundings of a build's actions. Used by many threads.
+
+    Args:
+        lookup: of the build.
+        history: of its manifest; None: without a cache.
+        pool: of its workers.
+        work: its scratch.
+    """
+
+    def __init__(self, lookup: Lookup, history: History | None, pool: Pool, work: Path) -> None:
+        self.lookup = lookup
+        self._history = history
+        self.work = work
+        self._pool = pool
+        self._numbers = itertools.count()
+
+    def new_folder(self, letter: str) -> Path:
+        """A path in the scratch that nothing has; kept short, for Windows."""
+        return self.work / f"{letter}{next(self._numbers)}"
+
+    def shared_worker(self) -> AbstractContextManager[Worker]:
+        """A worker that may have done other jobs."""
+        return self._pool.shared()
+
+    def lane(self, group: ModelGroup, label: str) -> AbstractContextManager[Lane]:
+        """For the jobs of one session group: a worker of its own where an EP of it needs that."""
+        return self._pool.lane(label if self._isolated(group) else None)
+
+    def expect_worker(self, group: ModelGroup, label: str) -> None:
+        """A lane of the group and of that label will follow soon."""
+        if self._isolated(group):
+            self._pool.expect(label)
+
+    def _isolated(self, group: ModelGroup) -> bool:
+        return any(self.lookup.toolchain.ep(spec).isolated for spec in group.execution_providers)
+
+    def did(
+        self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
+    ) -> None:
+        """Note that an action was carried out, or was in the cache.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        progress.did(action, subject, key, ran=ran)
+        if key is not None:
+            self.note(progress, action, subject, key)
+
+    def note(self, progress: Progress, action: str, subject: str, key: Digest) -> None:
+        """Remember the last key of an action.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        if self._history is not None:
+            self._history.note(progress.planned.label, action, subject, key)
+
+    @contextmanager
+    def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:
+        """Carry out the action `key` while nobody else does; without a cache, at once.
+
+        Raises:
+            EpctxError: the build has ended meanwhile.
+        """
+        if self.lookup.cache is None or key is None:
+            yield
+            return
+        waiting = progress.waiting(
+            "another build is at the same", subject, self._pool.refuse_if_ended
+        )
+        with self.lookup.cache.alone_on(key, waiting):
+            yield
+
+    def store(
+        self,
+        key: Digest,
+        kind: ActionKind,
+        record: KeyRecord,
+        result: T,
+        *,
+        folder: Path | None = None,
+        files: Iterable[StoredFile] = (),
+    ) -> Action[T]:
+        """Put what an action made into the cache, if there is one; `files` lie in `folder`.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        encoded = msgspec.Raw(codec.encode(record))
+        action = Action(kind=kind, record=encoded, result=result, files=tuple(files))
+        if self.lookup.cache is not None:
+            self.lookup.cache.put(key, action, folder or self.work)
+        return action
+
+
+def files_in(folder: Path, roots: Sequence[Path], *, leaving_out: str = "") -> list[StoredFile]:
+    """The files below `roots`, which are in `folder`, hashed."""
+    digests = FreshDigests()
+    return [
+        StoredFile(
+            name=path.relative_to(folder).as_posix(),
+            size=path.stat().st_size,
+            digest=digests.of(path),
+        )
+        for root in roots
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != leaving_out
+    ]

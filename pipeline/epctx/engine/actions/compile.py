@@ -1,0 +1,193 @@
+"""The compile actions of a build: found in the cache, or carried out by a worker and put there."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from epctx.cache import Action, StoredFile
+from epctx.engine.actions import checks
+from epctx.engine.actions.answer_checks import check_compiled
+from epctx.engine.actions.base import Actions, files_in
+from epctx.engine.actions.optimize import Optimizing
+from epctx.engine.group import Progress
+from epctx.engine.lookup import Compiled, Verified
+from epctx.engine.plan import SessionGroup
+from epctx.engine.results import StoredCompile, StoredRecording, to_store
+from epctx.keys.source_digests import refuse_changed
+from epctx.lockfile.types import LockedCpu
+from epctx.manifest import ModelGroup
+from epctx.verification.findings import FolderReport
+from epctx.verification.request import VerifyRequest
+from epctx.worker.jobs import CompileJob, CompileResult
+from epctx.worker.pool import Lane
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A session group whose files are in the group's staged folder.
+
+    Attributes:
+        compiled: all of it is known.
+        verified: what is to be verified of it.
+        recorded: what its generating sessions computed is in the group's recordings.
+        restored: the files came from the cache, and may not be on the disk yet.
+        checked: what verification found in the worker that compiled it, SHA256SUMS in place; None:
+            it is still to come.
+    """
+
+    compiled: Compiled
+    verified: Verified
+    recorded: bool
+    restored: bool
+    checked: FolderReport | None = None
+
+    @property
+    def result(self) -> StoredCompile:
+        """What the compile told."""
+        assert self.compiled.action is not None
+        return self.compiled.action.result
+
+
+class Compiling:
+    """Compiles session groups. Used by many threads."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._optimizing = Optimizing(actions)
+
+    def compile(self, progress: Progress, session: SessionGroup, folder: Path) -> Made:
+        """The compile action of a session group, with its files in `folder`.
+
+        Raises:
+            EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
+        """
+        group, lookup = progress.planned.group, self._actions.lookup
+        with self._actions.lane(group, f"{progress.planned.label}-{session.label}") as lane:
+            models = [
+                self._optimizing.optimize(progress, source, lane) for source in session.models
+            ]
+            known = lookup.session(group, session, models)
+            made = self._fetched(progress, known, folder)
+            if made is None:
+                with self._actions.alone(progress, session.label, known.key):
+                    known = lookup.session(group, session, models)
+                    made = self._fetched(progress, known, folder)
+                    made = made or self._run(progress, known, folder, lane)
+        self._actions.did(progress, "compile", session.label, known.key, ran=not made.restored)
+        return made
+
+    def recorded(self, progress: Progress) -> Path:
+        """Where the recordings of a group's session groups are."""
+        return self._actions.work / "recorded" / progress.planned.label
+
+    def _fetched(self, progress: Progress, known: Compiled, folder: Path) -> Made | None:
+        """A session group from the cache; None: a part of it is not there."""
+        cache, action = self._actions.lookup.cache, known.action
+        if cache is None or action is None or not known.complete:
+            return None
+        verified = self._actions.lookup.verification(progress.planned.group, known)
+        # What was verified before is not compared again.
+        recording = known.recording if verified.action is None else None
+        recorded = self.recorded(progress)
+        if recording is not None and not cache.fetch(recording, recorded):
+            return None
+        if not cache.fetch(action, folder):
+            for file in recording.files if recording is not None else ():
+                (recorded / file.name).unlink(missing_ok=True)
+            return None
+        return Made(
+            compiled=known,
+            verified=verified,
+            recorded=recording is not None and recording.result.recorded,
+            restored=True,
+        )
+
+    def _run(self, progress: Progress, known: Compiled, folder: Path, lane: Lane) -> Made:
+        group, session = progress.planned.group, known.session
+        scratch = self._actions.new_folder("s")
+        scratch.mkdir(parents=True)
+        job = CompileJob(
+            group=group,
+            models=tuple(model.source.name for model in known.models),
+            optimized={
+                m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models
+            },
+            folder=folder,
+            scratch=scratch,
+            recorded=self.recorded(progress) if known.recording_record is not None else None,
+            check=self._check(progress, folder, lane),
+        )
+        if self._actions.lookup.inputs(group) is not None:
+            checks.expect(self._actions, progress)
+        with lane.worker() as worker:
+            result = progress.run(worker, session.label, job, CompileResult)
+        lane.dismiss()
+        # While the worker ends. What stays (Windows: files in use) goes with the build's scratch.
+        shutil.rmtree(scratch, ignore_errors=True)
+        lane.close()  # its exit code counts before anything is kept
+        check_compiled(result, group, job.models, folder)
+        progress.remember(result.peak_memory)
+        for model in known.models:
+            assert model.found is not None
+            refuse_changed(model.source, model.found)
+        known = self._stored(progress, known, result, folder)
+        return Made(
+            compiled=known,
+            verified=self._actions.lookup.verification(group, known),
+            recorded=result.recorded,
+            restored=False,
+            checked=result.checked,
+        )
+
+    def _check(self, progress: Progress, folder: Path, lane: Lane) -> VerifyRequest | None:
+        """What the worker that compiles verifies itself: all of a group that no model is run of."""
+        group, lookup = progress.planned.group, self._actions.lookup
+        alone = lane.own and len(progress.planned.session_groups) == 1
+        if not alone or lookup.inputs(group) is not None:
+            return None
+        return checks.request(progress, folder, skips_numbers=lookup.skips(group))
+
+    def _stored(
+        self, progress: Progress, known: Compiled, result: CompileResult, folder: Path
+    ) -> Compiled:
+        """A session group that was compiled, put into the cache with its recording."""
+        assert known.record is not None and known.key is not None
+        group, files = progress.planned.group, result.output.files
+        action = self._actions.store(
+            known.key,
+            "compile",
+            known.record,
+            to_store(result, group, self._cpu(group)),
+            folder=folder,
+            files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in files],
+        )
+        recording = self._stored_recording(progress, known, result)
+        return replace(known, action=action, recording=recording)
+
+    def _stored_recording(
+        self, progress: Progress, known: Compiled, result: CompileResult
+    ) -> Action[StoredRecording] | None:
+        if known.recording_record is None or known.recording_key is None:
+            return None
+        folder = self.recorded(progress)
+        roots = [folder / model.source.name for model in known.models] if result.recorded else []
+        return self._actions.store(
+            known.recording_key,
+            "recording",
+            known.recording_record,
+            StoredRecording(recorded=result.recorded),
+            folder=folder,
+            files=files_in(folder, roots),
+        )
+
+    def _cpu(self, group: ModelGroup) -> LockedCpu | None:
+        """Where a real EP compiles; None: the EPs are the same everywhere."""
+        toolchain = self._actions.lookup.toolchain
+        if not any(toolchain.ep(spec).native for spec in group.execution_providers):
+            return None
+        from epctx.providers.onnxruntime import host
+
+        cpu = host.cpu()
+        return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)

@@ -1,0 +1,1 @@
+"""What a build and its lock file owe each other."""

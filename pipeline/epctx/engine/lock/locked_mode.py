@@ -1,0 +1,207 @@
+"""Holding a build to its lock, `--locked` (design section 9), and off its own inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from epctx.engine.lock import writer
+from epctx.engine.lock.nondeterminism import known
+from epctx.engine.lookup import Compiled, Lookup, Optimized
+from epctx.engine.output.place import Place
+from epctx.engine.output.published import is_golden
+from epctx.engine.plan import Plan, PlannedGroup
+from epctx.errors import LockError, ModelError, UsageError
+from epctx.files import digest
+from epctx.files.outputs import SUMS
+from epctx.keys.source_digests import SourceDigests, data_folder
+from epctx.lockfile import place as lock_place
+from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
+from epctx.lockfile.types import Lock, LockedFile, LockedGroup
+from epctx.manifest import ModelSource
+
+T = TypeVar("T")
+_TOLD = 20
+"""Differences that the error has in full."""
+
+
+def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
+    """Before anything runs: sources, toolchain, host and settings are those of the lock.
+
+    Raises:
+        LockError: they are not; every difference is told.
+        ProviderUnavailable: an EP is not installed, or its package is broken.
+        ManifestError: an EP refuses its options.
+    """
+    missing: list[Difference] = []
+    groups = []
+    for planned in plan.groups:
+        locked = old.groups.get(_name(planned))
+        sessions = []
+        for session in planned.session_groups:
+            models = []
+            for source in session.models:
+                try:
+                    models.append(_known(source, planned, locked, lookup))
+                except ModelError as error:
+                    missing.append(_missing(error, plan))
+            sessions.append(Compiled(session=session, models=tuple(models)))
+        groups.append((planned, sessions))
+    # What is missing is told once, as that and not as a source that nobody uses any more.
+    _refuse(tuple(dict.fromkeys(missing)), plan)
+    compositions = [(planned, ()) for planned in plan.compositions]
+    new = writer.make(plan.manifest, groups, lookup.toolchain, compositions)
+    _refuse(causes_between(_part(old, plan), new), plan)
+
+
+def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
+    """No input of the build lies where its outputs are swapped in, which removes what is there.
+
+    Raises:
+        UsageError: one does; nothing was changed.
+    """
+    places = [place.group(each.target, each.group.name) for each in plan.groups]
+    places += [place.group(each.target, each.composition.name) for each in plan.compositions]
+    inputs = [path for planned in plan.groups for path in _inputs(planned)]
+    inputs += [path for each in plan.compositions for path in each.composition.verify.inputs.files]
+    for path in dict.fromkeys(inputs):
+        for folder in (*places, place.staging):
+            if any(p.is_relative_to(folder) for p in (path, path.resolve())):
+                raise UsageError(
+                    "is an input of the build, and lies where its outputs replace everything",
+                    where=str(path),
+                    remedy="move it, or give another folder with --out",
+                )
+
+
+def _inputs(planned: PlannedGroup) -> Iterator[Path]:
+    for model in planned.group.models:
+        yield model.path
+        if model.external_data_dir is not None:
+            yield model.external_data_dir
+    yield from planned.group.verify.inputs.files
+
+
+def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:
+    """What is published is what the lock says. Of a group that is not, nothing is said.
+
+    Raises:
+        LockError: a file was changed, is missing, or does not belong there.
+    """
+    differences = [
+        Difference(kind="output", where=f"{_name(planned)}/{name}", what=what)
+        for planned in plan.groups
+        if (locked := old.groups.get(_name(planned))) is not None
+        for name, what in _edits(place.group(planned.target, planned.group.name), locked.outputs)
+    ]
+    differences += [
+        Difference(kind="output", where=f"{key}/{name}", what=what)
+        for each in plan.compositions
+        if (composed := old.compositions.get(key := f"{each.target}/{each.composition.name}"))
+        for name, what in _edits(place.group(each.target, each.composition.name), composed.outputs)
+    ]
+    _refuse(tuple(differences), plan, remedy="restore the files, or build without --locked")
+
+
+def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
+    """Before anything is published: what was built is what the lock says.
+
+    Raises:
+        LockError: it is not; every difference is told.
+    """
+    found = between_locks(_part(old, plan), new)
+    why = ""
+    if all(difference.kind == "output" for difference in found):  # nothing else tells why
+        folders = {difference.where.rpartition("/")[0] for difference in found}
+        why = "".join(f"\nknown of {each}" for each in known(plan, folders))
+    _refuse(found, plan, why=why)
+
+
+def _name(planned: PlannedGroup) -> str:
+    return f"{planned.target}/{planned.group.name}"
+
+
+def _known(
+    source: ModelSource, planned: PlannedGroup, locked: LockedGroup | None, lookup: Lookup
+) -> Optimized:
+    """A model's content; of one that was not loaded here, the lock tells which data it has."""
+    known = lookup.model(source, planned.group.optimize)
+    if known.found is not None:
+        return known
+    model = lookup.sources.model(source)
+    said = locked.models.get(source.name) if locked is not None else None
+    locations = tuple(sorted(said.data)) if said is not None else ()
+    folder = data_folder(source)
+    data = tuple(lookup.sources.data(source, folder / location) for location in locations)
+    found = SourceDigests(model=model, locations=locations, data=data)
+    return lookup.optimized(source, planned.group.optimize, found)
+
+
+def _missing(error: ModelError, plan: Plan) -> Difference:
+    path = Path(error.where or "")
+    where = writer.relative(path, plan.manifest.path.parent)
+    why = f": {error.why}" if error.why else ""
+    return Difference(kind="source", where=where, what=f"{error.what}{why}")
+
+
+def _part(lock: Lock, plan: Plan) -> Lock:
+    """A lock's part about the groups of a plan; all of it, if the plan is whole."""
+    if plan.whole:
+        return lock
+    wanted = {_name(planned) for planned in plan.groups}
+    compositions = {f"{c.target}/{c.composition.name}" for c in plan.compositions}
+    return part_of(lock, wanted, compositions)
+
+
+def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:
+    """How a published folder differs from the lock: file and what is wrong with it."""
+    if not folder.is_dir():
+        return
+    present = {entry.name for entry in folder.iterdir() if not is_golden(entry)} - {SUMS}
+    for name in sorted(expected.keys() - present):
+        yield name, "is missing"
+    for name in sorted(present - expected.keys()):
+        yield name, "does not belong there"
+    both = sorted(expected.keys() & present)
+    # hashlib releases the interpreter's lock: two files are hashed on two cores.
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
+        for name, same in zip(
+            both, threads.map(lambda name: _is(folder / name, expected[name]), both), strict=True
+        ):
+            if not same:
+                yield name, "was changed after it was built"
+
+
+def _is(path: Path, file: LockedFile) -> bool:
+    try:
+        if path.stat().st_size != file.size:
+            return False
+        return digest.of_file(path, "sha256").hex == file.sha256
+    except OSError:
+        return False
+
+
+def _refuse(
+    differences: Sequence[Difference], plan: Plan, *, remedy: str | None = None, why: str = ""
+) -> None:
+    if not differences:
+        return
+    told = [f"\n  {difference}" for difference in differences[:_TOLD]]
+    if len(differences) > _TOLD:
+        told.append(f"\n  and {len(differences) - _TOLD} more")
+    elsewhere = all(difference.kind == "host" for difference in differences)
+    manifest = plan.manifest.path
+    raise LockError(
+        "was made on another host" if elsewhere else "the build differs from the lock",
+        where=lock_place(manifest).name,
+        why="".join(told) + why,
+        remedy=remedy
+        or (
+            "build on such a host; `epctx build` without --locked makes a lock for this one"
+            if elsewhere
+            else "undo the change, or run `epctx build` without --locked to write a new lock"
+        ),
+    )

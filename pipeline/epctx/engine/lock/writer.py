@@ -1,0 +1,186 @@
+"""The lock of a build: from what is known of its groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from epctx._version import __version__
+from epctx.engine.lookup import Compiled, Optimized
+from epctx.engine.plan import PlannedComposition, PlannedGroup
+from epctx.files import digest
+from epctx.files.outputs import OutputFile
+from epctx.keys import Toolchain
+from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import Running
+from epctx.lockfile.types import (
+    Lock,
+    LockedComposition,
+    LockedCpu,
+    LockedFile,
+    LockedGroup,
+    LockedInitializers,
+    LockedModel,
+    LockedPart,
+    LockedPartition,
+    LockedProvider,
+    LockedSession,
+    LockedSource,
+    LockedToolchain,
+)
+from epctx.manifest import Manifest
+
+_MAKING: tuple[Running, ...] = ("optimize", "compile")
+"""The actions that make bytes."""
+_COMPOSING: tuple[Running, ...] = (*_MAKING, "compose")
+
+
+def make(
+    manifest: Manifest,
+    groups: Sequence[tuple[PlannedGroup, Sequence[Compiled]]],
+    toolchain: Toolchain,
+    compositions: Sequence[tuple[PlannedComposition, Sequence[OutputFile]]] = (),
+) -> Lock:
+    """The lock of groups and compositions, as far as what came of them is known."""
+    lock = _Lock(manifest, toolchain)
+    made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
+    return Lock(
+        compositions={
+            f"{planned.target}/{planned.composition.name}": _composition(planned, files)
+            for planned, files in compositions
+        },
+        cpus=lock.cpus,
+        execution_providers=lock.toolchains,
+        groups=made,
+        name=manifest.name,
+        sources=lock.sources,
+        toolchain=_libraries(toolchain, _COMPOSING if compositions else _MAKING),
+    )
+
+
+def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> LockedComposition:
+    composition = planned.composition
+    asked = composition.outputs
+    return LockedComposition(
+        asked=None if asked is None else {n: f"{o.part}.{o.output}" for n, o in asked.items()},
+        embed_mode=composition.embed_mode,
+        order=tuple(part.name for part in composition.parts),
+        outputs={file.name: LockedFile(sha256=file.sha256.hex, size=file.size) for file in files},
+        parts={
+            part.name: LockedPart(
+                group=part.group,
+                inputs=part.inputs,
+                links={name: f"{o.part}.{o.output}" for name, o in part.links.items()},
+                model=part.model,
+                prefix=part.prefix,
+            )
+            for part in composition.parts
+        },
+    )
+
+
+def _libraries(toolchain: Toolchain, actions: Sequence[Running]) -> dict[str, str]:
+    found = {"epctx": __version__}
+    for action in actions:
+        for name, version in toolchain.of(action).items():
+            found[f"epctx/{action}" if name == "epctx" else name] = version
+    return found
+
+
+class _Lock:
+    """What the groups of a lock share: sources, toolchains, CPUs."""
+
+    def __init__(self, manifest: Manifest, toolchain: Toolchain) -> None:
+        self.sources: dict[str, LockedSource] = {}
+        self.toolchains: dict[str, LockedToolchain] = {}
+        self.cpus: dict[str, LockedCpu] = {}
+        self._folder = manifest.path.parent
+        self._toolchain = toolchain
+
+    def group(self, planned: PlannedGroup, sessions: Sequence[Compiled]) -> LockedGroup:
+        group = planned.group
+        models = {m.source.name: m for session in sessions for m in session.models}
+        initializers = group.external_initializers
+        records = [self._toolchain.provider(spec) for spec in group.execution_providers]
+        first = next((m.record for m in models.values() if m.record is not None), None)
+        return LockedGroup(
+            embed_mode=group.embed_mode,
+            execution_providers=tuple(map(self._provider, records)),
+            external_initializers=None
+            if initializers is None
+            else LockedInitializers(
+                file=initializers.file, size_threshold=initializers.size_threshold
+            ),
+            models={name: self._model(model) for name, model in models.items()},
+            node_name_prefix=group.node_name_prefix,
+            optimize=group.optimize.level,
+            partition=LockedPartition(
+                exclude_nodes=tuple(sorted(set(group.partition.exclude_nodes))),
+                exclude_op_types=tuple(sorted(set(group.partition.exclude_op_types))),
+                max_partitions=group.partition.max_partitions,
+                min_nodes=group.partition.min_nodes,
+                require_coverage=group.partition.require_coverage,
+            ),
+            passes=group.optimize.passes,
+            passes_of_others={} if first is None else first.extensions,
+            session_groups={s.session.models[0].name: self._session(s) for s in sessions},
+            session_options=group.session_options,
+        )
+
+    def _provider(self, record: ProviderRecord) -> LockedProvider:
+        toolchain = LockedToolchain(code=record.code, host=record.host, toolchain=record.toolchain)
+        number, name = 1, record.provider
+        while self.toolchains.setdefault(name, toolchain) != toolchain:
+            number += 1
+            name = f"{record.provider}#{number}"
+        return LockedProvider(options=record.options, provider=name)
+
+    def _model(self, model: Optimized) -> LockedModel:
+        source = model.source
+        assert model.found is not None
+        places = {
+            path: self._source(path, content) for path, content in model.found.files(source).items()
+        }
+        own, *data = places.values()
+        return LockedModel(
+            data=dict(zip(model.found.locations, data, strict=True)),
+            dimensions=source.dimensions,
+            key=str(model.key),
+            optimized="" if model.action is None else str(model.action.result.digest),
+            shapes=source.shapes,
+            source=own,
+        )
+
+    def _source(self, path: Path, content: digest.Digest) -> str:
+        name = relative(path, self._folder)
+        if name not in self.sources:
+            self.sources[name] = LockedSource(digest=str(content), size=path.stat().st_size)
+        return name
+
+    def _session(self, compiled: Compiled) -> LockedSession:
+        stored = None if compiled.action is None else compiled.action.result
+        return LockedSession(
+            cpu=None if stored is None or stored.cpu is None else self._cpu(stored.cpu),
+            key=str(compiled.key),
+            models=tuple(model.name for model in compiled.session.models),
+            outputs={
+                file.name: LockedFile(sha256=file.sha256.hex, size=file.size)
+                for file in (stored.output.files if stored is not None else ())
+            },
+            sharing=compiled.session.sharing,
+        )
+
+    def _cpu(self, cpu: LockedCpu) -> str:
+        facts = [cpu.vendor, cpu.family, cpu.model, *cpu.flags]
+        name = f"cpu-{digest.of_json(facts).hex[:12]}"
+        self.cpus[name] = cpu
+        return name
+
+
+def relative(path: Path, folder: Path) -> str:
+    """A path from the manifest's folder, with `/`; never absolute."""
+    try:
+        return Path(os.path.relpath(path, folder)).as_posix()
+    except ValueError:  # Windows: on another drive, which `--allow-outside` allows
+        return f"outside/{path.name}"

@@ -1,0 +1,262 @@
+"""What the cache has for a plan: keys, and results that are there. Nothing is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from epctx.cache import Action, Cache
+from epctx.cache.digests import FileDigests
+from epctx.engine.plan import SessionGroup
+from epctx.engine.results import StoredCompile, StoredOptimize, StoredRecording, objection
+from epctx.files import digest
+from epctx.files.digest import Digest
+from epctx.keys import (
+    CompileRecord,
+    FolderRecord,
+    OptimizeRecord,
+    RecordingRecord,
+    Toolchain,
+    VerifyRecord,
+    key,
+    make,
+)
+from epctx.keys.records import InputsRecord
+from epctx.keys.source_digests import SourceDigests, Sources
+from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
+from epctx.verification.findings import FolderReport
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimized:
+    """A model's optimize action, as far as it is known.
+
+    Attributes:
+        found: the content of the source; None: no model with these bytes was loaded before.
+        record, key: None with `found`.
+        action: None: to be carried out.
+    """
+
+    source: ModelSource
+    found: SourceDigests | None = None
+    record: OptimizeRecord | None = None
+    key: Digest | None = None
+    action: Action[StoredOptimize] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A session group's compile action, as far as it is known.
+
+    Attributes:
+        models: in its order.
+        record, key: None: a model of it is to be optimized first.
+        action: None: to be carried out.
+        recording_record, recording_key: of what its generating sessions compute; None: nothing is
+            to be.
+        recording: None: to be carried out, with the compile.
+    """
+
+    session: SessionGroup
+    models: tuple[Optimized, ...]
+    record: CompileRecord | None = None
+    key: Digest | None = None
+    action: Action[StoredCompile] | None = None
+    recording_record: RecordingRecord | None = None
+    recording_key: Digest | None = None
+    recording: Action[StoredRecording] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is to be carried out."""
+        return self.action is not None and (
+            self.recording_record is None or self.recording is not None
+        )
+
+    @property
+    def outputs(self) -> dict[str, Digest]:
+        """Its files by name; none where it is to be carried out."""
+        if self.action is None:
+            return {}
+        return {file.name: file.blake3 for file in self.action.result.output.files}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """A verify action, of a session group or of a folder beside them.
+
+    Attributes:
+        action: None: to be carried out.
+    """
+
+    record: VerifyRecord | FolderRecord
+    key: Digest
+    action: Action[FolderReport] | None
+
+
+class Lookup:
+    """Makes the keys of a build's actions and looks for their results.
+
+    Args:
+        cache: None: without a cache, nothing is there.
+        digests: how sources, toolchain and options are digested.
+        numbers: models are run and compared, where the manifest does not say `off`.
+    """
+
+    def __init__(self, cache: Cache | None, digests: FileDigests, *, numbers: bool) -> None:
+        self.cache = cache
+        self.digests = digests
+        self.toolchain = Toolchain(digests)
+        self.sources = Sources(digests=digests, records=cache.records if cache else None)
+        self._numbers = numbers
+
+    def model(self, source: ModelSource, settings: OptimizeSettings) -> Optimized:
+        """A model.
+
+        Raises:
+            ModelError: its file, or a data file of it, is missing or cannot be read.
+            ManifestError: a pass that does not exist.
+        """
+        found = self.sources.find(source)
+        if found is None:
+            return Optimized(source=source)
+        return self.optimized(source, settings, found)
+
+    def optimized(
+        self, source: ModelSource, settings: OptimizeSettings, found: SourceDigests
+    ) -> Optimized:
+        """A model whose content is known."""
+        record = make.optimize(source, found, settings, self.toolchain)
+        name = key(record)
+        return Optimized(
+            source=source,
+            found=found,
+            record=record,
+            key=name,
+            action=self._find(name, StoredOptimize),
+        )
+
+    def prepare(self, group: ModelGroup) -> None:
+        """Look at what the keys of a group's compile ask for, while there is nothing else to do.
+
+        Raises:
+            ProviderUnavailable: an EP is not installed, or its package is broken.
+            ManifestError: an EP refuses its options.
+        """
+        self.toolchain.of("compile")
+        for spec in group.execution_providers:
+            self.toolchain.provider(spec)
+
+    def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
+        """A name for the optimize action of a model of which only the file is known.
+
+        Raises:
+            ModelError: it is missing or cannot be read.
+        """
+        known = SourceDigests(model=self.sources.model(source), locations=(), data=())
+        record = make.optimize(source, known, settings, self.toolchain)
+        return digest.of_json(["unloaded", str(key(record))])
+
+    def session(
+        self, group: ModelGroup, session: SessionGroup, models: Sequence[Optimized]
+    ) -> Compiled:
+        """A session group whose models were looked at.
+
+        Raises:
+            ProviderUnavailable: an EP is not installed, or its package is broken.
+            ManifestError: an EP refuses its options.
+            ModelError: a file with inputs cannot be read.
+        """
+        digests = {m.source.name: m.action.result.digest for m in models if m.action is not None}
+        if len(digests) < len(models):
+            return Compiled(session=session, models=tuple(models))
+        record = make.compile(group, digests, self.toolchain)
+        name = key(record)
+        recording = self._recording(group, name)
+        recorded = None if recording is None else key(recording)
+        return Compiled(
+            session=session,
+            models=tuple(models),
+            record=record,
+            key=name,
+            action=self._compiled(name, group, session),
+            recording_record=recording,
+            recording_key=recorded,
+            recording=None if recorded is None else self._find(recorded, StoredRecording),
+        )
+
+    def verification(self, group: ModelGroup, compiled: Compiled) -> Verified:
+        """What is to be verified of a session group that is compiled.
+
+        Raises:
+            ModelError: a file with inputs cannot be read.
+        """
+        assert compiled.key is not None
+        record = make.verify(
+            group,
+            compiled=compiled.key,
+            outputs=compiled.outputs,
+            models=[(m.source, m.found) for m in compiled.models if m.found is not None],
+            inputs=self.inputs(group),
+            toolchain=self.toolchain,
+        )
+        return self._verified(record)
+
+    def folder(self, sessions: Sequence[Verified], outputs: Mapping[str, Digest]) -> Verified:
+        """What is to be verified of a folder beside its session groups.
+
+        Args:
+            sessions: of its session groups.
+            outputs: all its files.
+        """
+        return self._verified(make.folder([s.key for s in sessions], outputs, self.toolchain))
+
+    def inputs(self, group: ModelGroup) -> InputsRecord | None:
+        """What a group's models are run with; None: they are not.
+
+        Raises:
+            ModelError: a file with inputs cannot be read.
+        """
+        if self.skips(group) or group.verify.numbers == "off":
+            return None
+        return make.inputs(group.verify.inputs, self.digests)
+
+    @property
+    def runs_models(self) -> bool:
+        """Models are run and compared, where the manifest does not say `off`."""
+        return self._numbers
+
+    def skips(self, group: ModelGroup) -> bool:
+        """Whether the manifest asks for numbers and the build does not."""
+        return not self._numbers and group.verify.numbers != "off"
+
+    def _recording(self, group: ModelGroup, compiled: Digest) -> RecordingRecord | None:
+        inputs = self.inputs(group)
+        if inputs is None:
+            return None
+        # Only onnxruntime's EPs compile with sessions that can be run.
+        if not any(self.toolchain.ep(spec).native for spec in group.execution_providers):
+            return None
+        return make.recording(group, compiled, inputs, self.toolchain)
+
+    def _compiled(
+        self, name: Digest, group: ModelGroup, session: SessionGroup
+    ) -> Action[StoredCompile] | None:
+        action = self._find(name, StoredCompile)
+        if action is None or self.cache is None:
+            return None
+        why = objection(action, group, [model.name for model in session.models])
+        if why is not None:
+            self.cache.refuse(name, why)
+            return None
+        return action
+
+    def _verified(self, record: VerifyRecord | FolderRecord) -> Verified:
+        name = key(record)
+        return Verified(record=record, key=name, action=self._find(name, FolderReport))
+
+    def _find(self, name: Digest, form: type[T]) -> Action[T] | None:
+        return None if self.cache is None else self.cache.find(name, form)

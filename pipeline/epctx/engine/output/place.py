@@ -1,0 +1,234 @@
+"""Publication: a group's folder appears whole or not at all (design section 6).
+
+    dist/<name>/<target>/<group>/          what is published
+    dist/<name>.ortpackage/                the model package, likewise
+    dist/<name>.staging/new/…              staged, then renamed in
+    dist/<name>.staging/old/…              the former one while it is swapped
+    dist/<name>.staging/work/…             scratch of the build
+    dist/<name>.logs/                      logs of workers that failed
+    dist/.<name>.lock                      the OS lock that a build holds
+
+Everything is beside the place it will have, on the same file system, so that a rename is enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.errors import StorageError
+from epctx.files import outputs, paths
+
+PACKAGE = ".ortpackage"
+"""What the name of a model package's folder ends with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one manifest's outputs go. `out`: the `dist` folder."""
+
+    out: Path
+    name: str
+
+    @property
+    def root(self) -> Path:
+        """The folder whose content is a function of the manifest."""
+        return self.out / self.name
+
+    @property
+    def report(self) -> Path:
+        """The build report, beside `root`."""
+        return self.out / f"{self.name}.build.json"
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of workers are kept."""
+        return self.out / f"{self.name}.logs"
+
+    @property
+    def staging(self) -> Path:
+        """What a build begins and ends by removing."""
+        return self.out / f"{self.name}.staging"
+
+    def group(self, target: str, group: str) -> Path:
+        """Where a group is published."""
+        return self.root / target / group
+
+    def staged(self, target: str, group: str) -> Path:
+        """Where a group is put together before it is published."""
+        return self.staging / "new" / target / group
+
+    @property
+    def package(self) -> Path:
+        """Where the model package is published."""
+        return self.out / f"{self.name}{PACKAGE}"
+
+    @property
+    def staged_package(self) -> Path:
+        """Where the model package is put together before it is published."""
+        return self.staging / f"new{PACKAGE}"
+
+    @property
+    def work(self) -> Path:
+        """Scratch of the build."""
+        return self.staging / "work"
+
+    def forget_logs(self) -> None:
+        """Remove the logs of an earlier build, of one that was killed too.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        _remove(self.logs)
+
+    @contextmanager
+    def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold the output alone; repair what an interrupted build left; leave no staging behind.
+
+        Args:
+            waiting: called once if another build holds the output.
+
+        Raises:
+            StorageError: the output folder cannot be written.
+        """
+        import filelock
+
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(str(self.out / f".{self.name}.lock"))
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                waiting()
+                lock.acquire()
+        except OSError as error:
+            raise outputs.unwritable(self.out, error) from error
+        with lock:
+            self._refuse_links()
+            self._repair()
+            try:
+                yield
+            finally:
+                self._repair()
+
+    def publish(self, target: str, group: str) -> None:
+        """Swap a staged group in. A group that was there is there until the new one is.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        old = self.staging / "old" / target / group
+        _swap(self.staged(target, group), self.group(target, group), old)
+
+    def publish_package(self) -> None:
+        """Swap the staged package in, as `publish` does a group.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        _swap(self.staged_package, self.package, self._old_package)
+
+    @property
+    def _old_package(self) -> Path:
+        return self.staging / f"old{PACKAGE}"
+
+    def prune(self, keep: set[tuple[str, str]]) -> None:
+        """Remove published groups that the manifest does not have any more."""
+        for target in _folders(self.root):
+            for group in _folders(target):
+                if (target.name, group.name) not in keep and (group / outputs.SUMS).is_file():
+                    _remove(group)
+            if not any(target.iterdir()):
+                target.rmdir()
+
+    def _refuse_links(self) -> None:
+        """A link here would lead what is published, and what is removed, to another place.
+
+        Raises:
+            StorageError: there is one.
+        """
+        for path in (self.root, *self.root.glob("*"), self.staging, *self.staging.glob("old/*")):
+            if os.path.lexists(path) and paths.is_link(path.lstat()):
+                raise StorageError(
+                    "is a link",
+                    where=path.as_posix(),
+                    why="epctx puts folders there, and removes what it did not make anew",
+                    remedy="remove the link, or choose another folder with --out",
+                )
+
+    def _repair(self) -> None:
+        for target in _folders(self.staging / "old"):
+            for old in _folders(target):
+                place = self.group(target.name, old.name)
+                if not place.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    old.rename(place)
+        if self._old_package.exists() and not self.package.exists():
+            self._old_package.rename(self.package)
+        _remove(self.staging)
+
+
+def _swap(staged: Path, place: Path, old: Path) -> None:
+    try:
+        outputs.sync_folder(staged)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            old.parent.mkdir(parents=True, exist_ok=True)
+            place.rename(old)
+        staged.rename(place)
+        outputs.sync_folder(place.parent)
+    except OSError as error:
+        raise outputs.unwritable(place, error) from error
+    _remove(old)
+
+
+def _is_folder(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and not paths.is_link(status)
+
+
+def _folders(path: Path) -> list[Path]:
+    return [p for p in path.iterdir() if _is_folder(p)] if path.is_dir() else []
+
+
+def _remove(path: Path) -> None:
+    try:
+        if _is_folder(path):
+            shutil.rmtree(path)
+        else:  # rmtree would wait for a pipe
+            path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StorageError(
+            "cannot be removed",
+            where=str(path),
+            why=error.strerror,
+            remedy="close whatever uses it and run the command again",
+        ) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a small file in place of another, whole or not at all.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)  # what is there is not followed
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # what is in the way is told, not what comes of it
+            temporary.unlink()
+        raise outputs.unwritable(path, error) from error

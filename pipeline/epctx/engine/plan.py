@@ -1,0 +1,143 @@
+"""The plan: which session groups a manifest asks for (design section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.errors import UsageError
+from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
+from epctx.text import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionGroup:
+    """The unit of compilation: a sharing group, or one model that shares with nobody.
+
+    Attributes:
+        sharing: the sharing group's name; None for a model that shares with nobody.
+        models: in the sharing group's order.
+    """
+
+    sharing: str | None
+    models: tuple[ModelSource, ...]
+
+    @property
+    def label(self) -> str:
+        """What it is called: the sharing group's name, else the model's."""
+        return self.sharing or self.models[0].name
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedGroup:
+    """A model group for one target: the unit of publication."""
+
+    target: str
+    group: ModelGroup
+    session_groups: tuple[SessionGroup, ...]
+
+    @property
+    def label(self) -> str:
+        """`group@target`, as `--only` takes it."""
+        return f"{self.group.name}@{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedComposition:
+    """A composition for one target: published in a folder of its own, after its parts' groups.
+
+    Attributes:
+        groups: those of its parts, in manifest order.
+    """
+
+    target: str
+    composition: Composition
+    groups: tuple[PlannedGroup, ...]
+
+    @property
+    def label(self) -> str:
+        """`composition@target`, as `--only` takes it."""
+        return f"{self.composition.name}@{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a build does, in manifest order. `whole`: nothing of the manifest was left out."""
+
+    manifest: Manifest
+    groups: tuple[PlannedGroup, ...]
+    compositions: tuple[PlannedComposition, ...] = ()
+    whole: bool
+
+
+def read(path: Path, *, only: Sequence[str] = (), allow_outside: bool = False) -> Plan:
+    """Plan a build of the manifest at `path`, or of the `GROUP[@TARGET]` in `only`.
+
+    Raises:
+        ManifestError: the manifest breaks the schema or a rule.
+        UsageError: `only` names a group or a target that the manifest does not have.
+    """
+    from epctx.parsing import load
+
+    return make(load.load(path, allow_outside=allow_outside), only=only)
+
+
+def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
+    """Plan a build of `manifest`, or of the `GROUP[@TARGET]` in `only`.
+
+    Raises:
+        UsageError: `only` names a group or a target that the manifest does not have.
+    """
+    groups = [
+        PlannedGroup(target=target.name, group=group, session_groups=_session_groups(group))
+        for target in manifest.targets
+        for group in target.groups
+    ]
+    composed = [
+        _composition(target.name, composition, groups)
+        for target in manifest.targets
+        for composition in target.compositions
+    ]
+    if not only:
+        return Plan(
+            manifest=manifest, groups=tuple(groups), compositions=tuple(composed), whole=True
+        )
+    known = {g.label for g in groups} | {g.group.name for g in groups}
+    known |= {c.label for c in composed} | {c.composition.name for c in composed}
+    for wanted in only:
+        if wanted not in known:
+            raise UsageError(
+                f'--only names "{wanted}", which the manifest does not build',
+                where=manifest.path.name,
+                remedy=did_you_mean(wanted, known),
+            )
+    joined = tuple(c for c in composed if c.label in only or c.composition.name in only)
+    parts = {group.label for each in joined for group in each.groups}
+    chosen = tuple(g for g in groups if g.label in only or g.group.name in only or g.label in parts)
+    whole = len(chosen) == len(groups) and len(joined) == len(composed)
+    return Plan(manifest=manifest, groups=chosen, compositions=joined, whole=whole)
+
+
+def _composition(
+    target: str, composition: Composition, groups: Sequence[PlannedGroup]
+) -> PlannedComposition:
+    wanted = composition.groups
+    parts = (g for g in groups if g.target == target and g.group.name in wanted)
+    return PlannedComposition(target=target, composition=composition, groups=tuple(parts))
+
+
+def _session_groups(group: ModelGroup) -> tuple[SessionGroup, ...]:
+    models = {model.name: model for model in group.models}
+    sharing_of = {
+        member: name for name, members in group.sharing_groups.items() for member in members
+    }
+    planned: dict[str, SessionGroup] = {}
+    for model in group.models:
+        sharing = sharing_of.get(model.name)
+        if sharing is None:
+            planned[f"model {model.name}"] = SessionGroup(sharing=None, models=(model,))
+        else:
+            members = tuple(models[name] for name in group.sharing_groups[sharing])
+            planned[f"sharing {sharing}"] = SessionGroup(sharing=sharing, models=members)
+    return tuple(planned.values())

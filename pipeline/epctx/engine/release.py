@@ -1,0 +1,174 @@
+"""What a release has beside the groups' folders: golden files, an archive, an attestation.
+
+Made while the output is held, after everything is published and the lock is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from epctx.engine.actions.compose import composed
+from epctx.engine.events import Event
+from epctx.engine.group import Telling
+from epctx.engine.output import archive, attestation
+from epctx.engine.output import place as publish
+from epctx.engine.output.place import Place
+from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
+from epctx.engine.scheduler import Ended
+from epctx.errors import Interrupted, UsageError
+from epctx.files import outputs
+from epctx.files.digest import of_bytes
+from epctx.files.outputs import GOLDEN, SUMS, OutputFile
+from epctx.lockfile.types import Lock
+from epctx.worker.jobs import GoldenJob, GoldenResult, StageStarted
+from epctx.worker.pool import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What is asked for.
+
+    Attributes:
+        golden: golden inputs and expected outputs in each group's folder.
+        archive: `dist/<name>.tar` of all that was published.
+        attest: `dist/<name>.intoto.json`.
+    """
+
+    golden: bool = False
+    archive: bool = False
+    attest: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Anything is."""
+        return self.golden or self.archive or self.attest
+
+    def refuse_parts(self, plan: Plan) -> None:
+        """A release is of a whole manifest.
+
+        Raises:
+            UsageError: a part of one was to be released.
+        """
+        if self.asked and not plan.whole:
+            raise UsageError(
+                "a release is of the whole manifest, and --only leaves something out",
+                remedy="leave out --only, or --golden, --archive and --attest",
+            )
+
+
+def release(
+    asked: Release, plan: Plan, place: Place, telling: Telling, report: BuildReport, lock: Lock
+) -> BuildReport:
+    """Make what is asked for; return the report with it.
+
+    Raises:
+        ModelError: a source does not run, or is no longer the one that was built from.
+        ManifestError: no golden inputs can be made.
+        StorageError: the disk refuses, or a published file was changed.
+        Interrupted: the user asked to stop; what is there is whole.
+    """
+    if asked.golden:
+        report = replace(report, groups=_golden(plan, place, telling, report.groups))
+    files = dict(_files(report))
+    made = ReleaseReport()
+    if asked.archive:
+        _told(telling, plan, "archive")
+        tar = place.out / f"{place.name}.tar"
+        made = replace(made, archive=archive.write(tar, place.root, files))
+    if asked.attest:
+        _told(telling, plan, "attestation")
+        subjects = {f"{place.name}/{name}": file for name, file in files.items()}
+        if made.archive is not None:
+            subjects[made.archive.name] = made.archive
+        content = attestation.make(plan.manifest.path, lock, subjects)
+        path = place.out / f"{place.name}.intoto.json"
+        publish.replace_file(path, content)
+        made = replace(made, attestation=_file(path.name, content))
+    return replace(report, release=made)
+
+
+def _golden(
+    plan: Plan, place: Place, telling: Telling, groups: tuple[GroupReport, ...]
+) -> tuple[GroupReport, ...]:
+    """The groups and compositions with their golden files."""
+    jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
+    jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
+    pool = Pool(work=place.work / "golden", logs=place.logs)
+    try:
+        return tuple(
+            replace(group, golden=_golden_of(pool, telling, group, jobs[group.target, group.group]))
+            for group in groups
+        )
+    except KeyboardInterrupt:
+        pool.end(Ended("interrupted", remedy="run the command again"))
+        raise Interrupted(
+            "interrupted, the groups are published", remedy="run the command again"
+        ) from None
+    finally:
+        pool.end()
+
+
+def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
+    target, name = planned.target, planned.group.name
+    folder = place.staging / GOLDEN / target / name
+    return GoldenJob(group=planned.group, built=place.group(target, name), folder=folder)
+
+
+def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
+    target, name = planned.target, planned.composition.name
+    folders = {each.group.name: place.group(target, each.group.name) for each in planned.groups}
+    return GoldenJob(
+        composed=composed(planned, folders),
+        built=place.group(target, name),
+        folder=place.staging / GOLDEN / target / name,
+    )
+
+
+def _golden_of(
+    pool: Pool, telling: Telling, group: GroupReport, job: GoldenJob
+) -> tuple[OutputFile, ...]:
+    label, name = f"{group.group}@{group.target}", group.group
+
+    def started(stage: StageStarted) -> None:
+        telling.tell(Event(group=label, state="running", subject=name, stage=stage.stage))
+
+    with pool.shared() as worker:
+        made = worker.run(job, GoldenResult, started=started)
+    telling.tell(Event(group=label, state="done", subject=name))
+    published = job.built / GOLDEN
+    try:
+        if published.exists():
+            shutil.rmtree(published)
+        job.folder.rename(published)
+        outputs.sync_folder(job.built)
+    except OSError as error:
+        raise outputs.unwritable(published, error) from error
+    return made.files
+
+
+def _files(report: BuildReport) -> Iterator[tuple[str, OutputFile]]:
+    """Every published file, by its path from the manifest's output folder."""
+    for group in report.groups:
+        place = f"{group.target}/{group.group}"
+        for file in group.files:
+            yield f"{place}/{file.name}", file
+        yield f"{place}/{SUMS}", _file(SUMS, outputs.sums(group.files))
+        for file in group.golden:
+            yield f"{place}/{GOLDEN}/{file.name}", file
+
+
+def _file(name: str, content: bytes) -> OutputFile:
+    return OutputFile(
+        name=name,
+        size=len(content),
+        sha256=of_bytes(content, "sha256"),
+        blake3=of_bytes(content),
+    )
+
+
+def _told(telling: Telling, plan: Plan, what: str) -> None:
+    telling.tell(Event(group=plan.manifest.name, state="running", subject=what, stage="release"))
+    telling.tell(Event(group=plan.manifest.name, state="done", subject=what))

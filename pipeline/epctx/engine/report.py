@@ -1,0 +1,154 @@
+"""The build report as types: `dist/<name>.build.json`, described by schemas/report.schema.json."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from typing import Literal
+
+from epctx.errors import EpctxError
+from epctx.files.outputs import OutputFile
+from epctx.lockfile.types import Lock
+from epctx.providers.onnxruntime import packages
+from epctx.stages.report import CompositionReport, ModelReport
+from epctx.verification.findings import FolderReport
+
+SCHEMA_VERSION = 1
+PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
+"""Beside whichever distribution of ONNX Runtime is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error, as the command line would print it."""
+
+    kind: str
+    exit_code: int
+    what: str
+    remedy: str
+    where: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """When a stage of a model or session group ran: seconds since the build's start."""
+
+    stage: str
+    subject: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionReport:
+    """An action of a group.
+
+    Attributes:
+        action: optimize, compile, verify, compose.
+        subject: the model, the sharing group, or the group or composition as a whole.
+        key: in the cache; None: its key could not be made.
+        ran: it was carried out; else its result was in the cache.
+    """
+
+    action: str
+    subject: str
+    key: str | None
+    ran: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One model group for one target, or one composition, which has a folder like a group's.
+
+    Attributes:
+        state: built (published), up to date (nothing was to be done), failed, or skipped (another
+            group's failure ended the build).
+        folder: where it was published, relative to the output folder; None if it was not.
+        peak_memory: largest resident size of a worker that worked for it, in bytes.
+        composition: how it is wired; None: it is a model group.
+        golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
+    """
+
+    target: str
+    group: str
+    state: Literal["built", "up to date", "failed", "skipped"]
+    folder: str | None = None
+    files: tuple[OutputFile, ...] = ()
+    models: tuple[ModelReport, ...] = ()
+    verify: FolderReport | None = None
+    failure: Failure | None = None
+    actions: tuple[ActionReport, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+    peak_memory: int = 0
+    composition: CompositionReport | None = None
+    golden: tuple[OutputFile, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """Where it was built; only the report says so, no output does."""
+
+    system: str
+    machine: str
+    python: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseReport:
+    """Files of a release beside `dist/<name>/`; None: not asked for.
+
+    Attributes:
+        archive: `<name>.tar`, with every published file.
+        attestation: `<name>.intoto.json`: in-toto, SLSA provenance.
+    """
+
+    archive: OutputFile | None = None
+    attestation: OutputFile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport:
+    """A whole build.
+
+    Attributes:
+        started: UTC, ISO 8601.
+        seconds: wall time.
+        lock: of the groups that were asked for, as the lock file has it; None: one failed.
+        release: what else was made of a whole successful build; None: nothing was asked for.
+    """
+
+    schema_version: int
+    epctx: str
+    name: str
+    started: str
+    seconds: float
+    host: Host
+    groups: tuple[GroupReport, ...]
+    lock: Lock | None = None
+    release: ReleaseReport | None = None
+
+
+def failure(error: EpctxError) -> Failure:
+    """An error as the report has it."""
+    return Failure(
+        kind=type(error).__name__,
+        exit_code=error.exit_code,
+        what=error.what,
+        remedy=error.remedy,
+        where=error.where,
+        why=error.why,
+    )
+
+
+def host() -> Host:
+    """What the report says of this host."""
+    return Host(
+        system=platform.system(),
+        machine=platform.machine(),
+        python=platform.python_version(),
+        packages={name: importlib.metadata.version(name) for name in PACKAGES}
+        | packages.onnxruntimes(),
+    )

@@ -1,0 +1,154 @@
+"""What actions leave in the cache: results without names of groups, aliases or paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from epctx.cache import Action
+from epctx.errors import VerificationError
+from epctx.files.digest import Digest
+from epctx.files.outputs import GroupOutput
+from epctx.graph.model import PassRecord
+from epctx.lockfile.types import LockedCpu
+from epctx.manifest import ModelGroup
+from epctx.stages.exclusion import Unmatched
+from epctx.stages.report import ModelReport
+from epctx.verification.findings import POLICIES, FolderReport
+from epctx.worker.jobs import CompileResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredOptimize:
+    """Of *optimize*. `digest`: of the optimized graph and its weights' content."""
+
+    digest: Digest
+    passes: tuple[PassRecord, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCompile:
+    """Of *compile*.
+
+    Attributes:
+        models: partitions name their EP by its place in the group's list, as text.
+        unmatched: for each model, entries of `partition.exclude` that match nothing in it.
+        cpu: where a real EP compiled it; None: only EPs that are the same everywhere did.
+    """
+
+    output: GroupOutput
+    models: tuple[ModelReport, ...]
+    unmatched: tuple[tuple[Unmatched, ...], ...]
+    cpu: LockedCpu | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRecording:
+    """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
+
+    recorded: bool
+
+
+def to_store(result: CompileResult, group: ModelGroup, cpu: LockedCpu | None) -> StoredCompile:
+    """A compile's result as it is stored."""
+    places = {spec.alias: str(i) for i, spec in enumerate(group.execution_providers)}
+    return StoredCompile(
+        output=result.output,
+        models=tuple(_renamed(model, places.__getitem__) for model in result.models),
+        unmatched=result.unmatched,
+        cpu=cpu,
+    )
+
+
+def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str]) -> str | None:
+    """Why a compile of these models cannot have stored this; None: it can.
+
+    Whoever can write to the cache can put anything there that has the form. What is believed
+    becomes names of files that are published, and places in lists.
+    """
+    stored = action.result
+    made = [(file.name, file.size, file.blake3) for file in stored.output.files]
+    if not made or made != [(file.name, file.size, file.digest) for file in action.files]:
+        return "tells of other files than it has"
+    if [model.name for model in stored.models] != models or list(stored.output.models) != models:
+        return "is of other models"
+    if not set(stored.output.models.values()) <= {name for name, _, _ in made}:
+        return "has not the files of its models"
+    places = {str(place) for place in range(len(group.execution_providers))}
+    if not {part.provider for model in stored.models for part in model.partitions} <= places:
+        return "is of other execution providers"
+    return None
+
+
+def model_reports(
+    stored: StoredCompile, group: ModelGroup, passes: Mapping[str, tuple[PassRecord, ...]]
+) -> tuple[ModelReport, ...]:
+    """What is told of a session group's models, with the aliases and the passes of today.
+
+    Args:
+        passes: by model: another source may have given the same optimized model by other passes.
+    """
+    aliases = [spec.alias for spec in group.execution_providers]
+    named = (_renamed(model, lambda place: aliases[int(place)]) for model in stored.models)
+    return tuple(replace(model, passes=passes[model.name]) for model in named)
+
+
+def _renamed(model: ModelReport, rename: Callable[[str], str]) -> ModelReport:
+    partitions = (replace(p, provider=rename(p.provider)) for p in model.partitions)
+    return replace(model, partitions=tuple(partitions), passes=())
+
+
+def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:
+    """What a report says of some files of its folder."""
+    wanted = set(files)
+    return FolderReport(
+        folder="",
+        models=tuple(name for name in report.models if name in wanted),
+        findings=tuple(f for f in report.findings if _file(f.subject) in wanted),
+        numbers=tuple(n for n in report.numbers if n.model in wanted),
+    )
+
+
+def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
+    """What a report says of its folder beside some files."""
+    left_out = set(files)
+    return FolderReport(
+        folder="",
+        models=tuple(name for name in report.models if name not in left_out),
+        findings=tuple(f for f in report.findings if _file(f.subject) not in left_out),
+        numbers=tuple(n for n in report.numbers if n.model not in left_out),
+    )
+
+
+def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
+    """Reports on parts of a folder as one, policy by policy."""
+    reports = list(parts)
+    findings = [finding for report in reports for finding in report.findings]
+    return FolderReport(
+        folder=folder,
+        models=tuple(name for report in reports for name in report.models),
+        findings=tuple(sorted(findings, key=lambda f: POLICIES.index(f.policy))),
+        numbers=tuple(n for report in reports for n in report.numbers),
+    )
+
+
+def refuse(label: str, found: FolderReport) -> None:
+    """A folder with a finding that failed is not published.
+
+    Raises:
+        VerificationError: there is one; says how many more.
+    """
+    failed = [finding for finding in found.findings if finding.outcome == "fail"]
+    if failed:
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise VerificationError(
+            f"{first.policy}: {first.message}{more}",
+            where=f"{label}: {first.subject}",
+            remedy=first.remedy,
+        )
+
+
+def _file(subject: str) -> str:
+    """The file that a finding is about: `file`, `file: node 'name'`."""
+    return subject.split(": ", 1)[0]

@@ -1,0 +1,1 @@
+"""Files: opened, digested, copied, replaced and listed so that what is checked is what is used."""

@@ -1,0 +1,215 @@
+"""The files of a model group's folder, their digests, and `SHA256SUMS` (design section 6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from epctx.errors import StorageError
+from epctx.files import digest
+from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
+
+SUMS = "SHA256SUMS"
+GOLDEN = "golden"
+"""The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """A file that was written: bare `name`, `size` in bytes, digests taken while it was written."""
+
+    name: str
+    size: int
+    sha256: Digest
+    blake3: Digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOutput:
+    """What a session group made. `models`: manifest key to the name of its ONNX file."""
+
+    models: dict[str, str]
+    files: tuple[OutputFile, ...]
+
+
+def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
+    """Write a new file, hashing on the way, and flush it to the disk.
+
+    Raises:
+        StorageError: the disk is full, the folder cannot be written, or the file is there already.
+    """
+    try:
+        with path.open("xb", buffering=0) as stream:
+            writer = HashingWriter(stream)
+            for chunk in chunks:
+                writer.write(chunk)
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
+
+
+class OwnFile:
+    """A finished file that nobody else needs any more, on its way to be an output.
+
+    Its digests are taken from now on, in threads: SHA-256 takes longer than all else, so whoever
+    looks at the file meanwhile costs nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen = _seen(path)
+        threads = ThreadPoolExecutor(max_workers=2)
+        self._sha256 = threads.submit(_taken, _open(path), "sha256")
+        self._blake3 = threads.submit(_taken, _open(path), "blake3")
+        threads.shutdown(wait=False)
+
+    def take(self, path: Path) -> OutputFile | None:
+        """Make it the new file `path`, flush it to the disk, and wait for its digests.
+
+        Those of what is there are taken anew if it is not as it was.
+
+        None: it cannot be moved (it is a link, has another name too, or lies on another disk); then
+        nothing has happened.
+
+        Raises:
+            StorageError: the disk refuses, or a file of that name is there.
+        """
+        try:
+            status = self.path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                return None
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "it is there already")
+            if os.name == "nt":
+                self._digests()  # what is open has to stay where it is
+            try:
+                self.path.rename(path)
+            except OSError:
+                return None
+            with path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+                size = os.fstat(stream.fileno()).st_size
+            sha256, blake3 = self._digests()
+            if _seen(path) != self._seen:
+                sha256, blake3 = _taken(_open(path), "sha256"), _taken(_open(path), "blake3")
+            return OutputFile(name=path.name, size=size, sha256=sha256, blake3=blake3)
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def _digests(self) -> tuple[Digest, Digest]:
+        return self._sha256.result(), self._blake3.result()
+
+
+def _open(path: Path) -> FileIO:
+    return path.open("rb", buffering=0)
+
+
+def _taken(stream: FileIO, algorithm: Algorithm) -> Digest:
+    with stream:
+        return digest.of_stream(stream, algorithm)
+
+
+def _seen(path: Path) -> tuple[int, int, int, int]:
+    """What is another after a write, and the same after a renaming."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def sums(files: Iterable[OutputFile]) -> bytes:
+    """The content of `SHA256SUMS` for `files`, sorted by name, in the format of `sha256sum`."""
+    lines = [f"{f.sha256.hex}  {f.name}\n" for f in sorted(files, key=lambda f: f.name)]
+    return "".join(lines).encode()
+
+
+def write_sums(folder: Path, files: Sequence[OutputFile]) -> OutputFile:
+    """Write `SHA256SUMS` of `files`."""
+    return write(folder / SUMS, [sums(files)])
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the content of files durable that were not written by `write`.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    for path in paths:
+        try:
+            # Windows flushes only what is open for writing.
+            with path.open("r+b") as stream:
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries durable; Windows has no such call and does it by itself."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the system refuses inside, wherever it is met, is a StorageError and no bug.
+
+    A build writes in a hundred places: each folder made, file opened or renamed can be the one for
+    which the disk has no room. Other OSErrors (a file that must be there is not) pass.
+
+    Raises:
+        StorageError: the disk is full or broken, a quota is reached, access is denied, the system
+            has no more file descriptors.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        place = error.filename2 or error.filename
+        path = Path(os.fsdecode(place)) if isinstance(place, str | bytes) else Path(os.curdir)
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> StorageError:
+    """The error for a write that the system refused."""
+    remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
+    return StorageError(
+        "cannot be written", where=str(path), why=error.strerror or str(error), remedy=remedy
+    )
+
+
+_FULL = "free some space, or choose another folder with --out"
+_FORBIDDEN = "choose a folder that you may write to with --out"
+_BROKEN = "look at the system's log: the disk may be failing"
+_CUT = "a source was cut short while it was read: build again when nothing writes to it"
+_LIMIT = "close other programs, or raise the limit (`ulimit -n`)"
+_IN_THE_WAY = "move what is there away, or choose another folder with --out"
+_REMEDIES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+    errno.EIO: _BROKEN,
+    errno.EFAULT: _CUT,  # of the mapped file that is written, not of the one that is written to
+    errno.EMFILE: _LIMIT,
+    errno.ENFILE: _LIMIT,
+}
+_REFUSED = frozenset(_REMEDIES) - {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}

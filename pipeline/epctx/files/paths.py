@@ -1,0 +1,111 @@
+"""Paths in models and lists: relative, inside the folder, and made of no link.
+
+Execution providers follow what they are given: some accept `sub/../x`, all follow symbolic links,
+and OpenVINO waits for ever on a FIFO (real-eps.md section 5). So nothing is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from pathlib import Path
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def fault(location: str) -> str | None:
+    """Why a text is no location, on Linux or on Windows; None: it is one."""
+    if not location:
+        return "it is empty"
+    if "\0" in location:
+        return "it holds a NUL"
+    if "\\" in location:
+        return "it holds a backslash; ONNX separates folders by `/`"
+    if location.startswith("/") or _DRIVE.match(location):
+        return "it is absolute"
+    if ".." in location.split("/"):
+        return "it leads out of the folder by `..`"
+    if posixpath.normpath(location) == ".":
+        return "it is the folder itself"
+    return None
+
+
+def normalize(location: str) -> str:
+    """One spelling for one location that has no fault."""
+    return posixpath.normpath(location)
+
+
+def objection(text: str) -> str | None:
+    """What is wrong with a path as it is written; None: it is relative, with `/`, and inside."""
+    if not text:
+        return "it is empty"
+    if _CONTROL.search(text):
+        return "it has a control character"
+    if "\\" in text:
+        return "it has a backslash: `/` goes between folders"
+    if text.startswith("/") or _DRIVE.match(text):
+        return "it is absolute"
+    if ".." in text.split("/"):
+        return "it has `..`"
+    if text.endswith("/") or set(text.split("/")) <= {"."}:
+        return "it names a folder"
+    return None
+
+
+def missing(folder: Path, text: str) -> str | None:
+    """Why `text` (that has no `objection`) names no regular file below `folder`; None: it does.
+
+    Names must match by case too: a file found on Windows would be missing elsewhere. The file is
+    not opened.
+    """
+    place = folder
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    for number, part in enumerate(parts, start=1):
+        try:
+            names = {entry.name for entry in place.iterdir()}
+            status = (place / part).lstat()
+        except OSError as error:
+            return f"it does not exist ({error.strerror})" if number > 1 else "it does not exist"
+        except ValueError:
+            return "it is no file name"
+        if part not in names:
+            return f"the file is named by another case than '{part}'"
+        if is_link(status):
+            return f"'{part}' is a link"
+        place = place / part
+        if number < len(parts) and not stat.S_ISDIR(status.st_mode):
+            return f"'{part}' is not a folder"
+        if number == len(parts) and not stat.S_ISREG(status.st_mode):
+            return "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is no regular file"
+    return None
+
+
+def is_link(status: os.stat_result) -> bool:
+    """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
+    attributes: int = getattr(status, "st_file_attributes", 0)
+    return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
+
+
+def entries(folder: Path) -> list[str]:
+    """Every entry below `folder` that is no folder, relative, with `/`, sorted; links not followed.
+
+    An empty folder is an entry of its own, ending with `/`.
+    """
+    found: list[str] = []
+    pending = [folder]
+    while pending:
+        place = pending.pop()
+        with os.scandir(place) as entries_:
+            listed = list(entries_)
+        if not listed and place != folder:
+            found.append(place.relative_to(folder).as_posix() + "/")
+        for entry in listed:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode) and not is_link(status):
+                pending.append(Path(entry.path))
+            else:
+                found.append(Path(entry.path).relative_to(folder).as_posix())
+    return sorted(found)

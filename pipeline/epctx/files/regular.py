@@ -1,0 +1,120 @@
+"""Regular files, opened so that what is read is what was checked."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from epctx import limits
+from epctx.errors import ModelError
+from epctx.text import nearest_file
+
+_T = TypeVar("_T")
+_SEARCHED: Final = 10_000
+"""Files of a folder that a misspelt name is compared with."""
+
+
+def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
+    """Open a regular file for reading: its real path, and a descriptor that is that very file.
+
+    Raises:
+        ModelError: missing, not a regular file, not readable, or exchanged while it was opened.
+    """
+    try:
+        real = path.resolve(strict=True)
+        _must_be_regular(real.stat(), where)  # before open: to open a device may do something
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = patiently(lambda: os.open(real, flags))
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(
+            "cannot be opened", where=where, why=reason, remedy="check the path"
+        ) from error
+    try:
+        status = os.fstat(descriptor)
+        _must_be_regular(status, where)
+        if not _is_still(real, status):
+            raise ModelError(
+                "was exchanged while it was opened",
+                where=where,
+                remedy="build again when nothing writes to the folder",
+            )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return real, descriptor
+
+
+def require_bounded(size: int, *, where: str) -> None:
+    """A file of this size may be read whole: a sparse one of any size is easily made.
+
+    Raises:
+        ModelError: it may not.
+    """
+    if size > limits.FILE_BYTES.value:
+        raise ModelError(
+            f"has {size:,} bytes, more than {limits.FILE_BYTES}",
+            where=where,
+            remedy=limits.FILE_BYTES.remedy,
+        )
+
+
+def absent(path: Path) -> ModelError:
+    """What to say of a model file that is not there: which one it may have been meant to be."""
+    folder = path.parent
+    if not folder.is_dir():
+        remedy = f"there is no folder {folder}: check the path"
+    else:
+        names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
+        near = nearest_file(path.name, names)
+        remedy = f"did you mean {near!r}?" if near else "check the path"
+    return ModelError("does not exist", where=str(path), remedy=remedy)
+
+
+def _is_still(real: Path, status: os.stat_result) -> bool:
+    """What was opened is what the checked path names: nobody put a link in its place."""
+    try:
+        return identity(status) == identity(real.stat()) and real.resolve(strict=True) == real
+    except (OSError, RuntimeError):
+        return False
+
+
+def patiently(call: Callable[[], _T]) -> _T:
+    """Call; where one-file-per-tensor models reach the limit of open files, raise it first."""
+    try:
+        return call()
+    except OSError as error:
+        if error.errno != errno.EMFILE or not _raise_file_limit():
+            raise
+        return call()
+
+
+def _raise_file_limit() -> bool:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit on handles
+        return False
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # macOS: a hard limit without end cannot be asked for
+        return False
+    return True
+
+
+def _must_be_regular(status: os.stat_result, where: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise ModelError(f"is {kind}", where=where, remedy="name a regular file")
+
+
+def identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What is another for another file, and after a write: device, inode, size, time."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

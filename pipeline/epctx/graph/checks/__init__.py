@@ -1,0 +1,1 @@
+"""What a model must be before anything is done with it."""

@@ -1,0 +1,50 @@
+"""What a model may be at most, and what its declared shapes may be (limits.py)."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+
+from epctx import limits
+from epctx.errors import ModelError
+from epctx.graph.serde import protos
+
+_LARGEST = 2**63 - 1
+_BROKEN = "the file is broken: export the model again"
+
+
+def require(model: onnx.ModelProto, *, where: str) -> None:
+    """Bound what every later stage costs; write a dimension of -1, as some exporters have it, as
+    the unknown one that ONNX Runtime takes it for.
+
+    Raises:
+        ModelError: too many nodes; no output; a declared shape that is none.
+    """
+    count = sum(1 for _ in protos.nodes(model))
+    if count > limits.MODEL_NODES.value:
+        raise ModelError(
+            f"has {count:,} nodes, more than {limits.MODEL_NODES.value:,}",
+            where=where,
+            remedy=f"split the model; {limits.MODEL_NODES.remedy}",
+        )
+    if not model.graph.output:
+        raise ModelError("has no outputs", where=where, remedy=_BROKEN)
+    for value in protos.values(model):
+        _require_shape(value, where=where)
+
+
+def _require_shape(value: onnx.ValueInfoProto, *, where: str) -> None:
+    dims = list(protos.dimensions(value.type))
+    if len(dims) > limits.TENSOR_RANK:
+        raise ModelError(
+            f"{value.name!r} has {len(dims):,} dimensions, more than {limits.TENSOR_RANK}",
+            where=where,
+            remedy=_BROKEN,
+        )
+    for dim in dims:
+        if dim.dim_value == -1:
+            dim.ClearField("dim_value")
+    sizes = [dim.dim_value for dim in dims if dim.HasField("dim_value")]
+    if any(size < 0 for size in sizes) or math.prod(sizes) > _LARGEST:
+        raise ModelError(f"{value.name!r} has the shape {sizes}", where=where, remedy=_BROKEN)

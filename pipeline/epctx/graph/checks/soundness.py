@@ -1,0 +1,161 @@
+"""What onnx's checker and ONNX Runtime themselves say of a model before anything is built."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+
+from epctx.errors import ModelError, StorageError
+from epctx.graph.serde.reader import STAND_IN
+
+_CONTRADICTION = ("ShapeInferenceError", "TypeInferenceError", "Type Error")
+_CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
+
+
+def check(model: onnx.ModelProto, *, where: str) -> None:
+    """Run onnx.checker on a model without its weights.
+
+    It runs by path, in a private folder that holds the small proto and an empty file, which every
+    external tensor names. That is all the same to the checker: of external data it asks whether
+    the file is there and regular, never for its size or content (measured, onnx 1.23.2), and that
+    was checked when the references were resolved, more strictly. So it costs no copy of the data,
+    works where the data is in another folder, and reads no weight.
+
+    Raises:
+        ModelError: what the checker says, with the node and operator.
+        StorageError: there is no place for temporary files.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
+            _check_in(Path(folder), model, where=where)
+    except OSError as error:
+        raise StorageError(
+            "there is no place for temporary files",
+            where=tempfile.gettempdir(),
+            why=error.strerror or str(error),
+            remedy="free some space there, or set TMPDIR to another folder",
+        ) from error
+
+
+def _check_in(folder: Path, model: onnx.ModelProto, *, where: str) -> None:
+    path = folder / "model.onnx"
+    (folder / STAND_IN).touch()
+    with _shapes_given(model):
+        path.write_bytes(model.SerializeToString())
+    try:
+        onnx.checker.check_model(path)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        reason = _CONTEXT.sub("; ", str(error).replace(str(folder), "").strip())
+        raise ModelError(
+            "onnx.checker refuses it",
+            where=where,
+            why=" ".join(reason.split()),
+            remedy="the file is broken: export the model again",
+        ) from error
+
+
+@contextmanager
+def _shapes_given(model: onnx.ModelProto) -> Iterator[None]:
+    """Let every tensor at the model's border have a shape: of unknown rank, the checker has none.
+
+    ONNX Runtime takes such models, and `shapes` in a manifest is for them.
+    """
+    without = [
+        value.type.tensor_type
+        for value in (*model.graph.input, *model.graph.output)
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
+    ]
+    for tensor_type in without:
+        tensor_type.shape.SetInParent()
+    try:
+        yield
+    finally:
+        for tensor_type in without:
+            tensor_type.ClearField("shape")
+
+
+def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
+    """Ask ONNX Runtime whether it reads the opsets that the model imports.
+
+    Raises:
+        ModelError: one is newer than the installed onnxruntime, or imported twice.
+    """
+    versions: dict[str, int] = {}
+    for each in model.opset_import:
+        if versions.setdefault(each.domain, each.version) != each.version:
+            raise ModelError(
+                f"imports opset {versions[each.domain]} and {each.version} "
+                f"of domain {each.domain or 'ai.onnx'!r}",
+                where=where,
+                remedy="a model has one opset of a domain: export it again",
+            )
+    for domain, version in versions.items():
+        reason = _refusal(domain, version)
+        if reason is not None:
+            raise ModelError(
+                f"uses opset {version} of domain {domain or 'ai.onnx'!r}",
+                where=where,
+                why=f"onnxruntime {ort.__version__} does not read it: {reason}",
+                remedy="export the model for an older opset, or install a newer onnxruntime",
+            )
+
+
+def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
+    """Ask ONNX Runtime whether the types and shapes of a model fit each other.
+
+    External weights of the main graph stand as inputs: their values matter to no shape, and no file
+    is opened.
+
+    Raises:
+        ModelError: they do not. Whatever else it has against the model is not asked here.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.initializer[:]
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            bare.graph.initializer.add().CopyFrom(tensor)
+        elif all(value.name != tensor.name for value in model.graph.input):
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            bare.graph.input.add().CopyFrom(info)
+    text = _session_error(bare.SerializeToString())
+    if any(word in text for word in _CONTRADICTION):
+        raise ModelError(
+            "types or shapes in it do not fit each other",
+            where=where,
+            why=text.partition(" failed:")[2] or text,
+            remedy="the file is broken: export the model again",
+        )
+
+
+def _session_error(model: bytes) -> str:
+    """What ONNX Runtime says against a model, in one line; empty if it takes it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own exceptions have no narrower base
+        return " ".join(str(error).split())
+    return ""
+
+
+@cache
+def _refusal(domain: str, version: int) -> str | None:
+    """What ONNX Runtime says of an empty model with this opset; None: it takes it."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    probe = onnx.helper.make_model(
+        onnx.helper.make_graph([], "probe", [value], [value]),
+        opset_imports=[onnx.helper.make_opsetid(domain, version)],
+        ir_version=8,
+    )
+    text = _session_error(probe.SerializeToString())
+    _, _, limit = text.partition("Current official support")
+    return f"its support{limit.rstrip(' .')}" if limit else text or None

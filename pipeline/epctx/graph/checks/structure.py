@@ -1,0 +1,180 @@
+"""The structure of a graph that onnx.checker takes for granted or leaves: names and order.
+
+ONNX Runtime sorts the nodes of a model itself, onnx.checker refuses an unsorted one, and neither
+says which nodes a cycle goes through. `normalize` sorts, and names what is wrong.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from epctx.errors import ModelError
+from epctx.graph.serde import protos
+from epctx.text import nearest
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
+        RepeatedCompositeFieldContainer,
+    )
+
+_Place = str | onnx.NodeProto
+"""What makes or reads a name: a node, or what it is in words."""
+
+_NEAR = 10_000
+"""Most names that are searched for a near one."""
+
+
+def normalize(model: onnx.ModelProto, *, where: str) -> None:
+    """Check the names of every graph, and sort nodes where a producer comes after its consumer.
+
+    Raises:
+        ModelError: a name that is made twice; a node or an output that reads what nothing makes;
+            a cycle.
+    """
+    for function in model.functions:
+        _Scope(f"function {function.domain}::{function.name}", where).function(function)
+    _Scope("the graph", where).graph(model.graph)
+
+
+class _Scope:
+    """The names that one graph makes."""
+
+    def __init__(self, what: str, where: str) -> None:
+        self._what = what
+        self._where = where
+        self._made: dict[str, _Place] = {}
+
+    def graph(self, graph: onnx.GraphProto) -> None:
+        """A graph with none around it."""
+        self._closed(self.nested(graph))
+
+    def function(self, function: onnx.FunctionProto) -> None:
+        """A local function: its body sees its own inputs alone."""
+        self._make(function.input, "a function input")
+        self._make_outputs(function.node)
+        self._closed(self._free(function.node, function.output))
+
+    def nested(self, graph: onnx.GraphProto) -> dict[str, _Place]:
+        """Names that the graph takes from the graphs around it, each with its first reader."""
+        inputs = [value.name for value in graph.input]
+        weights = [tensor.name for tensor in graph.initializer]
+        weights += [sparse.values.name for sparse in graph.sparse_initializer]
+        for name, count in Counter(weights).items():
+            if count > 1:
+                raise self._error(f"{count} initializers are named {name!r}")
+        self._make(inputs, "a graph input")
+        self._make(set(weights).difference(inputs), "an initializer")
+        self._make_outputs(graph.node)
+        return self._free(graph.node, [value.name for value in graph.output])
+
+    def _make_outputs(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        names: set[str] = set()
+        for node in nodes:
+            if node.name in names:
+                raise self._error(f"two nodes are named {node.name!r}")
+            if node.name:
+                names.add(node.name)
+            self._make(filter(None, node.output), node)
+
+    def _make(self, names: Iterable[str], maker: _Place) -> None:
+        for name in names:
+            if name in self._made:
+                makers = f"{_words(self._made[name])} and {_words(maker)}"
+                raise self._error(f"{name!r} is made twice", why=f"by {makers}")
+            self._made[name] = maker
+
+    def _free(
+        self, nodes: RepeatedCompositeFieldContainer[onnx.NodeProto], outputs: Iterable[str]
+    ) -> dict[str, _Place]:
+        """Sort the nodes; the names that they and the outputs read and nothing here makes."""
+        reads = [self._reads(node) for node in nodes]
+        order = self._order(nodes, reads)
+        if order is not None:
+            ordered = [nodes[i] for i in order]
+            del nodes[:]
+            nodes.extend(ordered)
+        reads.append(dict.fromkeys(outputs, "the list of outputs"))
+        free: dict[str, _Place] = {}
+        for read in reads:
+            for name, reader in read.items():
+                if name not in self._made:
+                    free.setdefault(name, reader)
+        return free
+
+    def _reads(self, node: onnx.NodeProto) -> dict[str, _Place]:
+        """What a node reads, itself or in its subgraphs, each with the innermost reader."""
+        reads: dict[str, _Place] = dict.fromkeys(filter(None, node.input), node)
+        for inner in protos.subgraphs(node):
+            scope = _Scope(f"graph {inner.name!r} of {protos.describe(node)}", self._where)
+            reads |= scope.nested(inner)
+        return reads
+
+    def _order(
+        self, nodes: Sequence[onnx.NodeProto], reads: Sequence[dict[str, _Place]]
+    ) -> list[int] | None:
+        """Indices in topological order, the given order where it is free; None: sorted already."""
+        maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+        sources = [{maker[name] for name in read if name in maker} for read in reads]
+        if all(source < i for i, each in enumerate(sources) for source in each):
+            return None
+        readers: list[list[int]] = [[] for _ in sources]
+        for i, each in enumerate(sources):
+            for source in each:
+                readers[source].append(i)
+        missing = [len(each) for each in sources]
+        ready = [i for i, count in enumerate(missing) if not count]
+        order = []
+        while ready:
+            order.append(current := heapq.heappop(ready))
+            for reader in readers[current]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
+        if len(order) < len(sources):
+            stuck = {i for i, count in enumerate(missing) if count}
+            cycle = _cycle([each & stuck for each in sources], min(stuck))
+            raise self._error("has a cycle", why=_path([nodes[i] for i in cycle]))
+        return order
+
+    def _closed(self, free: dict[str, _Place]) -> None:
+        for name, reader in free.items():
+            candidates = self._made if len(self._made) < _NEAR else ()
+            near = nearest(name, candidates)
+            raise self._error(
+                f"{_words(reader)} reads {name!r}, which nothing makes",
+                why=f"the nearest name is {near!r}" if near else None,
+            )
+
+    def _error(self, what: str, *, why: str | None = None) -> ModelError:
+        return ModelError(
+            f"{self._what}: {what}",
+            where=self._where,
+            why=why,
+            remedy="the file is broken: export the model again",
+        )
+
+
+def _cycle(sources: Sequence[set[int]], start: int) -> list[int]:
+    """A cycle that walking back from `start` runs into, in the order of the data."""
+    path = [start]
+    seen: dict[int, int] = {}
+    while path[-1] not in seen:
+        seen[path[-1]] = len(path) - 1
+        path.append(min(sources[path[-1]]))
+    return path[seen[path[-1]] :][::-1]
+
+
+def _path(nodes: Sequence[onnx.NodeProto]) -> str:
+    shown = [protos.describe(node) for node in nodes]
+    if len(shown) > 8:
+        shown[4:-4] = [f"{len(shown) - 8} more"]
+    return " -> ".join(shown)
+
+
+def _words(place: _Place) -> str:
+    return place if isinstance(place, str) else protos.describe(place)

@@ -1,0 +1,1 @@
+"""What differs between two models, or two runs of bytes."""

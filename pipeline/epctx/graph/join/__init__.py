@@ -1,0 +1,1 @@
+"""Several EPContext models joined into one."""

@@ -1,0 +1,1 @@
+"""Optimized models on disk."""

@@ -1,0 +1,1 @@
+"""Who takes which node, and a partition cut out of its model."""

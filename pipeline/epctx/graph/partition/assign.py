@@ -1,0 +1,326 @@
+"""Partitioning, on graphs of integers: who takes which nodes, without ever making a cycle.
+
+A graph is the list of its nodes' predecessors, in topological order: every predecessor of node `i`
+is less than `i`. One execution provider supports some of the nodes. The *level* of a supported node
+is the greatest number of times that a path from the graph's start to it has left the supported
+nodes and come back; the supported nodes of one level are one partition. Then
+
+- each partition is convex, and all of them together make no cycle: an edge never leads to a
+  partition of a lower level, and a path that leaves a partition comes back on a higher one;
+- their number is the least possible: a path that comes back k times needs k + 1 partitions;
+- each is maximal: such a longest path runs through every level, so any two joined make a cycle.
+
+Parts of one level that do not touch each other stay one partition, since a context for each of
+them costs a file entry, a call and a copy at run time, and gains nothing. That is also how ONNX
+Runtime groups nodes (`CreateSupportedPartitions`).
+
+EPs are asked in priority order: what an EP takes is fused to one node before the next is asked.
+Everything is linear in nodes and edges. Source: design section 7, "partition".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from epctx.graph.partition.bonds import Bond, condense, settle
+
+Predecessors = Sequence[Sequence[int]]
+
+PLAIN: Final = -1
+"""The owner of a node that no EP has taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quotient:
+    """A graph whose nodes are groups of another graph's nodes, in topological order.
+
+    Attributes:
+        members: for each group its nodes, ascending.
+        predecessors: for each group the groups that it needs, without itself.
+        owner: for each group the EP that takes it, or PLAIN; a PLAIN group has one node.
+    """
+
+    members: Sequence[Sequence[int]]
+    predecessors: Predecessors
+    owner: Sequence[int]
+
+    @classmethod
+    def of(cls, predecessors: Predecessors) -> Quotient:
+        """The graph itself: every node a group, nothing taken."""
+        count = len(predecessors)
+        return cls(
+            members=[[node] for node in range(count)],
+            predecessors=predecessors,
+            owner=[PLAIN] * count,
+        )
+
+    def partitions(self) -> Iterable[tuple[int, Sequence[int]]]:
+        """Every partition as (EP, nodes), in topological order."""
+        return (
+            (owner, members)
+            for owner, members in zip(self.owner, self.members, strict=True)
+            if owner != PLAIN
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Border:
+    """What the outside of a graph has to do with its nodes.
+
+    Attributes:
+        constant: for each node, whether everything it needs is known before the model runs: its
+            inputs are initializers and outputs of such nodes, or it has none.
+        exposed: for each node, whether an output of it is an output of the model.
+        bonds: values that may not cross a partition's border.
+    """
+
+    constant: Sequence[bool]
+    exposed: Sequence[bool]
+    bonds: Sequence[Bond] = ()
+
+
+def levels(predecessors: Predecessors, supported: Sequence[bool]) -> list[int]:
+    """The level of each node: >= 0 for a supported one, >= -1 for any other."""
+    level: list[int] = []
+    for node, needs in enumerate(predecessors):
+        own = supported[node]
+        highest = 0 if own else -1
+        for need in needs:
+            found = level[need] + (1 if own and not supported[need] else 0)
+            if found > highest:
+                highest = found
+        level.append(highest)
+    return level
+
+
+def segments(predecessors: Predecessors, supported: Sequence[bool]) -> Quotient:
+    """The supported nodes as the fewest partitions (owner 0), among the others (PLAIN).
+
+    Run in the order of the result, each group has what it needs.
+    """
+    count = len(predecessors)
+    border = Border(constant=[False] * count, exposed=[True] * count)
+    return take(Quotient.of(predecessors), 0, supported, border, min_nodes=1)[0]
+
+
+def assign(
+    predecessors: Predecessors,
+    supported: Sequence[Sequence[bool]],
+    border: Border,
+    *,
+    min_nodes: int = 1,
+    max_partitions: int | None = None,
+    before: int = 0,
+) -> tuple[Quotient, list[dict[int, str]]]:
+    """Give every EP, in priority order, its partitions.
+
+    Args:
+        predecessors: the graph.
+        supported: for each EP and each node, whether it can take it.
+        border: of the graph.
+        min_nodes: the least size of a partition, in nodes, >= 1; smaller ones are left to the EPs
+            after.
+        max_partitions: the most partitions, of all EPs together; the largest stay, at equal size
+            those of the EP and the place that come first; others are left to the EPs after.
+        before: how many of them the graph has already, as nodes that no EP supports.
+
+    Returns:
+        The graph with all partitions fused, and for each EP why each node that it supports, and
+        that no EP before it has taken, is in none of its partitions.
+    """
+    offered = [list(own) for own in supported]
+    surplus: list[dict[int, str]] = [{} for _ in offered]
+    while True:
+        graph = Quotient.of(predecessors)
+        reasons = []
+        for provider, own in enumerate(offered):
+            graph, dropped = take(graph, provider, own, border, min_nodes=min_nodes)
+            reasons.append(surplus[provider] | dropped)
+        found = list(graph.partitions())
+        if max_partitions is None or len(found) <= max(0, max_partitions - before):
+            return graph, reasons
+        by_size = sorted(range(len(found)), key=lambda i: (-len(found[i][1]), found[i][0], i))
+        for index in by_size[max(0, max_partitions - before) :]:
+            provider, nodes = found[index]
+            reason = f"partition of {len(nodes)} beyond the {max_partitions} of max_partitions"
+            for node in nodes:
+                offered[provider][node] = False
+                surplus[provider][node] = reason
+
+
+def take(
+    graph: Quotient,
+    provider: int,
+    supported: Sequence[bool],
+    border: Border,
+    *,
+    min_nodes: int,
+) -> tuple[Quotient, dict[int, str]]:
+    """Give an EP its partitions of what the EPs before it have left.
+
+    Args:
+        graph: who has taken what so far.
+        provider: the EP, as it will stand in `owner`.
+        supported: for each node of the original graph, whether this EP can take it.
+        border: of the original graph.
+        min_nodes: the least size of a partition, in nodes, >= 1.
+
+    Returns:
+        The graph with the EP's partitions fused, and why each supported node that nobody had
+        taken is in none of them.
+    """
+    dropped: dict[int, str] = {}
+    plain = [owner == PLAIN for owner in graph.owner]
+    first = [members[0] for members in graph.members]
+    wanted = [p and supported[node] for p, node in zip(plain, first, strict=True)]
+    constant = [p and border.constant[node] for p, node in zip(plain, first, strict=True)]
+    exposed = [any(border.exposed[node] for node in members) for members in graph.members]
+    _drop_dead(graph.predecessors, wanted, exposed, dropped)
+    bonds = _lift(border.bonds, graph)
+    unsettled = True
+    while unsettled:
+        settle(bonds, wanted, dropped)
+        groups, needs = condense(graph.predecessors, bonds, wanted, dropped)
+        unsettled = _drop_foreign_constants(graph.predecessors, wanted, constant, exposed, dropped)
+
+    inside = [wanted[group[0]] for group in groups]
+    level = levels(needs, inside)
+    _sink(needs, inside, [all(constant[n] for n in group) for group in groups], level)
+    level_of = [0] * len(wanted)
+    for found, group in zip(level, groups, strict=True):
+        for node in group:
+            level_of[node] = found
+    kept = _accept(wanted, level_of, min_nodes, dropped)
+    fused = _fuse(graph, provider, wanted, level_of, kept)
+    return fused, {first[node]: reason for node, reason in dropped.items()}
+
+
+def _drop_dead(
+    predecessors: Predecessors,
+    wanted: list[bool],
+    exposed: Sequence[bool],
+    dropped: dict[int, str],
+) -> None:
+    """Drop what no output of the model depends on: so every partition has an output in use."""
+    live = list(exposed)
+    for node in reversed(range(len(wanted))):
+        if live[node]:
+            for need in predecessors[node]:
+                live[need] = True
+        elif wanted[node]:
+            wanted[node] = False
+            dropped[node] = "no output of the model depends on it"
+
+
+def _drop_foreign_constants(
+    predecessors: Predecessors,
+    wanted: list[bool],
+    constant: Sequence[bool],
+    exposed: Sequence[bool],
+    dropped: dict[int, str],
+) -> bool:
+    """Drop what is computed from constants for others alone: no context is made for it.
+
+    Returns whether it dropped anything.
+    """
+    used = list(exposed)
+    found = False
+    for node in reversed(range(len(wanted))):
+        if wanted[node] and constant[node] and not used[node]:
+            wanted[node] = False
+            dropped[node] = "needs no input of the model, and no node of this EP uses it"
+            found = True
+        if wanted[node]:
+            for need in predecessors[node]:
+                used[need] = True
+    return found
+
+
+def _sink(
+    predecessors: Predecessors,
+    supported: Sequence[bool],
+    constant: Sequence[bool],
+    level: list[int],
+) -> None:
+    """Move constants down to the first partition that uses them, in place.
+
+    Nothing but their consumers bounds them from above, and a weight that its partition computes
+    does not cross a border. No partition is emptied of what makes it necessary: a node on a path
+    that leaves it and comes back cannot move.
+    """
+    bound = [len(level)] * len(level)
+    for node in reversed(range(len(level))):
+        if constant[node] and supported[node] and bound[node] < len(level):
+            level[node] = bound[node]
+        for need in predecessors[node]:
+            bound[need] = min(bound[need], level[node])
+
+
+def _accept(
+    wanted: Sequence[bool], level: Sequence[int], min_nodes: int, dropped: dict[int, str]
+) -> list[bool]:
+    """For each level whether it is large enough to become a partition."""
+    nodes: list[list[int]] = [[] for _ in range(max(level, default=0) + 1)]
+    for node, own in enumerate(wanted):
+        if own:
+            nodes[level[node]].append(node)
+    for partition in nodes:
+        if len(partition) < min_nodes:
+            reason = f"partition of {len(partition)} smaller than min_nodes {min_nodes}"
+            dropped.update(dict.fromkeys(partition, reason))
+    return [len(partition) >= min_nodes for partition in nodes]
+
+
+def _fuse(
+    graph: Quotient,
+    provider: int,
+    wanted: Sequence[bool],
+    level: Sequence[int],
+    kept: Sequence[bool],
+) -> Quotient:
+    """The quotient after one EP: partition 0, what depends on no later one, partition 1, ..."""
+    count = max(level, default=0) + 1
+    buckets: list[list[int]] = [[] for _ in range(2 * count + 1)]
+    for node, found in enumerate(level):
+        buckets[2 * found + (1 if wanted[node] else 2)].append(node)
+    groups: list[list[int]] = []
+    owner: list[int] = []
+    for place, bucket in enumerate(buckets):
+        if not bucket:
+            continue
+        if place % 2 and kept[place // 2]:
+            groups.append(bucket)
+            owner.append(provider)
+        else:
+            groups.extend([node] for node in bucket)
+            owner.extend(graph.owner[node] for node in bucket)
+    where = [0] * len(level)
+    for index, group in enumerate(groups):
+        for node in group:
+            where[node] = index
+    needs = [
+        sorted({where[n] for node in group for n in graph.predecessors[node]} - {index})
+        for index, group in enumerate(groups)
+    ]
+    members = [sorted(m for node in group for m in graph.members[node]) for group in groups]
+    return Quotient(members=members, predecessors=needs, owner=owner)
+
+
+def _lift(bonds: Sequence[Bond], graph: Quotient) -> list[Bond]:
+    """The bonds of the original graph, on the quotient."""
+    if not bonds:
+        return []
+    where = {node: index for index, members in enumerate(graph.members) for node in members}
+    where[-1] = -1
+    return [
+        Bond(
+            producer=where[bond.producer],
+            consumers=tuple(dict.fromkeys(where[node] for node in bond.consumers)),
+            exposed=bond.exposed,
+            one_way=bond.one_way,
+            reason=bond.reason,
+        )
+        for bond in bonds
+    ]

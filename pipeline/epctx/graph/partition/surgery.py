@@ -1,0 +1,258 @@
+"""Cutting a partition out of a model, and putting what its EP made in its place.
+
+Tensors are never copied: initializers on both sides are the same tensor objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from epctx.errors import CompileError
+from epctx.graph.dataflow import captured, subgraphs
+from epctx.graph.epcontext import is_epcontext
+from epctx.graph.model import Partition
+from epctx.graph.opsets import merge_opsets
+from epctx.graph.partition.boundary import type_name
+from epctx.graph.partition.naming import Names
+
+if TYPE_CHECKING:
+    from epctx.providers.base import Replacement
+
+COMPATIBILITY = "ep_compatibility_info."
+"""Prefix of the model metadata by which an EP says what its context is compatible with."""
+
+_IDENTITY_OPSET = 21
+"""Of the default domain, for a model that has no operator of it."""
+
+_REPORT = "report it to those who make this execution provider"
+
+
+def extract(model: ir.Model, partition: Partition, *, name: str | None = None) -> ir.Model:
+    """A standalone model of a partition; the source model stays as it is.
+
+    Its inputs, outputs and initializers are the partition's, by name, with type and shape; its
+    nodes, those in subgraphs included, keep their names and order. Initializers refer to the same
+    tensors as the model's; the content of none is read.
+
+    Args:
+        model: what the partition is of; not changed.
+        partition: its nodes need nothing but its inputs and initializers.
+        name: of the graph; None: the model's graph name.
+    """
+    graph = ir.GraphView(
+        partition.inputs,
+        partition.outputs,
+        nodes=partition.nodes,
+        initializers=partition.initializers,
+        opset_imports=dict(model.opset_imports),
+        name=model.graph.name if name is None else name,
+    ).clone()
+    for value in graph.inputs:
+        value.const_value = None  # a default of the source model is no default here
+    return ir.Model(graph, ir_version=model.ir_version, functions=tuple(model.functions.values()))
+
+
+def splice(model: ir.Model, replacements: Sequence[Replacement]) -> None:
+    """Put each fragment in the place of its partition, in `model`, which changes.
+
+    Graph inputs and outputs keep names and order. Every value that a fragment gives keeps its name,
+    and has the type and shape that the fragment or the model knows. Other names of a fragment that
+    are in use get a number, in order; names of EPContext nodes never change, since EPs find their
+    graphs by them. A fragment's initializer that is the model's own stays one initializer;
+    initializers that nothing uses any more are removed. The result is sorted. Fragments stay as
+    they are.
+
+    Args:
+        model: its main graph holds the partitions' nodes.
+        replacements: of distinct partitions of it.
+
+    Raises:
+        CompileError: a fragment does not fit: other inputs or outputs than the partition's, another
+            type or shape, another opset version, an EPContext node name that is taken, an output
+            of an EPContext node without type or shape.
+    """
+    if not replacements:
+        return
+    gone = {node for replacement in replacements for node in replacement.partition.nodes}
+    for replacement in replacements:
+        _check_interface(replacement)
+    _drop_initializers(model.graph, lambda node: node not in gone)
+    names = Names(model.graph, [replacement.fragment.graph for replacement in replacements], gone)
+    instead: dict[ir.Value, ir.Value] = {}
+    for replacement in replacements:
+        _merge_model(model, replacement.fragment)
+        instead.update(_insert(model.graph, replacement, names))
+    outputs = model.graph.outputs
+    outputs[:] = [instead.get(value, value) for value in outputs]
+    for old, new in instead.items():
+        old.replace_all_uses_with(new)
+    for node in gone:
+        _detach(node)
+    model.graph.remove(gone)
+    _drop_initializers(model.graph, lambda node: True)
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise CompileError(
+            "the compiled partitions make a cycle",
+            where=f"graph {model.graph.name}",
+            remedy="report it as a bug of epctx, with the model",
+        ) from error
+
+
+def _check_interface(replacement: Replacement) -> None:
+    partition, graph = replacement.partition, replacement.fragment.graph
+    inputs = {value.name for value in partition.inputs}
+    strange = [value.name for value in graph.inputs if value.name not in inputs]
+    if strange:
+        raise _misfit(partition, f"it takes {strange[0]}, which is no input of the partition")
+    wanted = sorted(value.name or "" for value in partition.outputs)
+    given = sorted(value.name or "" for value in graph.outputs)
+    if wanted != given:
+        found = ", ".join(given) or "nothing"
+        raise _misfit(partition, f"it gives {found}, not {', '.join(wanted)}")
+    for node in graph:
+        for value in node.outputs if is_epcontext(node) else ():
+            if value.name and (value.type is None or value.shape is None):
+                raise _misfit(partition, f'EPContext output "{value.name}" has no type or shape')
+
+
+def _merge_model(model: ir.Model, fragment: ir.Model) -> None:
+    """Take over what a fragment needs of its model: opsets, IR version, compatibility."""
+    merge_opsets(model, fragment)
+    model.ir_version = max(model.ir_version, fragment.ir_version)
+    for key, info in fragment.metadata_props.items():
+        if key.startswith(COMPATIBILITY) and model.metadata_props.setdefault(key, info) != info:
+            raise CompileError(
+                f"two partitions of one model have different {key}",
+                where=f"graph {model.graph.name}",
+                why=f"{model.metadata_props[key]} and {info}",
+                remedy=_REPORT,
+            )
+    for identifier, function in fragment.functions.items():
+        if model.functions.setdefault(identifier, function) is not function:
+            raise CompileError(
+                f"a fragment brings another function {'::'.join(filter(None, identifier))}",
+                where=f"graph {model.graph.name}",
+                remedy=_REPORT,
+            )
+
+
+def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.Value, ir.Value]:
+    """Put a copy of one fragment behind the last node of its partition.
+
+    Returns what stands for each of the partition's outputs from now on.
+    """
+    partition = replacement.partition
+    fragment = replacement.fragment.graph.clone()
+    outside = {value.name: value for value in partition.inputs}
+    made = list(fragment)
+    outputs = {value.name: value for value in fragment.outputs}
+    names.settle(fragment, kept=frozenset(outputs.values()))
+
+    source: dict[ir.Value, ir.Value] = {}
+    for value in list(fragment.inputs):
+        source[value] = outside[value.name]
+    weights = list(fragment.initializers.values())
+    fragment.remove(made)
+    fragment.outputs.clear()
+    fragment.inputs.clear()
+    fragment.initializers.clear()
+    for value in weights:
+        if value not in source:
+            source[value] = _initializer(graph, value, names)
+    for value, replaced_by in source.items():
+        value.replace_all_uses_with(replaced_by)
+
+    instead: dict[ir.Value, ir.Value] = {}
+    for old in partition.outputs:
+        new = value = outputs[old.name]
+        if value in source:  # a constant: an initializer has no place in the main graph's order
+            graph.opset_imports.setdefault("", _IDENTITY_OPSET)
+            node = ir.node("Identity", [source[value]], name=names.node(f"{old.name}_identity"))
+            made.append(node)
+            new = node.outputs[0]
+        _describe(partition, new, value, old)
+        instead[old] = new
+    graph.insert_after(partition.nodes[-1], made)
+    return instead
+
+
+def _describe(partition: Partition, new: ir.Value, given: ir.Value, old: ir.Value) -> None:
+    """Give a fragment's output the name of what it replaces, and the type and shape of both."""
+    new.name = old.name
+    if given.type is not None and old.type is not None:
+        types = type_name(given.type), type_name(old.type)
+        if types[0] != types[1]:
+            raise _misfit(partition, f'"{old.name}" is of type {types[0]}, not {types[1]}')
+    shape = given.shape
+    new.type = given.type if old.type is None else old.type
+    new.shape = None if old.shape is None else old.shape.copy()
+    try:
+        new.merge_shapes(shape)
+    except ValueError as error:
+        raise _misfit(partition, f'"{old.name}" has shape {shape}, not {old.shape}') from error
+
+
+def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
+    """The model's initializer for a fragment's: the same tensor is one initializer."""
+    name = value.name or ""
+    known = graph.initializers.get(name)
+    if known is not None and _same_tensor(known.const_value, value.const_value):
+        return known
+    new = ir.Value(
+        name=names.value(name),
+        type=value.type,
+        shape=value.shape,
+        const_value=value.const_value,
+    )
+    graph.initializers.add(new)
+    return new
+
+
+def _same_tensor(one: ir.TensorProtocol | None, two: ir.TensorProtocol | None) -> bool:
+    """Whether two tensors are equal bit by bit. What is mapped is compared in the map."""
+    if one is two or one is None or two is None:
+        return one is two
+    if one.dtype != two.dtype or tuple(one.shape) != tuple(two.shape):
+        return False
+    left, right = one.numpy(), two.numpy()
+    if one.dtype == ir.DataType.STRING:
+        return bool(np.array_equal(left, right))
+    return bool(np.array_equal(_bytes_of(left), _bytes_of(right)))
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> None:
+    """Remove the initializers that no node that counts uses, nor the graph itself."""
+    used: set[ir.Value] = set(graph.outputs) | set(graph.inputs)
+    for node in filter(counts, graph):
+        used.update(value for value in node.inputs if value is not None)
+        used.update(captured(node))
+    for name, value in list(graph.initializers.items()):
+        if value not in used:
+            del graph.initializers[name]
+
+
+def _detach(node: ir.Node) -> None:
+    """End the use of every value by a node and by those in its subgraphs."""
+    for user in (node, *(inner for graph in subgraphs(node) for inner in graph)):
+        for place in range(len(user.inputs)):
+            user.replace_input_with(place, None)
+
+
+def _misfit(partition: Partition, why: str) -> CompileError:
+    first = partition.nodes[0]
+    return CompileError(
+        "what the execution provider made does not fit its partition",
+        where=f'partition of {len(partition.nodes)} nodes from "{first.name}" on',
+        why=why,
+        remedy=_REPORT,
+    )

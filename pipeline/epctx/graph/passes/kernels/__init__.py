@@ -1,0 +1,1 @@
+"""How constants are computed: exactly, or not at all."""

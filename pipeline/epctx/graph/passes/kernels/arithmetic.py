@@ -1,0 +1,292 @@
+"""Kernels that compute: integers and booleans exactly, floats where IEEE 754 fixes the result.
+
+numpy computes them, not onnxruntime: a result must not depend on which kernels a machine gets.
+Left out on purpose: whatever rounds more than once or in an order of its choice (MatMul, sums of
+floats, transcendentals), and DequantizeLinear, which execution providers want to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation, axis
+from epctx.graph.weights.arrays import Array
+
+IEEE = (np.dtype(np.float32), np.dtype(np.float64))
+"""Float types whose arithmetic is folded.
+
+Not float16 and bfloat16: onnxruntime's CPU EP computes them in float32 and leaves out the rounding
+between neighbouring nodes (1.31.1: Mul then Add of float16 differs in a quarter of the elements),
+so that a fold, right by the standard, would differ from the run.
+"""
+
+
+def cast(op: Operation) -> Sequence[Array]:
+    """Cast and CastLike to the type of the node's output."""
+    source, target = op.input(0), op.result_type()
+    if target is None or target.bitwidth < 8 or target.is_string():
+        raise Declined("a type of this size")
+    to = np.dtype(target.numpy())
+    if source.dtype == to:
+        return [source]
+    convert = _conversion(source.dtype, to)
+    return [op.elementwise(convert, source)]
+
+
+def _conversion(source: np.dtype[np.generic], to: np.dtype[np.generic]) -> Callable[..., Array]:
+    """What converts between two types, or declines values whose conversion machines differ in."""
+    kinds = _kind(source) + _kind(to)
+    if "?" in kinds:
+        raise Declined("a type whose conversion onnxruntime rounds in its own way")
+    if kinds == "fi":
+        return lambda block: _truncate(block, to)
+    if kinds in ("ff", "fb"):
+        return lambda block: _round(_without_nan(block), to)
+    if kinds == "if":
+        return lambda block: _round(block, to)
+    return lambda block: block.astype(to)
+
+
+def _kind(dtype: np.dtype[np.generic]) -> str:
+    """b: boolean, i: integer, f: float of 16 bits and more, ?: anything else."""
+    if dtype.kind == "b":
+        return "b"
+    if dtype.kind in "iu":
+        return "i"
+    return "f" if dtype.name in ("float16", "bfloat16", "float32", "float64") else "?"
+
+
+def _round(block: Array, to: np.dtype[np.generic]) -> Array:
+    """Round to nearest even, once; decline what is rounded twice on the way through float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if to.itemsize == 2 and block.dtype.itemsize > 2:
+            single = block.astype(np.float32)
+            if block.dtype != single.dtype and not np.array_equal(
+                single.astype(block.dtype), block
+            ):
+                raise Declined("a conversion through float32 rounds twice")
+            block = single
+        return block.astype(to)
+
+
+def _truncate(block: Array, to: np.dtype[np.generic]) -> Array:
+    """To integer, towards zero; decline what is out of range, where machines differ."""
+    wide = np.trunc(block.astype(np.float64))
+    limits = np.iinfo(to)  # type: ignore[type-var]  # an integer type: `_kind` said so
+    # float64 holds the lower limit and the upper limit plus one of every integer type exactly.
+    inside = (wide >= float(limits.min)) & (wide < float(limits.max) + 1.0 * (limits.bits < 54))
+    if not inside.all():
+        raise Declined("a float out of the integer's range")
+    return wide.astype(to)
+
+
+def _without_nan(block: Array) -> Array:
+    if np.isnan(block).any():
+        raise Declined("NaN, whose bits differ between machines")
+    return block
+
+
+def _integers(op: Operation) -> tuple[Array, ...]:
+    """All inputs, of one integer type."""
+    inputs = tuple(op.input(index) for index in range(len(op.inputs)))
+    if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype.kind not in "iu":
+        raise Declined("no integers of one type")
+    return inputs
+
+
+def _integer_kernel(function: Callable[..., Array]) -> Kernel:
+    def kernel(op: Operation) -> Sequence[Array]:
+        return [op.elementwise(function, *_integers(op))]
+
+    return kernel
+
+
+def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
+    """An n-ary operator by a binary one that may be applied in any order."""
+
+    def kernel(op: Operation) -> Sequence[Array]:
+        first, *rest = _integers(op)
+        for each in rest:
+            first = op.elementwise(function, first, each)
+        return [first]
+
+    return kernel
+
+
+def _compare(function: Callable[[Array, Array], Array]) -> Kernel:
+    """A comparison of integers or booleans."""
+
+    def kernel(op: Operation) -> Sequence[Array]:
+        left, right = op.input(0), op.input(1)
+        if left.dtype != right.dtype or left.dtype.kind not in "iub":
+            raise Declined("no integers of one type")
+        return [op.elementwise(function, left, right)]
+
+    return kernel
+
+
+def _logical(function: Callable[..., Array]) -> Kernel:
+    """An operator of booleans."""
+
+    def kernel(op: Operation) -> Sequence[Array]:
+        inputs = tuple(op.input(index) for index in range(len(op.inputs)))
+        if any(each.dtype.kind != "b" for each in inputs):
+            raise Declined("no booleans")
+        return [op.elementwise(function, *inputs)]
+
+    return kernel
+
+
+def _divide(left: Array, right: Array) -> Array:
+    """Integer division towards zero, as C has it."""
+    _check_divisor(left, right)
+    quotient = np.floor_divide(left, right)
+    if left.dtype.kind == "i":
+        inexact = quotient * right != left
+        quotient = quotient + (inexact & ((left < 0) != (right < 0))).astype(left.dtype)
+    return quotient
+
+
+def _check_divisor(left: Array, right: Array) -> None:
+    if not right.all():
+        raise Declined("a division by zero")
+    if left.dtype.kind == "i" and ((left == np.iinfo(left.dtype).min) & (right == -1)).any():
+        raise Declined("a quotient out of range")
+
+
+def _modulo(op: Operation) -> Sequence[Array]:
+    """Mod of integers: the sign of the divisor, or with fmod that of the dividend."""
+    left, right = _integers(op)
+    function = np.fmod if op.integer("fmod", 0) else np.mod
+
+    def checked(left: Array, right: Array) -> Array:
+        _check_divisor(left, right)
+        result: Array = function(left, right)
+        return result
+
+    return [op.elementwise(checked, left, right)]
+
+
+def _shift(op: Operation) -> Sequence[Array]:
+    """BitShift by less than the width."""
+    left, right = _integers(op)
+    function = np.left_shift if op.text("direction", "") == "LEFT" else np.right_shift
+
+    def checked(left: Array, right: Array) -> Array:
+        if ((right < 0) | (right >= left.dtype.itemsize * 8)).any():
+            raise Declined("a shift backwards or by the whole width")
+        result: Array = function(left, right)
+        return result
+
+    return [op.elementwise(checked, left, right)]
+
+
+def _reduction(function: Callable[..., Array]) -> Kernel:
+    """A reduction of integers, axes as attribute or input; sums and products wrap around."""
+
+    def kernel(op: Operation) -> Sequence[Array]:
+        data = op.input(0)
+        if data.dtype.kind not in "iu":
+            raise Declined("no integers")
+        op.in_memory()
+        axes = op.integers(1, "axes")
+        if not axes:
+            if op.integer("noop_with_empty_axes", 0):
+                return [data]
+            axes = tuple(range(data.ndim))
+        along = tuple(axis(each, data.ndim) for each in axes)
+        keep = bool(op.integer("keepdims", 1))
+        return [np.asarray(function(data, axis=along, keepdims=keep)).astype(data.dtype)]
+
+    return kernel
+
+
+def _cumulative_sum(op: Operation) -> Sequence[Array]:
+    """CumSum of integers."""
+    data = op.input(0)
+    if data.dtype.kind not in "iu":
+        raise Declined("no integers")
+    op.in_memory()
+    along = axis(int(op.input(1).reshape(-1)[0]), data.ndim)
+    backwards = bool(op.integer("reverse", 0))
+    data = np.flip(data, along) if backwards else data
+    result: Array = np.cumsum(data, axis=along, dtype=data.dtype)
+    if op.integer("exclusive", 0):
+        result = result - data
+    return [np.flip(result, along) if backwards else result]
+
+
+def _range(op: Operation) -> Sequence[Array]:
+    """Range of integers."""
+    start, limit, delta = (int(each.reshape(-1)[0]) for each in _integers(op))
+    if delta == 0:
+        raise Declined("a step of zero")
+    count = len(range(start, limit, delta))
+    op.in_memory(count * 8)
+    numbers: npt.NDArray[np.int64] = start + delta * np.arange(count, dtype=np.int64)
+    return [numbers.astype(op.input(0).dtype)]
+
+
+def _float_kernel(function: Callable[..., Array]) -> Kernel:
+    """An operation that IEEE 754 fixes; results that are NaN stay, their bits are not fixed."""
+
+    def checked(*blocks: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return _without_nan(function(*blocks))
+
+    def kernel(op: Operation) -> Sequence[Array]:
+        inputs = tuple(op.input(index) for index in range(len(op.inputs)))
+        if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype not in IEEE:
+            raise Declined("no floats of one type, float32 or float64")
+        return [op.elementwise(checked, *inputs)]
+
+    return kernel
+
+
+KERNELS: Mapping[str, tuple[int, Kernel]] = {
+    "Abs": (6, _integer_kernel(np.abs)),
+    "Add": (7, _integer_kernel(np.add)),
+    "And": (7, _logical(np.logical_and)),
+    "BitShift": (11, _shift),
+    "BitwiseAnd": (18, _integer_kernel(np.bitwise_and)),
+    "BitwiseNot": (18, _integer_kernel(np.bitwise_not)),
+    "BitwiseOr": (18, _integer_kernel(np.bitwise_or)),
+    "BitwiseXor": (18, _integer_kernel(np.bitwise_xor)),
+    "Cast": (6, cast),
+    "CastLike": (15, cast),
+    "CumSum": (11, _cumulative_sum),
+    "Div": (7, _integer_kernel(_divide)),
+    "Equal": (7, _compare(np.equal)),
+    "Greater": (7, _compare(np.greater)),
+    "GreaterOrEqual": (12, _compare(np.greater_equal)),
+    "Less": (7, _compare(np.less)),
+    "LessOrEqual": (12, _compare(np.less_equal)),
+    "Max": (8, _reduced(np.maximum)),
+    "Min": (8, _reduced(np.minimum)),
+    "Mod": (10, _modulo),
+    "Mul": (7, _integer_kernel(np.multiply)),
+    "Neg": (6, _integer_kernel(np.negative)),
+    "Not": (1, _logical(np.logical_not)),
+    "Or": (7, _logical(np.logical_or)),
+    "Range": (11, _range),
+    "ReduceMax": (1, _reduction(np.max)),
+    "ReduceMin": (1, _reduction(np.min)),
+    "ReduceProd": (1, _reduction(np.prod)),
+    "ReduceSum": (1, _reduction(np.sum)),
+    "Sign": (9, _integer_kernel(np.sign)),
+    "Sub": (7, _integer_kernel(np.subtract)),
+    "Xor": (7, _logical(np.logical_xor)),
+}
+"""Op type to (the first opset whose form the kernel knows, kernel), exact on every machine."""
+
+FLOAT_KERNELS: Mapping[str, tuple[int, Kernel]] = {
+    "Add": (7, _float_kernel(np.add)),
+    "Div": (7, _float_kernel(np.divide)),
+    "Mul": (7, _float_kernel(np.multiply)),
+    "Sqrt": (6, _float_kernel(np.sqrt)),
+    "Sub": (7, _float_kernel(np.subtract)),
+}
+"""The same for elementwise IEEE arithmetic: level `extended`."""

@@ -1,0 +1,171 @@
+"""Local functions of a model: inlined at load, so that nothing later has to know of them.
+
+onnx's own inliner does it: it gives every value and node a name of its own, follows overloads and
+attribute references, and is linear (onnx_ir 1.1's pass is not: 20,000 calls take minutes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+import onnx.inliner
+
+from epctx import limits
+from epctx.errors import ModelError
+from epctx.graph.serde import protos
+
+_Key = tuple[str, str, str]
+
+
+def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
+    """The model without local functions. Their nodes are in the graphs that called them.
+
+    Raises:
+        ModelError: functions call each other in a circle; they would become too many nodes; one
+            was written for an opset in which an operator means something else.
+    """
+    if not model.functions:
+        return model
+    functions = {_key(f.domain, f.name, f.overload): f for f in model.functions}
+    if len(functions) < len(model.functions):
+        raise ModelError(
+            "defines a local function twice", where=where, remedy="export the model again"
+        )
+    _bound(model, functions, where=where)
+    for function in model.functions:
+        _adopt_opsets(model, function, where=where)
+    _write_defaults(model, functions)
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            "has local functions that cannot be inlined",
+            where=where,
+            why=str(error).partition("failed: ")[2] or str(error),
+            remedy="the file is broken: export the model again",
+        ) from error
+    del inlined.functions[:]
+    for node in protos.nodes(inlined):
+        if _called(node) in functions:
+            raise ModelError(
+                f"{protos.describe(node)} calls a local function that cannot be inlined",
+                where=where,
+                remedy="inline the functions when the model is exported",
+            )
+    return inlined
+
+
+def _bound(
+    model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto], *, where: str
+) -> None:
+    """Refuse recursion, and more nodes after inlining than limits.MODEL_NODES:
+    functions that call each other can double at every level.
+    """
+    sizes: dict[_Key, int] = {}
+    active: list[_Key] = []
+
+    def size(key: _Key) -> int:
+        if key in active:
+            circle = " -> ".join(_words(each) for each in [*active[active.index(key) :], key])
+            raise ModelError(
+                "local functions call each other in a circle",
+                where=where,
+                why=circle,
+                remedy="ONNX functions must not be recursive: export the model again",
+            )
+        if key not in sizes:
+            if len(active) == limits.FUNCTION_DEPTH.value:
+                raise ModelError(
+                    f"nests local functions more than {limits.FUNCTION_DEPTH.value} deep",
+                    where=where,
+                    remedy="export the model with fewer nested functions",
+                )
+            active.append(key)
+            sizes[key] = total(_function_nodes(functions[key]))
+            active.pop()
+        return sizes[key]
+
+    def total(nodes: Iterable[onnx.NodeProto]) -> int:
+        return sum(size(key) if (key := _called(node)) in functions else 1 for node in nodes)
+
+    for key in functions:
+        size(key)
+    count = total(node for graph in protos.nested(model.graph) for node in graph.node)
+    if count > limits.MODEL_NODES.value:
+        raise ModelError(
+            f"has {count:,} nodes when its local functions are inlined, more than "
+            f"{limits.MODEL_NODES.value:,}",
+            where=where,
+            remedy=f"export the model with fewer nested functions; {limits.MODEL_NODES.remedy}",
+        )
+
+
+def _write_defaults(model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionProto]) -> None:
+    """Give each call the attributes that it leaves to the function: the inliner forgets them."""
+    for node in protos.nodes(model):
+        function = functions.get(_called(node))
+        if function is not None:
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(a for a in function.attribute_proto if a.name not in given)
+
+
+def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto, *, where: str) -> None:
+    """Make a function import what the model imports, where its operators are the same there."""
+    imports = {_domain(each.domain): each.version for each in model.opset_import}
+    for each in function.opset_import:
+        domain = _domain(each.domain)
+        if domain not in imports:
+            model.opset_import.add(domain=domain, version=each.version)
+        elif imports[domain] != each.version:
+            for node in _function_nodes(function):
+                if _domain(node.domain) == domain:
+                    _same_operator(node, each.version, imports[domain], function, where=where)
+            each.version = imports[domain]
+
+
+def _same_operator(
+    node: onnx.NodeProto, written: int, imported: int, function: onnx.FunctionProto, *, where: str
+) -> None:
+    if _since(node, written) != _since(node, imported):
+        name = _words(_key(function.domain, function.name, function.overload))
+        raise ModelError(
+            f"local function {name} uses opset {written}, the model opset {imported}, "
+            f"and {node.op_type} is not the same in both",
+            where=where,
+            remedy="export the model with one opset, or convert it by onnx.version_converter",
+        )
+
+
+def _since(node: onnx.NodeProto, version: int) -> int | None:
+    """The opset version since which an operator is what it is; None: onnx does not know it."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, _domain(node.domain))
+    except onnx.defs.SchemaError:
+        return None
+    return int(schema.since_version)
+
+
+def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
+    for node in function.node:
+        yield node
+        for inner in protos.subgraphs(node):
+            for graph in protos.nested(inner):
+                yield from graph.node
+
+
+def _called(node: onnx.NodeProto) -> _Key:
+    return _key(node.domain, node.op_type, node.overload)
+
+
+def _key(domain: str, name: str, overload: str) -> _Key:
+    return _domain(domain), name, overload
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _words(key: _Key) -> str:
+    domain, name, overload = key
+    return f"{domain}::{name}" + (f":{overload}" if overload else "")

@@ -1,0 +1,183 @@
+"""Shape inference over a model whose weights are elsewhere.
+
+onnx's inference works on protos and reads small constants only, so it runs on what `wire.strip`
+leaves: megabytes, whatever the weights.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterator
+from functools import cache
+from typing import Final
+
+import onnx
+import onnx.shape_inference
+
+from epctx.graph.serde import protos
+
+_log = logging.getLogger(__name__)
+_NUMBERED: Final = b"unk__"
+"""What the symbols that onnx makes up begin with."""
+
+
+def infer(
+    model: onnx.ModelProto, contradicted: Callable[[str], None] = _log.warning
+) -> onnx.ModelProto:
+    """The model with types and shapes of its values inferred; no weight is read.
+
+    `contradicted` hears of a node whose inputs do not fit it, as onnx sees it; what can be inferred
+    in spite of it is.
+
+    What is inferred wins over what the file declares, which may be from before its dimensions
+    were changed. Declared types are taken of what operators make that onnx cannot infer (unknown
+    ones, and those whose result depends on data), and more is inferred from them.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for graph in protos.graphs(bare):
+        _forget(graph)
+    inferred = _infer(bare, contradicted)
+    if inferred is None:
+        return model
+    named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
+    _drop_symbols(inferred, named)
+    gained = 0
+    for old, new in _pairs(model, inferred):
+        if lacking := _lacking(old, new):
+            gained += _restore(old, new, lacking & _border(new))
+    if gained:
+        inferred = _infer(inferred, _log.warning) or inferred
+        _drop_symbols(inferred, named)
+    for old, new in _pairs(model, inferred):
+        _restore(old, new, None)
+    return inferred
+
+
+def _pairs(
+    model: onnx.ModelProto, inferred: onnx.ModelProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
+    return zip(protos.graphs(model), protos.graphs(inferred), strict=True)
+
+
+def _forget(graph: onnx.GraphProto) -> None:
+    """Take out declared types, but of what unknown operators make."""
+    kept = {
+        name
+        for node in graph.node
+        if not _is_inferred(node.op_type, node.domain)
+        for name in node.output
+    }
+    values = [value for value in graph.value_info if value.name in kept]
+    del graph.value_info[:]
+    graph.value_info.extend(values)
+    for value in graph.output:
+        if value.name not in kept and value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+@cache
+def _is_inferred(op_type: str, domain: str) -> bool:
+    """Whether onnx can infer what an operator makes."""
+    try:
+        schema = onnx.defs.get_schema(op_type, domain=domain)
+    except onnx.defs.SchemaError:
+        return False
+    has_body = schema.has_function  # type: ignore[attr-defined]  # the stub forgets it
+    return bool(schema.has_type_and_shape_inference_function or has_body)
+
+
+def _lacking(declared: onnx.GraphProto, inferred: onnx.GraphProto) -> set[str]:
+    """Values that the file declares, and whose shape inference did not find whole."""
+    names = {value.name for value in (*declared.output, *declared.value_info)}
+    values = (*inferred.output, *inferred.value_info) if names else ()
+    return names - {value.name for value in values if value.name in names and _is_whole(value.type)}
+
+
+def _border(graph: onnx.GraphProto) -> set[str]:
+    """Values whose shape is not known whole, and whose makers read none but those that are."""
+    made = {name for node in graph.node for name in node.output}
+    known = {v.name for v in (*graph.value_info, *graph.output) if _is_whole(v.type)}
+    unknown = made - known
+    return {
+        name
+        for node in graph.node
+        if unknown.isdisjoint(node.input)
+        for name in node.output
+        if name in unknown
+    }
+
+
+def _is_whole(kind: onnx.TypeProto) -> bool:
+    if not kind.HasField("tensor_type"):
+        return kind.WhichOneof("value") is not None
+    shape = kind.tensor_type.shape
+    return kind.tensor_type.HasField("shape") and all(d.WhichOneof("value") for d in shape.dim)
+
+
+def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto | None:
+    """What onnx infers; None where it gives the whole model up."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        contradicted(str(error))
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        _log.warning("shapes are not inferred: %s", error)
+        return None
+
+
+def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
+    """Take out the symbols that inference numbers itself: the numbers follow the nodes' order."""
+    if _NUMBERED not in model.SerializeToString():
+        return
+    for value in protos.values(model):
+        for dim in protos.dimensions(value.type):
+            if dim.dim_param and dim.dim_param not in named:
+                dim.ClearField("dim_param")
+
+
+def _restore(
+    declared: onnx.GraphProto, inferred: onnx.GraphProto, names: Container[str] | None
+) -> int:
+    """Put back what the file declares and inference did not find, of these values or of all.
+
+    Returns how many values gained by it.
+    """
+    gained = 0
+    outputs = {value.name: value for value in inferred.output}
+    known = {value.name: value for value in inferred.value_info}
+    for value in (*declared.output, *declared.value_info):
+        if names is not None and value.name not in names:
+            continue
+        result = outputs.get(value.name) or known.get(value.name)
+        if result is None:
+            inferred.value_info.add().CopyFrom(value)
+            gained += 1
+        else:
+            gained += _merge(value.type, result.type)
+    return gained
+
+
+def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:
+    """Complete an inferred type by the declared one, where they do not contradict."""
+    if inferred.WhichOneof("value") is None:
+        inferred.CopyFrom(declared)
+        return True
+    if not (declared.HasField("tensor_type") and inferred.HasField("tensor_type")):
+        return False
+    source, target = declared.tensor_type, inferred.tensor_type
+    if source.elem_type != target.elem_type or not source.HasField("shape"):
+        return False
+    if not target.HasField("shape"):
+        target.shape.CopyFrom(source.shape)
+        return True
+    gained = False
+    if len(source.shape.dim) == len(target.shape.dim):
+        for given, found in zip(source.shape.dim, target.shape.dim, strict=True):
+            unknown = found.WhichOneof("value") is None
+            if (unknown and given.WhichOneof("value")) or (found.dim_param and given.dim_param):
+                found.CopyFrom(given)
+                gained |= unknown
+    return gained

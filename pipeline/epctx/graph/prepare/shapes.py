@@ -1,0 +1,192 @@
+"""Shapes of inputs: symbolic dimensions fixed, dynamic inputs found.
+
+NPUs want static shapes; a manifest fixes them by `dimensions` (a symbolic name to its size) and
+`shapes` (a graph input to its whole shape). Source: design sections 5 and 7 "load".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from epctx.errors import ModelError
+from epctx.graph.serde import protos
+from epctx.text import nearest
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def fix(
+    model: onnx.ModelProto,
+    dimensions: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    where: str,
+) -> None:
+    """Give symbolic dimensions their sizes, wherever the model names them.
+
+    A shape of a graph input fixes the names in it too: one name is one size in all of the model.
+
+    Args:
+        dimensions: name of a symbolic dimension of a graph input, to its size (>= 1).
+        shapes: name of a graph input, to its whole shape.
+
+    Raises:
+        ModelError: an unknown name, a rank or a static size that differs, or two sizes for one
+            name.
+    """
+    inputs = {value.name: value for value in _true_inputs(model.graph)}
+    sizes = _Sizes(inputs.values(), where)
+    for name, size in dimensions.items():
+        sizes.known(name)
+        sizes.set(name, size, f"dimensions: {name}")
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise _unknown("shapes", "graph input", name, list(inputs), where)
+        _set_shape(inputs[name], shape, sizes, where)
+    for value in protos.values(model):
+        for dim in protos.dimensions(value.type):
+            if dim.dim_param in sizes.fixed:
+                dim.dim_value = sizes.fixed[dim.dim_param]
+
+
+class _Sizes:
+    """Sizes of symbolic names, each with the manifest key that gave it."""
+
+    def __init__(self, inputs: Iterable[onnx.ValueInfoProto], where: str) -> None:
+        self._where = where
+        names = (
+            d.dim_param for value in inputs for d in protos.dimensions(value.type) if d.dim_param
+        )
+        self._names = list(dict.fromkeys(names))
+        self._givers: dict[str, str] = {}
+        self.fixed: dict[str, int] = {}
+
+    def known(self, name: str) -> None:
+        if name not in self._names:
+            raise _unknown(
+                "dimensions", "symbolic dimension of an input", name, self._names, self._where
+            )
+
+    def set(self, name: str, size: int, giver: str) -> None:
+        if size < 1:
+            raise ModelError(
+                f"{giver} is {size}", where=self._where, remedy="give a size of 1 or more"
+            )
+        if self.fixed.setdefault(name, size) != size:
+            raise ModelError(
+                f"dimension {name!r} is {self.fixed[name]} by `{self._givers[name]}` "
+                f"and {size} by `{giver}`",
+                where=self._where,
+                remedy="one name is one size in all of a model: give it once",
+            )
+        self._givers.setdefault(name, giver)
+
+
+def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, where: str) -> None:
+    key = f"shapes: {value.name}"
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ModelError(
+            f"`{key}`: input {value.name!r} is not a tensor",
+            where=where,
+            remedy=f"take {value.name!r} out of `shapes`",
+        )
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        for _ in shape:
+            tensor.shape.dim.add()
+        tensor.shape.SetInParent()  # a scalar has a shape, too
+    if len(tensor.shape.dim) != len(shape):
+        raise ModelError(
+            f"`{key}` has {len(shape)} dimensions, the input has {len(tensor.shape.dim)}: "
+            f"{_text(tensor.shape)}",
+            where=where,
+            remedy="give a size for each of its dimensions",
+        )
+    for position, (dim, size) in enumerate(zip(tensor.shape.dim, shape, strict=True)):
+        if dim.HasField("dim_value") and dim.dim_value != size:
+            raise ModelError(
+                f"`{key}` gives dimension {position} the size {size}, the model {dim.dim_value}: "
+                f"{_text(tensor.shape)}",
+                where=where,
+                remedy="a static dimension cannot be changed: export the model for this shape",
+            )
+        if dim.dim_param:
+            sizes.set(dim.dim_param, size, key)
+        elif not dim.HasField("dim_value"):
+            if size < 1:
+                raise ModelError(f"`{key}` has {size}", where=where, remedy="sizes are 1 or more")
+            dim.dim_value = size
+
+
+def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> ModelError:
+    near = nearest(name, known)
+    existing = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return ModelError(
+        f"`{key}` names {name!r}, which is no {kind}",
+        where=where,
+        why=f"it has {existing}" if known else f"it has no {kind}",
+        remedy=f"did you mean {near!r}?" if near else f"take {name!r} out of `{key}`",
+    )
+
+
+def dynamic_inputs(model: ir.Model) -> dict[str, str]:
+    """Graph inputs whose shape is not static, each with its shape in words: `[batch, ?, 64]`.
+
+    Inputs that have an initializer are not asked for, and not reported.
+    """
+    dynamic = {}
+    for value in model.graph.inputs:
+        if value.name is None or value.name in model.graph.initializers:
+            continue
+        shape = value.shape
+        if shape is None:
+            dynamic[value.name] = "unknown rank"
+        elif not shape.is_static():
+            sizes = (str(d) if isinstance(d, int) else (d.value or "?") for d in shape)
+            dynamic[value.name] = f"[{', '.join(sizes)}]"
+    return dynamic
+
+
+def require_static_inputs(model: ir.Model, *, provider: str, where: str) -> None:
+    """For an EP that needs static shapes.
+
+    Raises:
+        ModelError: an input is dynamic; the remedy is the manifest line that fixes it.
+    """
+    dynamic = dynamic_inputs(model)
+    if not dynamic:
+        return
+    names: dict[str, None] = {}
+    nameless = []
+    for value in model.graph.inputs:
+        if value.name in dynamic:
+            symbols = [d.value for d in value.shape or () if not isinstance(d, int)]
+            names |= dict.fromkeys(symbol for symbol in symbols if symbol)
+            if value.shape is None or None in symbols:
+                nameless.append(value.name)
+    lines = []
+    if names:
+        lines.append("`dimensions: {" + ", ".join(f"{name}: 1" for name in names) + "}`")
+    if nameless:
+        lines.append("`shapes: {" + ", ".join(f"{name}: [...]" for name in nameless) + "}`")
+    shown = ", ".join(f"{name} {shape}" for name, shape in dynamic.items())
+    raise ModelError(
+        f"{provider} needs static shapes, and these inputs have none: {shown}",
+        where=where,
+        remedy=f"fix them in the manifest, with sizes of yours: {' and '.join(lines)}",
+    )
+
+
+def _true_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The graph inputs that are no initializers (before IR 4 all initializers were inputs)."""
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def _text(shape: onnx.TensorShapeProto) -> str:
+    sizes = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim)
+    return f"[{', '.join(sizes)}]"

@@ -1,0 +1,150 @@
+"""One serialization for one graph (design section 6, "Dumped ONNX is canonical").
+
+The same bytes come out whatever order nodes, initializers, attributes and metadata are listed in,
+whichever field a tensor's data was in, and whether it is in memory or mapped:
+
+- nodes in the order of `ordering`; attributes, initializers, value_info, opset imports, metadata
+  and quantization annotations sorted by name;
+- tensors as raw data; those that are external and not mapped keep their reference;
+- only opset imports in use, the lowest IR version that has all that is used (so that an older
+  ONNX Runtime on a device reads it), producer name `epctx` and no producer version;
+- no doc strings; no metadata but the model's own, for exporters put stack traces with paths into
+  that of nodes; no device configurations; no initializers that nothing uses; no training.
+
+Nothing of that changes a result. `digest` is over the same form with each large tensor replaced
+by the digest of its content, so two models with one digest have one serialization.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import blake3
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from epctx.errors import CompileError, EpctxError
+from epctx.files.digest import Buffer, Digest
+from epctx.graph.serde import encoder, protos, wire
+from epctx.graph.weights import tensors
+from epctx.graph.weights.mapped import DataFile, MappedTensor, content_digest
+
+MAX_SIZE: Final = 2**31 - 1
+"""Bytes that a protobuf message can have."""
+_LARGE: Final = 1024
+"""Tensors of so many bytes are mapped where they can be, and digested by content."""
+_SCHEME: Final = b"epctx graph digest 1\n"
+"""What the digest covers; another number when that changes."""
+
+_UNREADABLE: Final = (
+    DecodeError,
+    EpctxError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    ir.serde.SerdeError,
+)
+"""What reading or encoding a model raises that epctx cannot have written."""
+
+
+def serialize(model: ir.Model) -> bytes:
+    """The canonical bytes, in memory. `chunks` for models whose weights are large.
+
+    Raises:
+        CompileError: they would be more than protobuf's 2 GB.
+    """
+    return b"".join(chunks(model))
+
+
+def chunks(model: ir.Model) -> Iterator[Buffer]:
+    """The canonical bytes in pieces; mapped weights go through without a copy.
+
+    The size is known, and refused, before the first piece.
+
+    Raises:
+        CompileError: they would be more than protobuf's 2 GB.
+    """
+    message = encoder.encode(model)
+    if message.size > MAX_SIZE:
+        raise CompileError(
+            f"the model would have {message.size} bytes, more than the 2 GB of an ONNX file",
+            where=model.graph.name,
+            remedy="set `embed_mode: 0`, and `external_initializers` if weights are left in it",
+        )
+    return message.chunks()
+
+
+def digest(model: ir.Model) -> Digest:
+    """BLAKE3 of all that can change what is built from the model.
+
+    Insensitive to where weights lie, doc strings, metadata of nodes, orders, unused initializers;
+    sensitive to everything that is in the canonical bytes. Weights that are mapped are digested
+    once for each range of a file.
+    """
+    hasher = blake3.blake3(_SCHEME)
+    for chunk in encoder.encode(model, tensor_data=_content).chunks():
+        hasher.update(chunk)
+    return Digest("blake3", hasher.hexdigest())
+
+
+def is_canonical(path: Path) -> bool:
+    """Whether a model file is what `serialize` makes of the model in it.
+
+    Raises:
+        ModelError: the file is missing or not a regular file.
+    """
+    file = DataFile.open(path)
+    try:
+        return _same(encoder.encode(read(file)), file)
+    except _UNREADABLE:
+        return False
+
+
+def _same(message: wire.Message, file: DataFile) -> bool:
+    if message.size != file.size:
+        return False
+    position = 0
+    for chunk in message.chunks():
+        if bytes(file.view(position, len(chunk))) != bytes(chunk):
+            return False
+        position += len(chunk)
+    return True
+
+
+def _content(message: wire.Message, tensor: ir.TensorProtocol) -> None:
+    """Append what stands for a tensor's bytes in a digest."""
+    if tensor.nbytes < _LARGE:
+        encoder.data(message, tensor)
+    else:
+        message.encoded(wire.external(str(content_digest(tensor))))
+
+
+def read(file: DataFile) -> ir.Model:
+    """The model in a file that epctx wrote, its large tensors mapped, references to other files
+    left alone.
+    """
+    token = secrets.token_hex(16)  # no file can have guessed it
+    data, spans = wire.strip(file.view(), threshold=_LARGE, location=token)
+    proto = onnx.ModelProto.FromString(data)
+    checksums: dict[object, str] = {}
+    for each in protos.tensors(proto):
+        keys = {entry.key: entry.value for entry in each.external_data}
+        if "checksum" in keys:
+            checksums[keys.get("location")] = keys["checksum"]
+    model = ir.serde.deserialize_model(proto)
+
+    def inside(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        if tensor.location != token:
+            tensor.meta[encoder.CHECKSUM] = checksums.get(tensor.location)
+            return tensor
+        offset = spans[tensor.offset or 0].offset
+        return MappedTensor(file, offset, tensor.dtype, shape=tensor.shape, name=tensor.name or "")
+
+    tensors.replace_all(model, inside)
+    return model

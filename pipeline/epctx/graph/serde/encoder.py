@@ -1,0 +1,300 @@
+"""A model encoded canonically: see `canonical` for what that is.
+
+Fields come in ascending order of their numbers, as protobuf writes them; what is small passes
+through protobuf, what may be large is referred to (`wire.Message`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+
+from epctx.errors import EpctxError
+from epctx.files.digest import Buffer
+from epctx.graph.serde import ir_version, wire
+from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, order
+from epctx.graph.weights.mapped import MappedTensor, chunks, strings
+from epctx.graph.weights.planned import PlacedTensor
+
+PRODUCER: Final = "epctx"
+CHECKSUM: Final = "epctx.checksum"
+"""Where the checksum of a reference that was read is kept: in the tensor's `meta`."""
+
+_TypeKey = tuple[ir.DataType, tuple[int | str | None, ...] | None]
+Encode = Callable[[wire.Message, ir.TensorProtocol], None]
+
+
+def data(message: wire.Message, tensor: ir.TensorProtocol) -> None:
+    """Append a tensor's bytes, which are read when they are written."""
+
+    def raw() -> Iterator[Buffer]:
+        size = 0
+        for chunk in chunks(tensor):
+            size += len(chunk)
+            yield chunk
+        if size != tensor.nbytes:
+            raise _bug(f"tensor {tensor.name!r} has {size} bytes, its shape {tensor.nbytes}")
+
+    message.payload(_TENSOR["raw_data"], wire.Payload(tensor.nbytes, raw))
+
+
+def encode(model: ir.Model, *, tensor_data: Encode = data) -> wire.Message:
+    """The canonical message.
+
+    Args:
+        model: the model, which stays as it is.
+        tensor_data: how a tensor's content is written.
+
+    Raises:
+        EpctxError: the model is not what a stage may hand on: it has local functions, a cycle, an
+            initializer without value, a domain that it does not import.
+    """
+    return _Encoder(tensor_data).model(model)
+
+
+def _numbers(message: type) -> dict[str, int]:
+    return {field.name: field.number for field in message.DESCRIPTOR.fields}  # type: ignore[attr-defined]
+
+
+_MODEL: Final = _numbers(onnx.ModelProto)
+_GRAPH: Final = _numbers(onnx.GraphProto)
+_NODE: Final = _numbers(onnx.NodeProto)
+_ATTRIBUTE: Final = _numbers(onnx.AttributeProto)
+_TENSOR: Final = _numbers(onnx.TensorProto)
+_VALUE_INFO: Final = _numbers(onnx.ValueInfoProto)
+
+
+class _Encoder:
+    """Encodes a model, fields in ascending order of their numbers, as protobuf does."""
+
+    def __init__(self, data: Encode) -> None:
+        self._data = data
+        self._types: dict[_TypeKey, bytes] = {}
+
+    def model(self, model: ir.Model) -> wire.Message:
+        if model.functions:
+            raise _bug("local functions are inlined at load, and here is one")
+        ordered = order(model.graph)
+        head = onnx.ModelProto(
+            ir_version=ir_version.lowest(model, ordered),
+            producer_name=PRODUCER,
+            domain=model.domain or None,
+            model_version=model.model_version or None,
+        )
+        tail = onnx.ModelProto()
+        for domain, version in sorted(ir_version.opsets(model, ordered).items()):
+            tail.opset_import.add(domain=domain, version=version)
+        for key, value in sorted(model.metadata_props.items()):
+            tail.metadata_props.add(key=key, value=value)
+        message = wire.Message()
+        message.encoded(_bytes(head))
+        message.message(_MODEL["graph"], self._graph(ordered))
+        message.encoded(_bytes(tail))
+        return message
+
+    def _graph(self, ordered: OrderedGraph) -> wire.Message:
+        graph = ordered.graph
+        message = wire.Message()
+        for node in ordered.nodes:
+            self._node(message, node, ordered)
+        message.encoded(_bytes(onnx.GraphProto(name=graph.name or "graph")))
+        weights = ordered.initializers()
+        for name, value in weights:
+            message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
+        made = [value for node in ordered.nodes for value in node.outputs if value.name]
+        outputs = set(graph.outputs)
+        inside = [value for value in made if value not in outputs and _has_type(value)]
+        inside.sort(key=lambda value: value.name or "")
+        for field, values in (
+            ("input", graph.inputs),
+            ("output", graph.outputs),
+            ("value_info", inside),
+        ):
+            for value in values:
+                message.encoded(wire.embedded(_GRAPH[field], self._value_info(value)))
+        tail = onnx.GraphProto()
+        tail.quantization_annotation.extend(
+            _annotations((*graph.inputs, *(value for _, value in weights), *made))
+        )
+        message.encoded(_bytes(tail))
+        return message
+
+    def _node(self, message: wire.Message, node: ir.Node, ordered: OrderedGraph) -> None:
+        head = onnx.NodeProto(
+            input=[(value.name or "") if value is not None else "" for value in node.inputs],
+            output=_output_names(node),
+            name=node.name or None,
+            op_type=node.op_type,
+        )
+        tail = _bytes(onnx.NodeProto(domain=node.domain or None, overload=node.overload or None))
+        attributes = [node.attributes[name] for name in sorted(node.attributes)]
+        if not any(attribute.type in _NESTED for attribute in attributes):
+            for attribute in attributes:
+                _plain_attribute(head.attribute.add(), attribute)
+            message.encoded(wire.embedded(_GRAPH["node"], _bytes(head) + tail))
+            return
+        result = wire.Message()
+        result.encoded(_bytes(head))
+        bodies = iter(ordered.bodies.get(node, ()))
+        for attribute in attributes:
+            result.message(_NODE["attribute"], self._attribute(attribute, bodies))
+        result.encoded(tail)
+        message.message(_GRAPH["node"], result)
+
+    def _attribute(self, attribute: ir.Attr, bodies: Iterator[OrderedGraph]) -> wire.Message:
+        """An attribute that may be large; `bodies` are the node's graphs still to come."""
+        message = wire.Message()
+        if attribute.type not in _NESTED or attribute.is_ref():
+            proto = onnx.AttributeProto()
+            _plain_attribute(proto, attribute)
+            message.encoded(_bytes(proto))
+            return message
+        message.encoded(_bytes(onnx.AttributeProto(name=attribute.name)))
+        match attribute.type:
+            case ir.AttributeType.STRING:
+                text = _text(attribute.value)
+                message.payload(_ATTRIBUTE["s"], wire.Payload(len(text), lambda: (text,)))
+            case ir.AttributeType.TENSOR:
+                message.message(_ATTRIBUTE["t"], self._tensor(attribute.as_tensor(), None))
+            case ir.AttributeType.TENSORS:
+                for tensor in attribute.as_tensors():
+                    message.message(_ATTRIBUTE["tensors"], self._tensor(tensor, None))
+            case ir.AttributeType.GRAPH:
+                message.message(_ATTRIBUTE["g"], self._graph(next(bodies)))
+            case _:
+                for _ in attribute.as_graphs():
+                    message.message(_ATTRIBUTE["graphs"], self._graph(next(bodies)))
+        message.encoded(_bytes(onnx.AttributeProto(type=attribute.type.name)))
+        return message
+
+    def _value_info(self, value: ir.Value) -> bytes:
+        name = _bytes(onnx.ValueInfoProto(name=value.name))
+        if value.type is None:
+            return name
+        key = _type_key(value)
+        encoded = self._types.get(key) if key else None
+        if encoded is None:
+            encoded = wire.embedded(_VALUE_INFO["type"], _type(value))
+            if key:
+                self._types[key] = encoded
+        return name + encoded
+
+    def _tensor(self, tensor: ir.TensorProtocol, name: str | None) -> wire.Message:
+        """A tensor; one in an attribute has no name, for nothing reads it."""
+        proto = onnx.TensorProto(
+            dims=tensor.shape.numpy(), data_type=tensor.dtype.value, name=name or None
+        )
+        message = wire.Message()
+        if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, MappedTensor):
+            message.encoded(_bytes(proto))
+            message.encoded(_reference(tensor))
+        elif tensor.dtype == ir.DataType.STRING:
+            proto.string_data.extend(strings(tensor))
+            message.encoded(_bytes(proto))
+        else:
+            message.encoded(_bytes(proto))
+            self._data(message, tensor)
+        return message
+
+
+_NESTED: Final = frozenset(
+    {
+        ir.AttributeType.STRING,
+        ir.AttributeType.TENSOR,
+        ir.AttributeType.TENSORS,
+        ir.AttributeType.GRAPH,
+        ir.AttributeType.GRAPHS,
+    }
+)
+"""Attributes that may hold much: they are encoded here, without passing through a proto."""
+
+
+def _plain_attribute(proto: onnx.AttributeProto, attribute: ir.Attr) -> None:
+    if attribute.is_ref():
+        ir.serde.serialize_reference_attribute_into(proto, attribute)
+    else:
+        ir.serde.serialize_attribute_into(proto, attribute)
+    proto.ClearField("doc_string")
+
+
+def _text(value: object) -> bytes:
+    """The bytes of a STRING attribute; onnx_ir keeps those that are not UTF-8 as bytes."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _output_names(node: ir.Node) -> list[str]:
+    """The outputs' names; optional ones that are left out at the end are not written."""
+    names = [value.name or "" for value in node.outputs]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _constant(value: ir.Value) -> ir.TensorProtocol:
+    if value.const_value is None:
+        raise _bug(f"initializer {value.name!r} has no value")
+    return value.const_value
+
+
+def _has_type(value: ir.Value) -> bool:
+    return value.type is not None and value.dtype != ir.DataType.UNDEFINED
+
+
+def _type_key(value: ir.Value) -> _TypeKey | None:
+    """The same for values of the same tensor type and shape; None: it says more than that.
+
+    Many values share few types, and to build a type is most of the cost of a value.
+    """
+    kind, shape = value.type, value.shape
+    if not isinstance(kind, ir.TensorType) or kind.denotation:
+        return None
+    if shape is None:
+        return kind.dtype, None
+    if any(shape.get_denotation(axis) for axis in range(len(shape))):
+        return None
+    return kind.dtype, tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
+
+
+def _type(value: ir.Value) -> bytes:
+    """A value's TypeProto, its shape included."""
+    proto = onnx.TypeProto()
+    if value.type is not None:
+        ir.serde.serialize_type_into(proto, value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(proto, value.shape)
+    return _bytes(proto)
+
+
+def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
+    annotated = {value.name or "": value.meta[QUANTIZATION] for value in values
+                 if QUANTIZATION in value.meta}  # fmt: skip
+    for name, names in sorted(annotated.items()):
+        annotation = onnx.TensorAnnotation(tensor_name=name)
+        for key, parameter in sorted(names.items()):
+            annotation.quant_parameter_tensor_names.add(key=key, value=parameter)
+        yield annotation
+
+
+def _reference(tensor: ir.ExternalTensor) -> bytes:
+    keys: dict[str, int | str | None] = {"offset": tensor.offset, "length": tensor.length}
+    if isinstance(tensor, PlacedTensor):
+        keys["checksum"] = tensor.file.checksum
+    else:
+        keys["checksum"] = tensor.meta.get(CHECKSUM)
+    given = {key: value for key, value in keys.items() if value is not None}
+    return wire.external(str(tensor.location), **given)
+
+
+def _bytes(
+    proto: onnx.ModelProto | onnx.GraphProto | onnx.NodeProto | onnx.AttributeProto,
+) -> bytes:
+    return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _bug(what: str) -> EpctxError:
+    return EpctxError(
+        what, remedy="this is a bug of epctx or of a third party's pass: please report it"
+    )

@@ -1,0 +1,150 @@
+"""A `.onnx` file read without its weights: a proto of what is small, and where the rest lies.
+
+After `read`, every tensor of at least `INLINE` bytes, whether its data is in the file or beside
+it, is external in the proto and stands for an entry of `weights`; smaller ones hold their data.
+So onnx's checker, inliner and shape inference, which copy protos, cost the same for any weights.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from epctx.errors import ModelError
+from epctx.graph.serde import opening, protos, wire
+from epctx.graph.weights.external_data import (
+    DataFolder,
+    Reference,
+    byte_size,
+    mapped,
+    require_dimensions,
+)
+from epctx.graph.weights.mapped import DataFile, MappedTensor
+
+INLINE: Final = 1024
+"""Tensors of fewer bytes stay in the proto: shapes, axes, scalars, which inference reads."""
+STAND_IN: Final = "weights"
+"""Location of every external tensor in the proto; its offset is the index in `weights`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxFile:
+    """A model file without its weights.
+
+    Attributes:
+        proto: the model; its external tensors are indices of `weights`.
+        weights: a checked range for each of them.
+    """
+
+    proto: onnx.ModelProto
+    weights: Sequence[Reference]
+
+    def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
+        if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
+            return tensor
+        return mapped(tensor, self.weights[tensor.offset or 0])
+
+
+def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
+    """Parse a model, and check every reference to external data.
+
+    Raises:
+        ModelError: no ONNX model; a tensor whose data is missing, outside, or of another size.
+    """
+    token = secrets.token_hex(16)  # no file can have guessed it
+    try:
+        data, spans = wire.strip(file.view(), threshold=INLINE, location=token)
+        proto = onnx.ModelProto.FromString(data)
+    except (wire.Malformed, DecodeError) as error:
+        raise opening.not_onnx(file, str(error), where) from error
+    except wire.TooLarge as error:
+        raise opening.too_large(error, where) from error
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise opening.not_onnx(file, "it has no graph", where)
+
+    def resolve(tensor: onnx.TensorProto) -> Reference:
+        keys = {entry.key: entry.value for entry in tensor.external_data}
+        if keys.get("location") != token:
+            return folder.resolve(tensor)
+        span = spans[int(keys["offset"])]
+        _require_size(tensor, span.length, where=where)
+        return Reference(file=file, offset=span.offset, length=span.length)
+
+    weights: list[Reference] = []
+    for tensor in protos.tensors(proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            _require_whole(tensor, where=where)
+            continue
+        if tensor.HasField("raw_data"):
+            raise ModelError(
+                f"tensor {tensor.name!r} has raw_data and external data",
+                where=where,
+                remedy="it must have one of them: export the model again",
+            )
+        reference = resolve(tensor)
+        del tensor.external_data[:]
+        if reference.length < INLINE:
+            tensor.raw_data = _bytes(reference)
+            tensor.ClearField("data_location")
+        else:
+            tensor.external_data.add(key="location", value=STAND_IN)
+            tensor.external_data.add(key="offset", value=str(len(weights)))
+            weights.append(reference)
+    for sparse in protos.sparse_tensors(proto):
+        for part in (sparse.values, sparse.indices):
+            if part.data_location == onnx.TensorProto.EXTERNAL:
+                part.raw_data = _bytes(resolve(part))
+                part.ClearField("data_location")
+                del part.external_data[:]
+    return OnnxFile(proto=proto, weights=weights)
+
+
+def _bytes(reference: Reference) -> bytes:
+    return bytes(reference.file.view(reference.offset, reference.length))
+
+
+def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
+    """A tensor that is inside the model has as many elements as its shape: no fewer, no more.
+
+    The checker lets more pass, ONNX Runtime does not. Without a data location, raw_data counts
+    if it is there, else the field of the type.
+    """
+    if tensor.HasField("raw_data"):
+        _require_size(tensor, len(tensor.raw_data), where=where)
+        return
+    require_dimensions(tensor, where=f"{where}: tensor {tensor.name!r}")
+    try:
+        dtype = ir.DataType(tensor.data_type)
+        found = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
+    except (ValueError, KeyError):
+        return  # a type that does not exist: the checker says it
+    count = math.prod(tensor.dims)
+    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+        count *= 2
+    elif dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4):  # packed, a byte an element
+        count = -(-count * dtype.bitwidth // 8)
+    if found != count:
+        raise ModelError(
+            f"has {found} elements, its type and shape need {count}",
+            where=f"{where}: tensor {tensor.name!r}",
+            remedy="the file is broken: export the model again",
+        )
+
+
+def _require_size(tensor: onnx.TensorProto, length: int, *, where: str) -> None:
+    where = f"{where}: tensor {tensor.name!r}"
+    size = byte_size(tensor, where=where)
+    if length != size:
+        raise ModelError(
+            f"has {length} bytes of raw data, its type and shape need {size}",
+            where=where,
+            remedy="the file is broken: export the model again",
+        )

@@ -1,0 +1,1 @@
+"""The bytes of tensors: on disk, mapped, planned."""

@@ -1,0 +1,277 @@
+"""External data of ONNX models: found, checked, mapped.
+
+Source: spec/onnx-external-data (the keys and where they are resolved), design section 7 "load"
+(what is checked before use). `graph.weights.mapped` (files and tensors) and
+`graph.serde.data_files` (writing) are offered here too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from epctx import limits
+from epctx.errors import ModelError
+from epctx.files import paths
+from epctx.files.regular import open_regular
+from epctx.graph.serde.data_files import WrittenFile, place, write
+from epctx.graph.weights.mapped import DataFile, MappedTensor, Sink, chunks, content_digest
+from epctx.graph.weights.planned import PlacedTensor, PlannedFile
+from epctx.text import nearest_file
+
+__all__ = [
+    "DataFile",
+    "DataFolder",
+    "MappedTensor",
+    "PlacedTensor",
+    "PlannedFile",
+    "Reference",
+    "Sink",
+    "WrittenFile",
+    "chunks",
+    "content_digest",
+    "place",
+    "write",
+]
+
+_LARGEST = 2**63 - 1
+_DECIMAL = re.compile(r"[0-9]{1,19}")
+_SHOWN = 120
+"""Characters of a text from the model that an error shows."""
+_SEARCHED = 10_000
+"""Files of a folder that are searched for a near name."""
+_SHA1 = re.compile(r"[0-9a-fA-F]{40}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A checked range of a data file that holds one tensor."""
+
+    file: DataFile
+    offset: int
+    length: int
+
+
+class DataFolder:
+    """The folder that external data is resolved in: each file in it is opened once.
+
+    Args:
+        path: the model's folder, or `external_data_dir`.
+        model: the model file, named in errors.
+    """
+
+    def __init__(self, path: Path, *, model: Path) -> None:
+        self.path = path
+        self._model = model
+        self._files: dict[str, DataFile] = {}
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The files opened so far, by location."""
+        return tuple(self._files[location] for location in sorted(self._files))
+
+    def resolve(self, tensor: onnx.TensorProto) -> Reference:
+        """The range that holds an external tensor, after every check of design section 7.
+
+        Keys other than location, offset, length and checksum are ignored, `basepath` with them.
+
+        Raises:
+            ModelError: a check failed; the message names the model, the tensor and the file.
+        """
+        where = f"{self._model}: tensor {tensor.name!r}"
+        keys = _keys(tensor, where=where)
+        file = self.open(keys.get("location", ""), where=where)
+        size = byte_size(tensor, where=where)
+        offset = _integer(keys, "offset", 0, where=where)
+        length = _integer(keys, "length", size, where=where)
+        if length != size:
+            raise ModelError(
+                f"has {length} bytes of external data, its type and shape need {size}",
+                where=where,
+                remedy="export the model again, or correct `length`, `dims` or `data_type`",
+            )
+        if offset + length > file.size:
+            raise ModelError(
+                f"reaches to byte {offset + length} of {file.path}, which has {file.size}",
+                where=where,
+                remedy="the data file is cut short or belongs to another model: copy it again",
+            )
+        _verify_checksum(keys.get("checksum"), file, where=where)
+        return Reference(file=file, offset=offset, length=length)
+
+    def open(self, location: str, *, where: str) -> DataFile:
+        """The data file at `location`, a relative path with `/` inside the folder.
+
+        Raises:
+            ModelError: not such a path; missing; not a regular file; a link that leads out.
+        """
+        relative = _relative(location, where=where)
+        known = self._files.get(relative)
+        if known is not None:
+            return known
+        path = self.path / relative
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before 3.13
+            raise ModelError(
+                f"needs external data {_shown(location)}, which is not in {self.path}",
+                where=where,
+                remedy=self._missing(relative),
+            ) from error
+        if not real.is_relative_to(self.path.resolve()):
+            raise ModelError(
+                f"refers to external data {location!r}, a link to {real}, outside {self.path}",
+                where=where,
+                remedy="copy the file into the folder in place of the link",
+            )
+        real, descriptor = open_regular(real, where=f"{where}: external data {path}")
+        if self._is_model(descriptor):
+            os.close(descriptor)
+            raise ModelError(
+                f"refers to external data {location!r}, which is the model itself",
+                where=where,
+                remedy="export the model again: data in the model file is raw_data",
+            )
+        file = DataFile(self.path, relative, path=real, descriptor=descriptor)
+        self._files[relative] = file
+        return file
+
+    def _is_model(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._model.stat())
+        except OSError:
+            return False  # it is gone, and was opened before
+
+    def _missing(self, relative: str) -> str:
+        folder = (self.path / relative).parent
+        try:
+            names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
+        except OSError:
+            names = []
+        near = nearest_file(posixpath.basename(relative), names)
+        if near:
+            return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
+        return "copy the data file there, or set `external_data_dir` to the folder that has it"
+
+
+def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
+    """Bytes that the raw data of a tensor of this type and shape takes.
+
+    Raises:
+        ModelError: a type that has no raw data, a negative dimension, or too large a product.
+    """
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError:
+        dtype = ir.DataType.UNDEFINED
+    if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        kind = "strings" if dtype == ir.DataType.STRING else f"data type {tensor.data_type}"
+        raise ModelError(
+            f"has {kind} as raw or external data, which ONNX does not allow",
+            where=where,
+            remedy="export the model again with this tensor inside the model",
+        )
+    require_dimensions(tensor, where=where)
+    bits: int = math.prod(tensor.dims) * dtype.bitwidth
+    if bits > _LARGEST:
+        raise ModelError(
+            f"has the shape {list(tensor.dims)}, larger than any file",
+            where=where,
+            remedy="export the model again",
+        )
+    return -(-bits // 8)
+
+
+def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
+    """Raise ModelError for more dimensions than there can be, or a negative one."""
+    if len(tensor.dims) > limits.TENSOR_RANK:
+        raise ModelError(
+            f"has {len(tensor.dims):,} dimensions, more than {limits.TENSOR_RANK}",
+            where=where,
+            remedy="export the model again",
+        )
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(
+            f"has a negative dimension: {list(tensor.dims)}",
+            where=where,
+            remedy="export the model again",
+        )
+
+
+def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:
+    """The tensor of that name, type and shape over its checked range."""
+    return MappedTensor(
+        reference.file,
+        reference.offset,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name or "",
+    )
+
+
+def _relative(location: str, *, where: str) -> str:
+    """Normalize a location, or say why it is none."""
+    if reason := paths.fault(location):
+        raise ModelError(
+            f"has the external data location {_shown(location)}",
+            where=where,
+            why=reason,
+            remedy="it must be a path relative to the model's folder; export the model again",
+        )
+    return paths.normalize(location)
+
+
+def _keys(tensor: onnx.TensorProto, *, where: str) -> dict[str, str]:
+    """The keys and values of an external tensor; of a key that comes twice the last one counts."""
+    keys: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if not isinstance(entry.key, str) or not isinstance(entry.value, str):
+            raise ModelError(  # protobuf hands out bytes where they are not UTF-8
+                "has external data keys that are not UTF-8",
+                where=where,
+                remedy="the file is broken: export the model again",
+            )
+        keys[entry.key] = entry.value
+    return keys
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
+
+
+def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int:
+    text = keys.get(key)
+    if text is None:
+        return default
+    if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
+        raise ModelError(
+            f"has the external data {key} {_shown(text)}",
+            where=where,
+            remedy=f"{key} must be a whole number of bytes from 0 to 2**63 - 1",
+        )
+    return int(text)
+
+
+def _verify_checksum(checksum: str | None, file: DataFile, *, where: str) -> None:
+    if checksum is None:
+        return
+    if not _SHA1.fullmatch(checksum):
+        raise ModelError(
+            f"has the external data checksum {_shown(checksum)}",
+            where=where,
+            remedy="it must be the SHA-1 of the data file, 40 hexadecimal digits",
+        )
+    if checksum.lower() != file.sha1():
+        raise ModelError(
+            f"expects {file.path} to have SHA-1 {checksum.lower()}, it has {file.sha1()}",
+            where=where,
+            remedy="the data file is corrupt or belongs to another model: copy it again",
+        )

@@ -1,0 +1,333 @@
+"""Weights that stay on disk: a file opened once and mapped, and tensors that are parts of it.
+
+Nothing here is read before it is asked for, and nothing is asked for twice: digests of the file
+and of its parts are computed once, in one pass over the bytes (design section 9).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import blake3
+import numpy as np
+import onnx_ir as ir
+
+from epctx.errors import ModelError
+from epctx.files.digest import CHUNK, Buffer, Digest
+from epctx.files.regular import identity, open_regular, patiently, require_bounded
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class Sink(Protocol):
+    """What a tensor is written to: a binary stream, or `digest.HashingWriter`."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take all of `data`."""
+        ...
+
+
+class DataFile:
+    """A file of weights, opened once: checked on the open descriptor, mapped, never opened again.
+
+    The map lives as long as the object or a view of it does. The file must not shrink meanwhile
+    (the operating system then ends the process); `changed` tells of any other edit.
+
+    Raises:
+        ModelError: it is larger than a file may be, or cannot be mapped.
+
+    Attributes:
+        path: the real path, links followed; for messages and reports, never for reading.
+        location: the name by which the model refers to it, with `/`; the file's name for a model.
+        folder: what `location` is relative to.
+        size: in bytes, when it was opened.
+    """
+
+    def __init__(self, folder: Path, location: str, *, path: Path, descriptor: int) -> None:
+        """Take over an open `descriptor` of a regular file (it is closed)."""
+        self.folder = folder
+        self.location = location
+        self.path = path
+        try:
+            status = os.fstat(descriptor)
+            self.size = status.st_size
+            require_bounded(self.size, where=str(path))
+            self._identity = identity(status)
+            self._map = _map(descriptor, path) if self.size else None
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
+        self._whole: Digest | None = None
+        self._sha1: str | None = None
+        self._parts: dict[tuple[int, int], Digest] = {}
+
+    def __repr__(self) -> str:
+        return f"DataFile({str(self.path)!r}, size={self.size})"
+
+    @classmethod
+    def open(cls, path: Path) -> DataFile:
+        """Open a file that the user named: links are followed wherever they lead.
+
+        Raises:
+            ModelError: it is missing, not a regular file, or cannot be read.
+        """
+        real, descriptor = open_regular(path, where=str(path))
+        return cls(path.parent, path.name, path=real, descriptor=descriptor)
+
+    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
+        """Bytes [offset, offset + length) as a read-only view of the map; no copy.
+
+        Raises:
+            ValueError: the range is not inside the file (a bug: ranges are checked at load).
+        """
+        stop = self.size if length is None else offset + length
+        if not 0 <= offset <= stop <= self.size:
+            raise ValueError(f"[{offset}, {stop}) is outside {self.path}, {self.size} bytes")
+        return self._view[offset:stop]
+
+    def chunks(self, offset: int = 0, length: int | None = None) -> Iterator[memoryview]:
+        """The same in pieces of at most `digest.CHUNK` bytes.
+
+        Pages are given back once the caller has moved on, so that a pass over many gigabytes
+        does not grow the resident set.
+        """
+        view = self.view(offset, length)
+        for start in range(0, len(view), CHUNK):
+            piece = view[start : start + CHUNK]
+            yield piece
+            self._release(offset + start, len(piece))
+
+    def copy(self, stream: FileIO, offset: int, length: int) -> None:
+        """Append a range to an unbuffered file: by the system where it can, a third of the time.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        done = self._copied(stream.fileno(), offset, length)
+        for chunk in self.chunks(offset + done, length - done):
+            rest = chunk
+            while rest:
+                rest = rest[stream.write(rest) :]
+
+    def _copied(self, target: int, offset: int, length: int) -> int:
+        """How much of a range the system copied to where `target` stands."""
+        done = 0
+        if sys.platform != "linux":
+            return done
+        with contextlib.suppress(OSError, ModelError):
+            _, source = open_regular(self.path, where=str(self.path))
+            try:
+                # What the map shows, and no other file that has its path meanwhile.
+                while done < length and identity(os.fstat(source)) == self._identity:
+                    count = os.copy_file_range(source, target, length - done, offset + done)
+                    if not count:
+                        break
+                    done += count
+            finally:
+                os.close(source)
+        return done
+
+    def digest(self) -> Digest:
+        """BLAKE3 of the whole file; computed once."""
+        if self._whole is None:
+            self.hash_parts(())
+        assert self._whole is not None
+        return self._whole
+
+    def part_digest(self, offset: int, length: int) -> Digest:
+        """BLAKE3 of one range; computed once."""
+        known = self._parts.get((offset, length))
+        if known is None:
+            known = _blake3(self.chunks(offset, length))
+            self._parts[offset, length] = known
+        return known
+
+    def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            self._hash_parts(ranges, thread)
+
+    def _hash_parts(self, ranges: Iterable[tuple[int, int]], thread: Executor) -> None:
+        pending = sorted(set(ranges) - self._parts.keys(), reverse=True)
+        whole = blake3.blake3()
+        active: list[tuple[int, int, blake3.blake3]] = []
+        position = 0
+        for chunk in self.chunks():
+            end = position + len(chunk)
+            while pending and pending[-1][0] < end:
+                active.append((*pending.pop(), blake3.blake3()))
+            both = thread.submit(whole.update, chunk)  # on another core, if there is one idle
+            unfinished = []
+            for offset, length, hasher in active:
+                stop = offset + length
+                hasher.update(chunk[max(offset - position, 0) : stop - position])
+                if stop <= end:
+                    self._parts[offset, length] = Digest("blake3", hasher.hexdigest())
+                else:
+                    unfinished.append((offset, length, hasher))
+            active = unfinished
+            position = end
+            both.result()
+        for offset, length in pending:  # empty ranges at the end of the file
+            self._parts[offset, length] = _blake3(self.chunks(offset, length))
+        self._whole = Digest("blake3", whole.hexdigest())
+
+    def sha1(self) -> str:
+        """SHA-1 of the whole file in hex: what the key `checksum` holds; computed once."""
+        if self._sha1 is None:
+            hasher = hashlib.sha1(usedforsecurity=False)
+            for chunk in self.chunks():
+                hasher.update(chunk)
+            self._sha1 = hasher.hexdigest()
+        return self._sha1
+
+    def changed(self) -> bool:
+        """The file at `path` is no longer the one that was opened, or was written to since."""
+        try:
+            return identity(self.path.stat()) != self._identity
+        except OSError:
+            return True
+
+    def _release(self, offset: int, length: int) -> None:
+        """Drop whole pages of a range from the resident set; the page cache keeps them."""
+        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return  # Windows trims a working set by itself
+        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        count = (offset + length) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if count > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, first, count)
+
+
+class MappedTensor(ir.ExternalTensor):
+    """A tensor whose bytes are a range of a `DataFile`: immutable, read when asked for.
+
+    To onnx_ir it is an external tensor: its serde writes `location`, `offset` and `length`
+    (`location` being relative to `file.folder`), it never reads the bytes. `canonical.serialize`
+    writes the bytes themselves.
+
+    Attributes:
+        file: where the bytes are.
+    """
+
+    __slots__ = ("file",)
+
+    def __init__(
+        self,
+        file: DataFile,
+        offset: int,
+        dtype: ir.DataType,
+        *,
+        shape: ir.Shape,
+        name: str,
+        doc_string: str | None = None,
+        metadata_props: dict[str, str] | None = None,
+    ) -> None:
+        """Bind a range that was checked: `offset` plus the size of dtype and shape is in `file`."""
+        self.file = file
+        super().__init__(
+            file.location,
+            offset,
+            None,
+            dtype,
+            shape=shape,
+            name=name,
+            doc_string=doc_string,
+            metadata_props=metadata_props,
+            base_dir=str(file.folder),
+        )
+        self._length = self.nbytes
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte in `file`."""
+        return self._offset or 0
+
+    def view(self) -> memoryview:
+        """The raw bytes, little endian and packed as ONNX has them; no copy."""
+        return self.file.view(self.start, self.nbytes)
+
+    def chunks(self) -> Iterator[memoryview]:
+        """The raw bytes in pieces."""
+        return self.file.chunks(self.start, self.nbytes)
+
+    def digest(self) -> Digest:
+        """BLAKE3 of the raw bytes; computed once for a range of a file."""
+        return self.file.part_digest(self.start, self.nbytes)
+
+    def numpy(self) -> npt.NDArray[np.generic]:
+        """The values, read-only: a view of the map, or unpacked where a value is under a byte."""
+        if self.dtype.bitwidth < 8:
+            packed = np.frombuffer(self.view(), np.uint8)
+            return ir.PackedTensor(packed, self.dtype, shape=self.shape).numpy()
+        dtype = np.dtype(self.dtype.numpy()).newbyteorder("<")
+        return np.frombuffer(self.view(), dtype).reshape(self.shape.numpy())
+
+    def __array__(self, dtype: npt.DTypeLike | None = None) -> npt.NDArray[np.generic]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def tobytes(self) -> bytes:
+        """A copy of the raw bytes."""
+        return bytes(self.view())
+
+    def tofile(self, file: Sink) -> None:
+        """Write the raw bytes, piece by piece."""
+        for chunk in self.chunks():
+            file.write(chunk)
+
+    def release(self) -> None:
+        """Give nothing back: the map belongs to the `DataFile`."""
+
+
+def chunks(tensor: ir.TensorProtocol) -> Iterator[Buffer]:
+    """The raw bytes of any tensor but one of strings, as ONNX's raw_data has them, in pieces."""
+    if isinstance(tensor, MappedTensor):
+        return tensor.chunks()
+    return iter((tensor.tobytes(),))
+
+
+def content_digest(tensor: ir.TensorProtocol) -> Digest:
+    """BLAKE3 of the raw bytes of any tensor (its type and shape not included).
+
+    For strings: of each one's length (8 bytes, little endian) and bytes, in order.
+    """
+    if isinstance(tensor, MappedTensor):
+        return tensor.digest()
+    if tensor.dtype == ir.DataType.STRING:
+        return _blake3(b for s in strings(tensor) for b in (len(s).to_bytes(8, "little"), s))
+    return _blake3(chunks(tensor))
+
+
+def strings(tensor: ir.TensorProtocol) -> list[bytes]:
+    """The elements of a tensor of strings, encoded, in order."""
+    elements = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
+    return [each.encode() if isinstance(each, str) else bytes(each) for each in elements]
+
+
+def _map(descriptor: int, path: Path) -> mmap.mmap:
+    try:
+        return patiently(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            "cannot be mapped into memory",
+            where=str(path),
+            why=str(error),
+            remedy="copy it to a disk whose files can be mapped",
+        ) from error
+
+
+def _blake3(pieces: Iterable[Buffer]) -> Digest:
+    hasher = blake3.blake3()
+    for piece in pieces:
+        hasher.update(piece)
+    return Digest("blake3", hasher.hexdigest())

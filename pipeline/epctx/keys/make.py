@@ -1,0 +1,278 @@
+"""The records of a manifest's actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from epctx.cache.digests import FileDigests
+from epctx.errors import ModelError
+from epctx.files.digest import Digest
+from epctx.keys.records import (
+    CompiledModel,
+    CompileRecord,
+    ComposedModel,
+    ComposeRecord,
+    FolderRecord,
+    InitializersRecord,
+    InputsRecord,
+    OptimizeRecord,
+    PartitionRecord,
+    RecordingRecord,
+    ToleranceRecord,
+    VerifiedModel,
+    VerifyRecord,
+)
+from epctx.keys.source_digests import SourceDigests
+from epctx.keys.toolchain import Toolchain
+from epctx.manifest import (
+    Composition,
+    CompositionPart,
+    ExternalInitializers,
+    ModelGroup,
+    ModelSource,
+    OptimizeSettings,
+    PartitionSettings,
+    Tolerance,
+    VerifyInputs,
+)
+
+
+def optimize(
+    source: ModelSource, found: SourceDigests, settings: OptimizeSettings, toolchain: Toolchain
+) -> OptimizeRecord:
+    """The record of one model's optimize action.
+
+    Raises:
+        ManifestError: a pass that does not exist.
+    """
+    return OptimizeRecord(
+        model=str(found.model),
+        data=tuple(map(str, found.data)),
+        dimensions=dict(source.dimensions),
+        shapes=dict(source.shapes),
+        level=settings.level,
+        passes=settings.passes,
+        extensions=_extensions(settings.passes),
+        toolchain=toolchain.of("optimize"),
+    )
+
+
+def compile(
+    group: ModelGroup,
+    optimized: Mapping[str, Digest],
+    toolchain: Toolchain,
+) -> CompileRecord:
+    """The record of a session group's compile action.
+
+    Args:
+        group: the model group that it belongs to.
+        optimized: the session group's models in order, each with its optimized digest.
+        toolchain: of this process.
+
+    Raises:
+        ProviderUnavailable: an EP is not installed, or its package is broken.
+        ManifestError: an EP refuses its options.
+    """
+    return CompileRecord(
+        models=tuple(
+            CompiledModel(name=name, optimized=str(content)) for name, content in optimized.items()
+        ),
+        embed_mode=group.embed_mode,
+        node_name_prefix=group.node_name_prefix,
+        partition=_partition(group.partition),
+        session_options=dict(group.session_options),
+        external_initializers=_initializers(group.external_initializers),
+        providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
+        toolchain=toolchain.of("compile"),
+    )
+
+
+def recording(
+    group: ModelGroup, compiled: Digest, inputs: InputsRecord, toolchain: Toolchain
+) -> RecordingRecord:
+    """The record of what a session group's generating sessions computed on `inputs`."""
+    return RecordingRecord(
+        compile=str(compiled),
+        inputs=inputs,
+        budget=group.verify.budget,
+        devices=toolchain.devices(group.execution_providers),
+        toolchain=toolchain.of("verify"),
+    )
+
+
+def folder(
+    sessions: Sequence[Digest], outputs: Mapping[str, Digest], toolchain: Toolchain
+) -> FolderRecord:
+    """The record of what is verified of a model group's folder as a whole.
+
+    Args:
+        sessions: the keys of its session groups' verify actions.
+        outputs: every file of the folder, by name.
+        toolchain: of this process.
+    """
+    return FolderRecord(
+        sessions=tuple(map(str, sessions)),
+        outputs={name: str(content) for name, content in outputs.items()},
+        toolchain=toolchain.of("verify"),
+    )
+
+
+def verify(
+    group: ModelGroup,
+    *,
+    compiled: Digest,
+    outputs: Mapping[str, Digest],
+    models: Sequence[tuple[ModelSource, SourceDigests]],
+    inputs: InputsRecord | None,
+    toolchain: Toolchain,
+) -> VerifyRecord:
+    """The record of a session group's verify action.
+
+    Args:
+        group: the model group that it belongs to.
+        compiled: the key of its compile action.
+        outputs: file name to digest.
+        models: the session group's models in order, each with its source's digests.
+        inputs: what they are run with; None: they are not.
+        toolchain: of this process.
+    """
+    settings = group.verify
+    return VerifyRecord(
+        compile=str(compiled),
+        outputs={name: str(content) for name, content in outputs.items()},
+        models=tuple(_verified(source, found) for source, found in models),
+        inputs=inputs,
+        tolerance=_tolerance(settings.tolerance),
+        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
+        budget=None if inputs is None else settings.budget,
+        devices=toolchain.devices(group.execution_providers),
+        toolchain=toolchain.of("verify"),
+    )
+
+
+def compose(
+    composition: Composition,
+    parts: Sequence[ComposedModel],
+    *,
+    inputs: InputsRecord | None,
+    devices: Mapping[str, str],
+    toolchain: Toolchain,
+) -> ComposeRecord:
+    """The record of a composition's compose action.
+
+    Args:
+        composition: what the manifest says.
+        parts: as they were built.
+        inputs: what it is run with; None: it is not.
+        devices: what runs it here.
+        toolchain: of this process.
+    """
+    settings, outputs = composition.verify, composition.outputs
+    return ComposeRecord(
+        name=composition.name,
+        parts=tuple(parts),
+        outputs=None if outputs is None else {n: (o.part, o.output) for n, o in outputs.items()},
+        embed_mode=composition.embed_mode,
+        given=inputs,
+        tolerance=_tolerance(settings.tolerance),
+        numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
+        devices=devices,
+        toolchain=toolchain.of("compose"),
+    )
+
+
+def part(
+    part: CompositionPart,
+    group: ModelGroup,
+    outputs: Mapping[str, Digest],
+    source: tuple[ModelSource, SourceDigests],
+    toolchain: Toolchain,
+) -> ComposedModel:
+    """A part's part of that record.
+
+    Args:
+        part: what the manifest says.
+        group: that built it.
+        outputs: the files of its session group: name to digest.
+        source: what it was built from.
+        toolchain: of this process.
+    """
+    return ComposedModel(
+        part=part.name,
+        name=part.model,
+        outputs={name: str(content) for name, content in outputs.items()},
+        prefix=part.prefix,
+        links={name: (origin.part, origin.output) for name, origin in part.links.items()},
+        inputs=dict(part.inputs),
+        providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
+        source=_verified(*source),
+    )
+
+
+def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
+    """What models are run with.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
+    given = bool(settings.files)
+    return InputsRecord(
+        seed=0 if given else settings.seed,
+        count=0 if given else settings.count,
+        ranges={} if given else dict(settings.ranges),
+        files=tuple(str(_input(path, digests)) for path in settings.files),
+    )
+
+
+def _input(path: Path, digests: FileDigests) -> Digest:
+    try:
+        return digests.of(path)
+    except OSError as error:
+        raise ModelError(
+            "cannot be read",
+            where=str(path),
+            why=error.strerror,
+            remedy="correct `verify.inputs.files`",
+        ) from error
+
+
+def _extensions(passes: Sequence[str]) -> Mapping[str, str]:
+    """The passes of other packages, each with its package; to look for them takes a while."""
+    if not passes:
+        return {}
+    from epctx.graph.passes import registry
+
+    return registry.fingerprint(passes)
+
+
+def _partition(settings: PartitionSettings) -> PartitionRecord:
+    return PartitionRecord(
+        exclude_op_types=tuple(sorted(set(settings.exclude_op_types))),
+        exclude_nodes=tuple(sorted(set(settings.exclude_nodes))),
+        min_nodes=settings.min_nodes,
+        require_coverage=settings.require_coverage,
+        max_partitions=settings.max_partitions,
+    )
+
+
+def _initializers(settings: ExternalInitializers | None) -> InitializersRecord | None:
+    if settings is None:
+        return None
+    return InitializersRecord(file=settings.file, size_threshold=settings.size_threshold)
+
+
+def _verified(source: ModelSource, found: SourceDigests) -> VerifiedModel:
+    return VerifiedModel(
+        name=source.name,
+        model=str(found.model),
+        data=tuple(map(str, found.data)),
+        dimensions=dict(source.dimensions),
+        shapes=dict(source.shapes),
+    )
+
+
+def _tolerance(settings: Tolerance) -> ToleranceRecord:
+    return ToleranceRecord(
+        cosine_min=settings.cosine_min, max_abs=settings.max_abs, max_rel=settings.max_rel
+    )

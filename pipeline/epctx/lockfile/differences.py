@@ -1,0 +1,254 @@
+"""What differs between two locks, causes before effects, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from epctx.keys.changes import Change, between
+from epctx.lockfile.types import (
+    Lock,
+    LockedComposition,
+    LockedFile,
+    LockedGroup,
+    LockedModel,
+    LockedToolchain,
+)
+
+T = TypeVar("T")
+_OWN = "epctx/"
+"""Before the name of an action, in a lock's toolchain: the digest of its sources."""
+_EPCTX = "epctx blake3:"
+"""Before the digest of the code of an EP that epctx brings."""
+Kind = Literal["toolchain", "host", "source", "setting", "code", "key", "output"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that differs.
+
+    Attributes:
+        kind: toolchain, host (a fact that an EP's bytes depend on), source, setting: causes;
+            output: an effect; code: of epctx itself within one version, key: of an action: both
+            told only where no cause is.
+        where: the source, EP, group, or file of a group.
+        what: in words, old and new.
+    """
+
+    kind: Kind
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def between_locks(old: Lock, new: Lock) -> tuple[Difference, ...]:
+    """All differences that can matter to bytes, and the bytes' own. A CPU that no EP depends on is
+    none: it only tells where a binary was made. Nor is epctx's own code while its version stays:
+    that is a reason to build, and what comes out tells whether it matters. So a lock stays good
+    through all commits that change no byte.
+    """
+    causes = causes_between(old, new)
+    outputs = tuple(_outputs(old, new))
+    if causes:
+        return causes + outputs
+    code = tuple(_own_code(old, new))
+    if code:
+        return code + outputs if outputs else ()
+    return (*_keys(old, new), *outputs)
+
+
+def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
+    """Differences of sources, toolchain, host and settings, without what came of them."""
+    return (
+        *_toolchains(old, new),
+        *_sources(old, new),
+        *_settings(old, new),
+    )
+
+
+def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) -> Lock:
+    """A lock's part about some groups and compositions: those, their sources, their EPs."""
+    kept = {name: group for name, group in lock.groups.items() if name in groups}
+    providers = {p.provider for group in kept.values() for p in group.execution_providers}
+    models = [model for group in kept.values() for model in group.models.values()]
+    sources = {path for model in models for path in (model.source, *model.data.values())}
+    return replace(
+        lock,
+        groups=kept,
+        compositions=_only(lock.compositions, compositions),
+        execution_providers=_only(lock.execution_providers, providers),
+        sources=_only(lock.sources, sources),
+    )
+
+
+def _only(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
+    """Digests of epctx's own sources, and of EPs that it brings."""
+    for name in _both(old.toolchain, new.toolchain):
+        if name.startswith(_OWN) and old.toolchain.get(name) != new.toolchain.get(name):
+            yield Difference(kind="code", where="toolchain", what=f"{name} is another")
+    for name in _both(old.execution_providers, new.execution_providers):
+        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+        if before is not None and after is not None and before.code != after.code:
+            yield Difference(kind="code", where=name, what="its code is another")
+
+
+def _others(toolchain: LockedToolchain) -> Mapping[str, object]:
+    """An EP's toolchain without the code of one that epctx brings."""
+    code = "epctx" if toolchain.code.startswith(_EPCTX) else toolchain.code
+    return {"code": code, **toolchain.toolchain}
+
+
+def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
+    libraries = (
+        {name: version for name, version in lock.toolchain.items() if not name.startswith(_OWN)}
+        for lock in (old, new)
+    )
+    for change in between(*libraries):
+        yield Difference(kind="toolchain", where="toolchain", what=_words(change))
+    for name in _both(old.execution_providers, new.execution_providers):
+        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+        if before is None or after is None:
+            what = "is used now" if before is None else "is not used any more"
+            yield Difference(kind="toolchain", where=name, what=what)
+            continue
+        for change in between(_others(before), _others(after)):
+            yield Difference(kind="toolchain", where=name, what=_words(change))
+        for change in between(before.host, after.host):
+            what = f"made on another host: {_words(change)}"
+            yield Difference(kind="host", where=name, what=what)
+
+
+def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
+    for path in _both(old.sources, new.sources):
+        before, after = old.sources.get(path), new.sources.get(path)
+        if before == after:
+            continue
+        if before is None or after is None:
+            what = "is a new source" if before is None else "is not a source any more"
+        elif before.size != after.size:
+            what = f"has other content: {before.size} bytes are now {after.size}"
+        else:
+            what = f"has other content of the same size, {after.size} bytes"
+        yield Difference(kind="source", where=path, what=what)
+
+
+def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name, before, after in _groups(old, new):
+        if before is None or after is None:
+            what = "is built now" if before is None else "is not built any more"
+            yield Difference(kind="setting", where=name, what=what)
+            continue
+        for change in between(_plain_settings(before), _plain_settings(after)):
+            yield Difference(kind="setting", where=name, what=_words(change))
+    for name in _both(old.compositions, new.compositions):
+        one, other = old.compositions.get(name), new.compositions.get(name)
+        if one is None or other is None:
+            what = "is composed now" if one is None else "is not composed any more"
+            yield Difference(kind="setting", where=name, what=what)
+            continue
+        for change in between(_plain_composition(one), _plain_composition(other)):
+            yield Difference(kind="setting", where=name, what=_words(change))
+
+
+def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:
+    """What the manifest says of a composition."""
+    return {
+        "outputs": composition.asked,
+        "embed_mode": composition.embed_mode,
+        "order": composition.order,
+        "parts": composition.parts,
+    }
+
+
+def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
+    """What the manifest says of a group."""
+    return {
+        "models": {name: _plain_model(model) for name, model in group.models.items()},
+        "execution_providers": group.execution_providers,
+        "embed_mode": group.embed_mode,
+        "node_name_prefix": group.node_name_prefix,
+        "optimize": group.optimize,
+        "passes": group.passes,
+        "passes of other packages": group.passes_of_others,
+        "partition": group.partition,
+        "session_options": group.session_options,
+        "external_initializers": group.external_initializers,
+        "session groups": {
+            name: {"models": session.models, "sharing": session.sharing is not None}
+            for name, session in group.session_groups.items()
+        },
+    }
+
+
+def _plain_model(model: LockedModel) -> Mapping[str, object]:
+    return {
+        "source": model.source,
+        "data": model.data,
+        "dimensions": model.dimensions,
+        "shapes": model.shapes,
+    }
+
+
+def _keys(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name, before, after in _groups(old, new):
+        if before is None or after is None:
+            continue
+        for change in between(_plain_keys(before), _plain_keys(after)):
+            yield Difference(kind="key", where=name, what=f"the key of {_words(change)}")
+
+
+def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
+    keys: dict[str, object] = {f"model {n}": model.key for n, model in group.models.items()}
+    keys |= {f"optimized model {n}": model.optimized for n, model in group.models.items()}
+    return keys | {f"session group {n}": s.key for n, s in group.session_groups.items()}
+
+
+def _outputs(old: Lock, new: Lock) -> Iterator[Difference]:
+    for name in _both({**old.groups, **old.compositions}, {**new.groups, **new.compositions}):
+        before = old.groups.get(name) or old.compositions.get(name)
+        after = new.groups.get(name) or new.compositions.get(name)
+        if before is None or after is None:
+            continue
+        for file in _both(before.outputs, after.outputs):
+            what = file_difference(before.outputs.get(file), after.outputs.get(file))
+            if what is not None:
+                yield Difference(kind="output", where=f"{name}/{file}", what=what)
+
+
+def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | None:
+    """How a file differs, in words; None: it does not."""
+    if old == new:
+        return None
+    if old is None:
+        return "is a new output"
+    if new is None:
+        return "is not an output any more"
+    if old.size != new.size:
+        return f"{old.size} bytes are now {new.size}"
+    return f"has other content of the same size, {new.size} bytes"
+
+
+def _groups(old: Lock, new: Lock) -> Iterator[tuple[str, LockedGroup | None, LockedGroup | None]]:
+    for name in _both(old.groups, new.groups):
+        yield name, old.groups.get(name), new.groups.get(name)
+
+
+def _both(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    return sorted({*old, *new})
+
+
+def _words(change: Change) -> str:
+    if change.field in ("", "code"):
+        return "its code is another"
+    text = str(change)
+    # A digest is no news to anybody: that it is another is.
+    if change.old is not None and change.new is not None and "blake3:" in change.new:
+        return f"{change.field} is another"
+    return text

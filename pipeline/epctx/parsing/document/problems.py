@@ -1,0 +1,47 @@
+"""What is wrong at a place of a document, before it is told to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from epctx.errors import Violation
+from epctx.parsing.document.tree import Keys, Mark, Node, path_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is wrong, where, and what to do; `node` is the value that is wrong, None: a key is."""
+
+    mark: Mark
+    path: Keys
+    what: str
+    remedy: str
+    node: Node | None = None
+
+
+def at(node: Node, what: str, remedy: str) -> Problem:
+    """A problem of a value."""
+    return Problem(mark=node.mark, path=node.path, what=what, remedy=remedy, node=node)
+
+
+def at_key(node: Node, key: str, what: str, remedy: str) -> Problem:
+    """A problem of a key of the mapping `node`, or of all that it holds."""
+    child = node.mapping.get(key)
+    path = child.path if child is not None and child.path[-1:] == (key,) else (*node.path, key)
+    return Problem(mark=node.keys.get(key, node.mark), path=path, what=what, remedy=remedy)
+
+
+def violations(problems: Iterable[Problem], *, file: str) -> list[Violation]:
+    """The problems as the user is told them, in their order."""
+    return [
+        Violation(
+            file=file,
+            line=problem.mark.line,
+            column=problem.mark.column,
+            path=path_text(problem.path),
+            what=problem.what,
+            remedy=problem.remedy,
+        )
+        for problem in problems
+    ]

@@ -1,0 +1,90 @@
+"""Reads a manifest's file into a tree that knows its lines and columns (see `yaml_tree`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx import limits
+from epctx.errors import InvalidManifest, ManifestError, Violation
+from epctx.parsing.document import build
+from epctx.parsing.document.tree import Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A file that could be read as YAML.
+
+    Attributes:
+        file: as the user named it, with `/`.
+        path: absolute.
+        violations: what JSON has no form for: duplicate keys, tags, infinite numbers.
+        broken: the nodes that these are about; what they should be is not known.
+    """
+
+    file: str
+    path: Path
+    root: Node
+    violations: tuple[Violation, ...] = ()
+    broken: frozenset[Node] = frozenset()
+
+
+def read(path: Path) -> Document:
+    """Read a manifest's file.
+
+    Raises:
+        ManifestError: it cannot be read, or is a model.
+        InvalidManifest: it is too large, not UTF-8, or not one YAML document.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(limits.MANIFEST_BYTES.value + 1)
+    except FileNotFoundError:
+        raise ManifestError(
+            "there is no such file",
+            where=path.as_posix(),
+            remedy="check the path, or write a starter manifest with `epctx init`",
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ManifestError(
+            "the manifest cannot be read",
+            where=path.as_posix(),
+            why="it is a folder" if path.is_dir() else reason,
+            remedy="name a YAML file that you may read",
+        ) from None
+    if path.suffix.lower() == ".onnx":
+        raise ManifestError(
+            "is a model, not a manifest",
+            where=path.as_posix(),
+            remedy=f"write a manifest for it: `epctx init {path.as_posix()}`",
+        )
+    return parse(data, file=path.as_posix(), path=path.absolute())
+
+
+def parse(data: bytes, *, file: str, path: Path) -> Document:
+    """Parse a manifest's bytes; `file` is its name in messages.
+
+    Raises:
+        InvalidManifest: it is too large, not UTF-8, or not one YAML document.
+    """
+    limit = limits.MANIFEST_BYTES
+    if len(data) > limit.value:
+        remedy = f"split the manifest; {limit.remedy}"
+        raise _refusal(file, 0, 0, f"is larger than {limit}", remedy)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise _refusal(file, line, column, "is not UTF-8", "save the file as UTF-8") from None
+    tree = build.build(text, file=file)
+    return Document(
+        file=file, path=path, root=tree.root, violations=tree.violations, broken=tree.broken
+    )
+
+
+def _refusal(file: str, line: int, column: int, what: str, remedy: str) -> InvalidManifest:
+    return InvalidManifest(
+        [Violation(file=file, line=line, column=column, path="", what=what, remedy=remedy)]
+    )

@@ -1,0 +1,276 @@
+"""From a file to the manifest's types, or to everything that is wrong with it.
+
+document   YAML, with lines and columns
+schema     every violation of schemas/manifest.schema.json
+rules      what JSON Schema cannot say, for every target
+layers     defaults < group < target
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from epctx.errors import InvalidManifest, Violation
+from epctx.manifest import (
+    Composition,
+    CompositionPart,
+    Manifest,
+    ModelGroup,
+    ModelSource,
+    PackageSettings,
+    PartOutput,
+    ProviderSpec,
+    Target,
+)
+from epctx.parsing import document, precedence, schema
+from epctx.parsing.document import Document, problems
+from epctx.parsing.document.tree import Node, Plain
+from epctx.parsing.precedence import TargetTree, names, present
+from epctx.parsing.rules import check as rules
+from epctx.parsing.rules import compositions, options
+from epctx.parsing.rules.paths import Places
+
+T = TypeVar("T")
+Settings: TypeAlias = dict[str, Plain]
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_EXACT = 2**53
+"""Up to here every whole number is a float."""
+
+
+def load(path: Path, *, allow_outside: bool = False) -> Manifest:
+    """Read, check and resolve a manifest.
+
+    Args:
+        path: the YAML file.
+        allow_outside: its paths may lead out of its folder.
+
+    Raises:
+        ManifestError: it cannot be read.
+        InvalidManifest: it breaks the schema or rules; has every violation.
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    read = document.read(path)
+    found = violations(read, allow_outside=allow_outside)
+    if found:
+        raise InvalidManifest(found)
+    return parse(read)
+
+
+def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
+    """Every violation of a manifest, in the file's order; none if `load` takes it.
+
+    Raises:
+        ManifestError: it cannot be read.
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    try:
+        return violations(document.read(path), allow_outside=allow_outside)
+    except InvalidManifest as error:
+        return error.violations
+
+
+def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
+    """Every violation of a manifest that was read, in the file's order.
+
+    Raises:
+        ProviderUnavailable: an installed provider's option schema cannot be used.
+    """
+    found = schema.validate(read)
+    broken = read.broken | {p.node for p in found if p.node is not None}
+    found = [problem for problem in found if problem.node not in read.broken]
+    found += rules.check(read, broken, allow_outside=allow_outside)
+    unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
+    return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))
+
+
+def parse(read: Document) -> Manifest:
+    """The manifest of a document that has no violations; values are taken as they stand."""
+    root, places = read.root, Places(folder=read.path.parent)
+    models = {
+        name: _model(name, node, places) for name, node in root.mapping["models"].mapping.items()
+    }
+    return Manifest(
+        name=root.mapping["name"].text,
+        path=read.path,
+        targets=tuple(_target(root, tree, models, places) for tree in precedence.targets(root)),
+        package=_package(root.get("package"), places),
+    )
+
+
+def seconds(duration: str) -> float:
+    """A duration like `1h30m` in seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(duration)
+    if match is None or not duration:
+        raise ValueError(f"{duration!r} is no duration")
+    hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + rest)
+
+
+def _model(name: str, node: Node, places: Places) -> ModelSource:
+    settings = {**_settings(node), "name": name}
+    for key in ("path", "external_data_dir"):
+        if key in settings:
+            settings[key] = places.absolute(str(settings[key])).as_posix()
+    return _convert(settings, ModelSource)
+
+
+def _package(node: Node | None, places: Places) -> PackageSettings:
+    settings = _settings(node) if node is not None else {}
+    for key in ("assets", "files"):
+        for name, path in _section(settings, key).items():
+            _section(settings, key)[name] = places.absolute(str(path)).as_posix()
+    return _convert(settings, PackageSettings)
+
+
+def _target(
+    root: Node, tree: TargetTree, models: Mapping[str, ModelSource], places: Places
+) -> Target:
+    specs = {alias: _provider(alias, entry, places) for alias, entry in tree.providers.items()}
+    groups = []
+    for layered in tree.groups:
+        node = layered.node
+        group = _convert(_group_settings(layered.name, node, places), ModelGroup)
+        groups.append(
+            dataclasses.replace(
+                group,
+                models=tuple(models[name] for name in names(node.mapping["models"])),
+                execution_providers=tuple(
+                    specs[alias] for alias in names(node.mapping["execution_providers"])
+                ),
+            )
+        )
+    return Target(
+        name=tree.name or precedence.DEFAULT_TARGET,
+        groups=tuple(groups),
+        compositions=tuple(
+            _composition(name, node, tree, places)
+            for name, node in present(root.get("compose")).items()
+            if compositions.is_built(node, tree)
+        ),
+    )
+
+
+def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Composition:
+    settings = _settings(node)
+    settings.update(name=name, parts=[])
+    _input_files(settings, node, places)
+    parts = []
+    for key, part in node.mapping["parts"].mapping.items():
+        chosen = compositions.group_of(key, part, tree)
+        inputs = present(part.get("inputs"))
+        parts.append(
+            CompositionPart(
+                name=key,
+                group=chosen or "",
+                model=compositions.model_of(key, part),
+                prefix=_text(part, "prefix") or "",
+                links={
+                    own: PartOutput(
+                        part=_text(origin, "part") or "", output=_text(origin, "output") or own
+                    )
+                    for own, origin in inputs.items()
+                    if origin.get("part") is not None
+                },
+                inputs={
+                    own: outer
+                    for own, origin in inputs.items()
+                    if (outer := _text(origin, "input")) is not None
+                },
+            )
+        )
+    return dataclasses.replace(_convert(settings, Composition), parts=tuple(parts))
+
+
+def _text(node: Node, key: str) -> str | None:
+    child = node.get(key)
+    return None if child is None else child.string
+
+
+def _provider(alias: str, entry: Node, places: Places) -> ProviderSpec:
+    settings = _settings(entry)
+    values = _settings(options.converted(entry))
+    paths = options.path_options(entry)
+    values.update({name: places.absolute(n.text).as_posix() for name, n in paths.items()})
+    settings.update(alias=alias, options=values, path_options=[*sorted(paths)])
+    return _convert(settings, ProviderSpec)
+
+
+def _group_settings(name: str, node: Node, places: Places) -> Settings:
+    """A group's settings as its type names them, without its models and EPs."""
+    settings = _settings(node)
+    settings.update(name=name, models=[], execution_providers=[])
+    settings["sharing_groups"] = {
+        key: list(names(members)) for key, members in present(node.get("sharing_groups")).items()
+    }
+    settings["session_options"] = {
+        key: value.text for key, value in present(node.get("session_options")).items()
+    }
+    optimize = _section(settings, "optimize")
+    if isinstance(optimize.get("level"), list):
+        optimize.update(level="explicit", passes=optimize["level"])
+    partition = _section(settings, "partition")
+    for key, value in _section(partition, "exclude").items():
+        partition[f"exclude_{key}"] = value
+    verify = _section(settings, "verify")
+    _in_seconds(settings, "timeout")
+    _in_seconds(verify, "budget")
+    _input_files(settings, node, places)
+    return settings
+
+
+def _input_files(settings: Settings, node: Node, places: Places) -> None:
+    """Put the files that the patterns of `verify.inputs.files` match in their place."""
+    patterns = node.get("verify", "inputs", "files")
+    if patterns is not None:
+        found = (path for text in names(patterns) for path in places.files(text))
+        unique: dict[Path, None] = dict.fromkeys(found)
+        inputs = _section(_section(settings, "verify"), "inputs")
+        inputs["files"] = [path.as_posix() for path in unique]
+
+
+def _section(settings: Settings, key: str) -> Settings:
+    """The mapping under a key, made where there is none."""
+    section = settings.setdefault(key, {})
+    if not isinstance(section, dict):
+        raise TypeError(f"{key} is no mapping")
+    return section
+
+
+def _in_seconds(settings: Settings, key: str) -> None:
+    duration = settings.get(key)
+    if isinstance(duration, str):
+        settings[key] = seconds(duration)
+
+
+def _settings(node: Node) -> Settings:
+    plain = _whole(node.plain())
+    return plain if isinstance(plain, dict) else {}
+
+
+def _whole(value: Plain) -> Plain:
+    """To JSON Schema 1.0 is an integer; to the types it is not."""
+    if isinstance(value, dict):
+        return {key: _whole(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value
+
+
+def _convert(settings: Settings, kind: type[T]) -> T:
+    def path(wanted: type, value: object) -> object:
+        return wanted(value)
+
+    return msgspec.convert(settings, kind, dec_hook=path)

@@ -1,0 +1,1 @@
+"""What JSON Schema cannot say of a manifest."""

@@ -1,0 +1,178 @@
+"""Rules on compositions: what their parts refer to, and what one session can hold.
+
+Names and types inside the models are looked at when they are joined (`graph.join.wiring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from epctx.files.filenames import fold
+from epctx.parsing import precedence
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.precedence import TargetTree, names, present
+from epctx.parsing.rules import options, settings
+from epctx.parsing.rules.paths import Places
+from epctx.text import did_you_mean
+
+
+def model_of(name: str, part: Node) -> str:
+    """The model of a part: the one that it names, else the one that it is named for."""
+    model = part.get("model")
+    return name if model is None or model.string is None else model.string
+
+
+def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
+    """The group of a target that builds a part's model; None: there is none, or several."""
+    having = _groups_with(model_of(name, part), tree)
+    group = part.get("group")
+    if group is not None:
+        return group.string if group.string in having else None
+    return having[0] if len(having) == 1 else None
+
+
+def is_built(composition: Node, tree: TargetTree) -> bool:
+    """Whether a target builds every part."""
+    parts = composition.get("parts")
+    found = parts.mapping if parts is not None else {}
+    return bool(found) and all(group_of(name, part, tree) for name, part in found.items())
+
+
+def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Problem]:
+    """Every problem of this kind; what the schema has refused is passed over."""
+    compose = root.get("compose")
+    if compose is None or compose.kind != "mapping" or compose in broken:
+        return
+    yield from _folders(compose, root)
+    trees = precedence.targets(root)
+    for name, node in compose.mapping.items():
+        parts = node.get("parts")
+        if parts is None or parts.kind != "mapping" or parts in broken:
+            continue
+        problems = [*_models(parts, root, trees), *_inputs(parts), *_outputs(node, parts)]
+        yield from problems
+        yield from settings.check(node, places)
+        built = [tree for tree in trees if is_built(node, tree)]
+        if not problems and not built:
+            what = "is built for no target: none builds all of its parts"
+            yield at_key(compose, name, what, "build the parts' groups for one target")
+        for tree in built:
+            yield from _session(node, parts, tree)
+
+
+def _groups_with(model: str, tree: TargetTree) -> list[str]:
+    found = []
+    for layered in tree.groups:
+        listed = layered.node.get("models")
+        if listed is not None and model in names(listed):
+            found.append(layered.name)
+    return found
+
+
+def _folders(compose: Node, root: Node) -> Iterator[Problem]:
+    """A composition's folder lies beside those of the groups."""
+    groups = root.get("model_groups")
+    taken = {fold(name): f"model group {name}" for name in (groups.mapping if groups else {})}
+    for name in compose.mapping:
+        first = taken.setdefault(fold(name), f"composition {name}")
+        if first != f"composition {name}":
+            yield at_key(compose, name, f"has the folder of {first}", "rename one of them")
+
+
+def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Problem]:
+    models = root.get("models")
+    known = models.mapping if models is not None else {}
+    for name, part in parts.mapping.items():
+        wanted, group = model_of(name, part), part.get("group")
+        place = part.get("model")
+        if wanted not in known:
+            remedy = did_you_mean(wanted, known)
+            if place is not None:
+                yield at(place, f"there is no model {quoted(wanted)}", remedy)
+            else:
+                what = f"there is no model {quoted(wanted)}, for which the part is named"
+                yield at_key(parts, name, what, f"{remedy}; or name the part's `model`")
+            continue
+        having = list(dict.fromkeys(g for tree in trees for g in _groups_with(wanted, tree)))
+        if group is not None and group.string is not None and group.string not in having:
+            what = f"group {quoted(group.string)} does not build {wanted}"
+            yield at(group, what, _which(having, wanted))
+        elif group is None and not having:
+            what = f"no model group builds {wanted}"
+            yield at_key(parts, name, what, "list it in the models of a group")
+        elif group is None and any(len(_groups_with(wanted, tree)) > 1 for tree in trees):
+            what = f"several groups build {wanted}: {', '.join(having)}"
+            yield at_key(parts, name, what, f"say which: group: {having[0]}")
+
+
+def _which(having: Sequence[str], model: str) -> str:
+    return f"name one that does: {', '.join(having)}" if having else f"list {model} in a group"
+
+
+def _inputs(parts: Node) -> Iterator[Problem]:
+    before: list[str] = []
+    for name, part in parts.mapping.items():
+        for origin in present(part.get("inputs")).values():
+            yield from _origin(origin, parts.mapping, before, name)
+        before.append(name)
+
+
+def _origin(
+    origin: Node, parts: Mapping[str, Node], before: Sequence[str], own: str
+) -> Iterator[Problem]:
+    source, outer = origin.get("part"), origin.get("input")
+    if source is not None and outer is not None:
+        yield at(origin, "has two origins: a part, and the caller", "remove `part` or `input`")
+    elif source is None and outer is None and origin.get("output") is not None:
+        yield at(origin, "names an output, but no part", "add the `part` that makes it")
+    elif source is not None and source.string is not None and source.string not in before:
+        if source.string in parts:
+            what = f"{quoted(source.string)} does not run before {own}"
+            yield at(source, what, "list the parts in the order in which they run")
+        else:
+            what = f"there is no part {quoted(source.string)}"
+            yield at(source, what, did_you_mean(source.string, before))
+
+
+def _outputs(node: Node, parts: Node) -> Iterator[Problem]:
+    first_of: dict[tuple[str, str], str] = {}
+    for name, output in present(node.get("outputs")).items():
+        part, made = output.get("part"), output.get("output")
+        if part is None or part.string is None or made is None or made.string is None:
+            continue
+        if part.string not in parts.mapping:
+            what = f"there is no part {quoted(part.string)}"
+            yield at(part, what, did_you_mean(part.string, parts.mapping))
+        first = first_of.setdefault((part.string, made.string), name)
+        if first != name:
+            yield at(output, f"is output {quoted(first)} already", "remove one of them")
+
+
+def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
+    """One session has an EP once, and one embed mode where the composition asks for one."""
+    groups = {layered.name: layered.node for layered in tree.groups}
+    alias_of: dict[str, str] = {}
+    wanted = node.get("embed_mode")
+    for name, part in parts.mapping.items():
+        group = groups[group_of(name, part, tree) or ""]
+        listed = group.get("execution_providers")
+        for alias in names(listed) if listed is not None else ():
+            entry = tree.providers.get(alias)
+            if entry is None:
+                continue
+            label = options.label(entry)
+            first = alias_of.setdefault(fold(label), alias)
+            if first != alias and not _alike(tree.providers[first], entry):
+                what = f"one session would have {label} twice, as {first} and as {alias}"
+                setting = options.label_options(entry)
+                other = f", or give one another `{setting[0]}` option" if setting else ""
+                yield at_key(parts, name, what, f"build the parts with one of them{other}")
+        embed = group.get("embed_mode")
+        if wanted is not None and wanted.value == 0 and embed is not None and embed.value == 1:
+            what = f"asks for context binaries as files, and the group of {name} embeds its own"
+            yield at(wanted, what, "write embed_mode: 0 in that group, or remove it here")
+
+
+def _alike(one: Node, other: Node) -> bool:
+    return one.plain() == other.plain()

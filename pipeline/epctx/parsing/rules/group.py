@@ -1,0 +1,213 @@
+"""Rules on a model group as it is built for a target: references, sharing, names of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from epctx.files.filenames import MAX_FILE_LENGTH, fold
+from epctx.files.filenames import problem as name_problem
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.precedence import TargetTree, names, present
+from epctx.parsing.rules import options
+from epctx.text import did_you_mean
+
+SUMS = "SHA256SUMS"
+MODEL = "{model}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scope:
+    """A group, resolved for a target, and what its names refer to."""
+
+    root: Node
+    broken: frozenset[Node]
+    tree: TargetTree
+    name: str
+    node: Node
+
+    def unbroken(self, key: str) -> Node | None:
+        """A list of the group, unless the schema has refused it."""
+        found = self.node.get(key)
+        return found if found is not None and found not in self.broken else None
+
+    @property
+    def models(self) -> list[str]:
+        """The group's models."""
+        listed = self.unbroken("models")
+        return list(dict.fromkeys(names(listed))) if listed is not None else []
+
+    @property
+    def sharing(self) -> dict[str, Node]:
+        """The sharing groups that the schema has not refused."""
+        groups = present(self.node.get("sharing_groups"))
+        return {name: node for name, node in groups.items() if node not in self.broken}
+
+    @property
+    def entries(self) -> list[tuple[Node, Node]]:
+        """The group's EPs that exist: the item of the list, the entry that it names."""
+        listed = self.unbroken("execution_providers")
+        items = listed.items if listed is not None else ()
+        providers = self.tree.providers
+        return [(item, providers[item.text]) for item in items if item.string in providers]
+
+
+def check(scope: Scope) -> Iterator[Problem]:
+    """Every problem of this kind."""
+    models = scope.root.get("models")
+    known_models = models.mapping if models is not None else {}
+    yield from _references(scope.unbroken("models"), known_models, "model")
+    yield from _references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
+    yield from _providers_given(scope)
+    yield from _sharing(scope)
+    yield from _labels(scope)
+    yield from _initializers(scope)
+    yield from _prefix(scope)
+    yield from _outputs(scope)
+
+
+def outputs(scope: Scope) -> dict[str, str]:
+    """What each output of the group is, by its name as a file system without case sees it."""
+    return {fold(name): origin for name, _, origin in _files(scope)}
+
+
+def _references(listed: Node | None, known: Mapping[str, Node], word: str) -> Iterator[Problem]:
+    for item in listed.items if listed is not None else ():
+        if item.string is not None and item.string not in known:
+            remedy = did_you_mean(item.string, known)
+            yield at(item, f"there is no {word} {quoted(item.string)}", remedy)
+
+
+def _providers_given(scope: Scope) -> Iterator[Problem]:
+    if scope.node.get("execution_providers") is None and scope.node.kind == "mapping":
+        remedy = "name them here or in `defaults`; `execution_providers: []` leaves all to the CPU"
+        yield at(scope.node, "says no execution_providers", remedy)
+    coverage = scope.node.get("partition", "require_coverage")
+    listed = scope.unbroken("execution_providers")
+    wanted = coverage is not None and isinstance(coverage.value, int | float) and coverage.value > 0
+    if coverage is not None and wanted and listed is not None and not listed.items:
+        remedy = "name an EP in execution_providers, or write require_coverage: null"
+        yield at(coverage, f"group {scope.name} has no EP that could cover anything", remedy)
+
+
+def _sharing(scope: Scope) -> Iterator[Problem]:
+    first_of: dict[str, str] = {}
+    sharing, known = scope.sharing, scope.unbroken("models")
+    for name, members in sharing.items():
+        for item in members.items:
+            if item.string is None:
+                continue
+            if known is not None and item.string not in scope.models:
+                remedy = did_you_mean(item.string, scope.models)
+                what = f"{quoted(item.string)} is no model of group {scope.name}"
+                yield at(item, what, f"{remedy}; sharing is between models of one group")
+            first = first_of.setdefault(item.string, name)
+            if first != name:
+                what = f"{item.string} is in sharing group {quoted(first)} already"
+                yield at(item, what, "a model shares in one group: remove it from one")
+    embed = scope.node.get("embed_mode")
+    if sharing and embed is not None and embed.value == 1 and not isinstance(embed.value, bool):
+        what = "must be 0 where models share a context: an embedded context cannot be shared"
+        yield at(embed, what, "write embed_mode: 0, or remove sharing_groups")
+    yield from _sharing_provider(scope)
+
+
+def _sharing_provider(scope: Scope) -> Iterator[Problem]:
+    listed, groups = scope.unbroken("execution_providers"), scope.node.get("sharing_groups")
+    if not scope.sharing or groups is None or listed is None:
+        return
+    if len(scope.entries) == len(listed.items) and not any(
+        options.can_share(entry) for _, entry in scope.entries
+    ):
+        named = ", ".join(item.text for item, _ in scope.entries) or "the default EP"
+        remedy = "name an EP that can share in execution_providers, or remove sharing_groups"
+        yield at_key(scope.node, "sharing_groups", f"{named} cannot share a context", remedy)
+
+
+def _labels(scope: Scope) -> Iterator[Problem]:
+    first_of: dict[str, str] = {}
+    for item, entry in dict(scope.entries).items():
+        label = options.label(entry)
+        first = first_of.setdefault(fold(label), item.text)
+        if first != item.text:
+            what = f"writes [model]_{label}.bin, and so does {first}"
+            yield at(item, what, _other_label(entry))
+
+
+def _other_label(entry: Node) -> str:
+    setting = options.label_options(entry)
+    other = f", or give one another `{setting[0]}` option" if setting else ""
+    return f"keep one of them in the group{other}"
+
+
+def _initializers(scope: Scope) -> Iterator[Problem]:
+    """The initializer files' names: one for each model, safe on every system."""
+    file = scope.node.get("external_initializers", "file")
+    if file is None or not file.string or file in scope.broken:
+        return
+    if MODEL not in file.string and len(scope.models) > 1:
+        what = f"is one file for the {len(scope.models)} models of group {scope.name}"
+        yield at(file, what, f'put {MODEL} into the name: "{MODEL}.data"')
+    for model in scope.models:
+        name = file.string.replace(MODEL, model)
+        wrong = name_problem(name, limit=MAX_FILE_LENGTH)
+        if wrong is not None and name_problem(model) is None:
+            yield at(file, f"names {quoted(name)}, which {wrong}", "choose another name")
+            return
+
+
+def _prefix(scope: Scope) -> Iterator[Problem]:
+    node = scope.node.get("node_name_prefix")
+    if node is None or not node.string:
+        return
+    for model in scope.models:
+        name = node.string + model
+        problem = name_problem(name)
+        if problem is not None and name_problem(model) is None:
+            yield at(node, f"{quoted(name)} {problem}", "choose another prefix")
+
+
+def _outputs(scope: Scope) -> Iterator[Problem]:
+    """Names of the group's files that are the same, also by case (design section 6)."""
+    first_of: dict[str, tuple[str, str]] = {fold(SUMS): (SUMS, "the list of checksums")}
+    told: set[Node] = set()
+    for name, node, origin in _files(scope):
+        first = first_of.setdefault(fold(name), (name, origin))
+        if first != (name, origin) and node not in told:
+            told.add(node)
+            same = "as" if first[0] == name else f"which some systems take for {first[0]}, as"
+            what = f"{origin} is written to {name}, {same} {first[1]}"
+            yield at(node, what, "rename one of them")
+
+
+def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
+    """Each output's name, the node that it comes from, and what it is.
+
+    Of models or EPs that clash already, the first alone: one clash is told once.
+    """
+    listed = scope.unbroken("models")
+    models: dict[str, str] = {}
+    for item in listed.items if listed is not None else ():
+        if item.string and models.get(fold(item.string)) != item.string:
+            models.setdefault(fold(item.string), item.string)
+            yield f"{item.string}_ctx.onnx", item, f"model {item.string}"
+    labels: dict[str, Node] = {}
+    embed = scope.node.get("embed_mode")
+    for item, entry in scope.entries if embed is None or embed.value != 1 else ():
+        label = options.label(entry)
+        if labels.setdefault(fold(label), item) is item:
+            for model in _writers(scope, entry, list(models.values())):
+                yield f"{model}_{label}.bin", item, f"the context of {model} on {item.text}"
+    file = scope.node.get("external_initializers", "file")
+    if file is not None and file.string and file not in scope.broken:
+        for model in models.values() if MODEL in file.string else list(models.values())[:1]:
+            yield file.string.replace(MODEL, model), file, f"the initializer file of {model}"
+
+
+def _writers(scope: Scope, entry: Node, models: list[str]) -> list[str]:
+    """The models that name a context binary of the EP: of a sharing group the first alone."""
+    if not options.can_share(entry):
+        return models
+    later = {name for members in scope.sharing.values() for name in names(members)[1:]}
+    return [model for model in models if model not in later]

@@ -1,0 +1,183 @@
+"""Provider options: converted to what the EP is given, checked against the EP's own schema.
+
+Real EPs ignore a misspelt option and a bad value without a word (real-eps.md section 9).
+Source: design section 5; schemas/providers/README.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, Plain, Scalar, quoted
+from epctx.parsing.precedence import present
+from epctx.parsing.rules.paths import Places
+from epctx.parsing.schema import problems_of, providers
+from epctx.parsing.schema.providers import OptionSchema
+from epctx.text import nearest
+
+DEFAULT_EP = "CPUExecutionProvider"
+
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+_BOOLEANS = {"0": False, "1": True, "true": True, "false": False}
+_ALLOW = "`allow_unknown_options: true`"
+
+
+def schema_of(entry: Node) -> OptionSchema | None:
+    """The option schema of an `execution_providers` entry; None if its provider has none."""
+    provider = entry.get("provider")
+    name = provider.string if provider is not None else None
+    return providers.find(name) if name is not None else None
+
+
+def converted(entry: Node) -> Node:
+    """The entry's options, in the types that the EP is given, without those taken away."""
+    options = entry.get("options")
+    schema = schema_of(entry)
+    known = schema.properties if schema is not None else {}
+    if options is None:
+        return Node(value={}, mark=entry.mark, path=(*entry.path, "options"))
+    children = {
+        name: _convert(node, known[name]) if name in known else node
+        for name, node in present(options).items()
+    }
+    return replace(options, value=children)
+
+
+def path_options(entry: Node) -> dict[str, Node]:
+    """The options of the entry whose values are paths."""
+    schema = schema_of(entry)
+    known = schema.properties if schema is not None else {}
+    return {
+        name: node
+        for name, node in converted(entry).mapping.items()
+        if known.get(name, {}).get("format") == "path" and node.string is not None
+    }
+
+
+def label(entry: Node) -> str:
+    """The `[ep]` of the entry's context binaries; without a schema the provider's name."""
+    schema, provider = schema_of(entry), entry.get("provider")
+    if schema is None:
+        return provider.string or "" if provider is not None else ""
+    plain = converted(entry).plain()
+    return schema.label(plain if isinstance(plain, dict) else {})
+
+
+def label_options(entry: Node) -> tuple[str, ...]:
+    """The options that the label depends on."""
+    schema = schema_of(entry)
+    return schema.label_options if schema is not None else ()
+
+
+def can_share(entry: Node) -> bool:
+    """The entry's EP can put several models into one context; without a schema it may."""
+    schema = schema_of(entry)
+    return schema is None or schema.knowledge.can_share
+
+
+def check(entry: Node, places: Places) -> Iterator[Problem]:
+    """What is wrong with the provider's name and options of an entry."""
+    provider, allowed = entry.get("provider"), entry.get("allow_unknown_options")
+    if provider is None or provider.string is None:
+        return
+    if provider.string == DEFAULT_EP:
+        what = f"{DEFAULT_EP} is the default EP, which is always the last"
+        yield at(provider, what, "remove the entry; `execution_providers: []` leaves all to it")
+        return
+    schema = schema_of(entry)
+    unknown = allowed is not None and allowed.value is True
+    if schema is None and not unknown:
+        yield _unknown_provider(provider, provider.string)
+    options = converted(entry)
+    owned = schema.knowledge.owned if schema is not None else {}
+    refused = dict(_refused(options, owned))
+    yield from refused.values()
+    if schema is not None:
+        kept = {name: node for name, node in options.mapping.items() if name not in refused}
+        known = {**schema.validation, "additionalProperties": True} if unknown else None
+        for problem in problems_of(replace(options, value=kept), known or schema.validation):
+            yield _with_way_out(problem, schema)
+    for node in path_options(entry).values():
+        wrong = places.problem(node.text)
+        if wrong is not None:
+            yield at(node, *wrong)
+
+
+def _unknown_provider(node: Node, name: str) -> Problem:
+    near = _nearest_provider(name)
+    if near is not None:
+        return at(node, f"there is no provider {quoted(name)}", f'did you mean "{near}"?')
+    remedy = f"install the package that brings it, or add {_ALLOW} to the entry"
+    return at(node, f"provider {quoted(name)} has no option schema here", remedy)
+
+
+def _nearest_provider(name: str) -> str | None:
+    """By what stands before "ExecutionProvider", which would make all names alike."""
+    known = {_short(provider): provider for provider in providers.known()}
+    near = nearest(_short(name), known)
+    if near is not None:
+        return known[near]
+    whole = difflib.get_close_matches(name, known.values(), n=1, cutoff=0.9)
+    return whole[0] if whole else None
+
+
+def _short(provider: str) -> str:
+    return provider.casefold().partition("execution")[0]
+
+
+def _refused(options: Node, owned: Mapping[str, str]) -> Iterator[tuple[str, Problem]]:
+    for name in options.mapping:
+        reason = owned.get(name)
+        if name.startswith("ep."):
+            reason = "it is a session entry that epctx sets from the manifest"
+        if reason is not None:
+            yield name, at_key(options, name, *refusal(reason))
+
+
+def refusal(reason: str) -> tuple[str, str]:
+    """What and remedy of something that epctx owns; the reason may say "why; what to do"."""
+    why, _, remedy = reason.partition("; ")
+    return f"is refused: {why}", remedy or "remove it"
+
+
+def _with_way_out(problem: Problem, schema: OptionSchema) -> Problem:
+    if problem.what != "unknown key":
+        return problem
+    near = nearest(str(problem.path[-1]), schema.properties)
+    listed = f"`epctx schema providers/{schema.knowledge.provider}` lists the options"
+    remedy = f"{listed}; {_ALLOW} on the entry lets others pass"
+    return replace(problem, what="unknown option", remedy=problem.remedy if near else remedy)
+
+
+def _convert(node: Node, option: Mapping[str, Plain]) -> Node:
+    """A value in the first of the option's types, where that loses nothing."""
+    kinds = option.get("type")
+    if isinstance(kinds, list) and _kind(node) in kinds[1:]:
+        return replace(node, value=_as(str(kinds[0]), node))
+    return node
+
+
+def _kind(node: Node) -> str:
+    """The value's type in JSON Schema's words."""
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return "integer" if node.value == int(node.value) else "number"
+    return {"text": "string", "boolean": "boolean"}.get(node.kind, "")
+
+
+def _as(kind: str, node: Node) -> Scalar:
+    """A scalar as another type; itself if it is no value of that type."""
+    text, value = node.text, node.value
+    if kind == "string":
+        return text
+    if kind == "boolean" and text.casefold() in _BOOLEANS:
+        return _BOOLEANS[text.casefold()]
+    if kind == "integer" and _INTEGER.fullmatch(text):
+        return int(text)
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text)
+    return value if isinstance(value, str | int | float) else None

@@ -1,0 +1,95 @@
+"""Rules on a group's settings: passes, session options, verification's inputs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from epctx.parsing import schema
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.precedence import present
+from epctx.parsing.rules.options import refusal
+from epctx.parsing.rules.paths import Places
+from epctx.text import did_you_mean
+
+FILES = (".npz", ".pb")
+"""What `verify.inputs.files` may be."""
+ALIKE = 0.9
+"""How alike an unknown session option must be to a known one to be taken for a misspelling."""
+
+
+def check(group: Node, places: Places) -> Iterator[Problem]:
+    """Every problem of this kind in a resolved group."""
+    yield from _passes(group.get("optimize", "level"))
+    yield from _session_options(group.get("session_options"))
+    yield from _ranges(group.get("verify", "inputs", "ranges"))
+    yield from _files(group.get("verify", "inputs", "files"), places)
+
+
+def _passes(level: Node | None) -> Iterator[Problem]:
+    """Names of passes, where they are listed."""
+    if level is None or not level.items:
+        return
+    from epctx.graph.passes import registry
+
+    known = registry.names()
+    for item in level.items:
+        if item.string and item.string not in known:
+            what = f"there is no pass {quoted(item.string)}"
+            yield at(item, what, did_you_mean(item.string, known))
+
+
+def _session_options(given: Node | None) -> Iterator[Problem]:
+    known, owned = schema.session_options()
+    for name in present(given):
+        reason = _owned(name, owned)
+        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=ALIKE)
+        if given is not None and reason is not None:
+            yield at_key(given, name, *refusal(reason))
+        elif given is not None and near and name not in known:
+            # ONNX Runtime ignores an entry that it does not know.
+            yield at_key(given, name, "unknown session option", f"did you mean {quoted(near[0])}?")
+
+
+def _owned(name: str, owned: Mapping[str, str]) -> str | None:
+    for pattern, reason in owned.items():
+        prefix = pattern.removesuffix("*")
+        if name == pattern or (prefix != pattern and name.startswith(prefix)):
+            return reason
+    return None
+
+
+def _ranges(ranges: Node | None) -> Iterator[Problem]:
+    for node in ranges.mapping.values() if ranges is not None else ():
+        bounds = [item.value for item in node.items if isinstance(item.value, int | float)]
+        if len(bounds) == 2 and bounds[0] > bounds[1]:
+            low, high = (item.text for item in node.items)
+            yield at(node, f"starts at {low} and ends below, at {high}", f"write [{high}, {low}]")
+
+
+def _files(files: Node | None, places: Places) -> Iterator[Problem]:
+    for node in files.items if files is not None else ():
+        if node.string:
+            yield from _file(node, node.string, places)
+
+
+def _file(node: Node, pattern: str, places: Places) -> Iterator[Problem]:
+    wrong = places.problem(pattern)
+    if wrong is not None:
+        yield at(node, *wrong)
+        return
+    found = places.files(pattern)
+    if not found:
+        yield at(node, "matches no file", "check the pattern; it is relative to the manifest")
+    for path in found:
+        if path.suffix.lower() not in FILES:
+            what = f"{quoted(path.name)} is no .npz or .pb file"
+            yield at(
+                node, what, "save the inputs with numpy.savez, or as ONNX TensorProto .pb files"
+            )
+            return
+        outside = None if places.allow_outside else places.outside(path, "copy the file inside")
+        if outside is not None:
+            yield at(node, *outside)
+            return

@@ -1,0 +1,91 @@
+"""Rules on the manifest as it is written: names, paths of models, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from epctx.files.filenames import fold
+from epctx.parsing import precedence
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.rules.paths import Places
+from epctx.text import did_you_mean
+
+
+def check(root: Node, places: Places) -> Iterator[Problem]:
+    """Every problem of this kind."""
+    for key in ("model_groups", "targets"):
+        yield from _folders(root.get(key))
+    yield from _paths(root.get("models"), places)
+    yield from _inputs(root)
+    yield from _targets(root)
+
+
+def _folders(named: Node | None) -> Iterator[Problem]:
+    """Names of folders that a file system without case takes for one."""
+    seen: dict[str, str] = {}
+    for name in named.mapping if named is not None else {}:
+        first = seen.setdefault(fold(name), name)
+        if named is not None and first != name:
+            what = (
+                f"differs only by case from {quoted(first)}: some systems take them for one folder"
+            )
+            yield at_key(named, name, what, "rename one of them")
+
+
+def _paths(models: Node | None, places: Places) -> Iterator[Problem]:
+    for model in models.mapping.values() if models is not None else ():
+        for key in ("path", "external_data_dir"):
+            node = model.get(key)
+            wrong = places.problem(node.string) if node is not None and node.string else None
+            if node is not None and wrong is not None:
+                yield at(node, *wrong)
+
+
+def _inputs(root: Node) -> Iterator[Problem]:
+    """Settings of generated inputs beside files: nothing is generated then."""
+    defaults, groups, targets = (root.get(k) for k in ("defaults", "model_groups", "targets"))
+    written = [defaults, *(groups.mapping.values() if groups is not None else ())]
+    for target in targets.mapping.values() if targets is not None else ():
+        changed = target.get("model_groups")
+        written += changed.mapping.values() if changed is not None else ()
+    for group in written:
+        inputs = group.get("verify", "inputs") if group is not None else None
+        files = inputs.get("files") if inputs is not None else None
+        for key in ("seed", "count", "ranges") if files is not None and files.items else ():
+            if inputs is not None and key in inputs.mapping:
+                yield at_key(inputs, key, "has no effect beside files", "remove it, or files")
+
+
+def _targets(root: Node) -> Iterator[Problem]:
+    groups, targets = root.get("model_groups"), root.get("targets")
+    if groups is None or groups.kind != "mapping" or targets is None:
+        return
+    for name, target in targets.mapping.items():
+        lists = [node for key in ("include", "exclude") if (node := target.get(key)) is not None]
+        wrong = [p for node in lists for p in _unknown_groups(node, groups)]
+        wrong += _overlap(target)
+        changed = target.get("model_groups")
+        for group in changed.mapping if changed is not None else {}:
+            if changed is not None and group not in groups.mapping:
+                remedy = did_you_mean(group, groups.mapping)
+                wrong.append(at_key(changed, group, "there is no such model group", remedy))
+        yield from wrong
+        if not wrong and groups.mapping and not precedence.built(root, target):
+            remedy = "remove the target, or leave it a group"
+            yield at_key(targets, name, "builds no group", remedy)
+
+
+def _unknown_groups(names: Node, groups: Node) -> Iterator[Problem]:
+    for item in names.items:
+        if item.string is not None and item.string not in groups.mapping:
+            remedy = did_you_mean(item.string, groups.mapping)
+            yield at(item, f"there is no model group {quoted(item.string)}", remedy)
+
+
+def _overlap(target: Node) -> Iterator[Problem]:
+    include, exclude = target.get("include"), target.get("exclude")
+    included = precedence.names(include) if include is not None else []
+    for item in exclude.items if exclude is not None else ():
+        if item.string in included:
+            yield at(item, f"{quoted(item.string or '')} is in include too", "remove it from one")

@@ -1,0 +1,167 @@
+"""The JSON Schemas: printed for people and editors, and applied to manifests.
+
+`validate` finds every violation that JSON Schema can express; what it cannot is in `rules`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+from epctx.errors import UsageError
+from epctx.parsing.document import Document
+from epctx.parsing.document.problems import Problem
+from epctx.parsing.document.tree import Node, Plain
+from epctx.parsing.schema import files, providers, quick
+from epctx.parsing.schema.explain import explain
+from epctx.text import did_you_mean
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+
+class _Extend(Protocol):
+    """jsonschema.validators.extend, which its stubs leave untyped."""
+
+    def __call__(
+        self, validator: type[Validator], validators: Mapping[str, object]
+    ) -> type[Validator]: ...
+
+
+def names() -> list[str]:
+    """Every schema that `text` knows: epctx's own, then those of installed providers."""
+    return [*files.names(), *(f"providers/{name}" for name in providers.third_party())]
+
+
+def text(name: str) -> str:
+    """A schema as JSON text. The manifest's has every provider's options folded in, for editors.
+
+    Raises:
+        UsageError: there is no schema of that name.
+        ProviderUnavailable: an installed provider's schema cannot be read.
+    """
+    if name == "manifest":
+        return json.dumps(_with_options(), indent=2, ensure_ascii=False) + "\n"
+    found = files.find(name) or providers.text(name.removeprefix("providers/"))
+    if found is None:
+        raise UsageError(f'there is no schema "{name}"', remedy=did_you_mean(name, names()))
+    return found
+
+
+def validate(document: Document) -> list[Problem]:
+    """Everything in the document that breaks the manifest's schema."""
+    return list(problems_of(document.root, manifest()))
+
+
+def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
+    """What in the tree breaks `schema`. A value that is wrong twice is told once."""
+    told: set[object] = set()
+    plain = root.plain()
+    if quick.accepts(plain, dict(schema), schema):
+        return
+    errors = validator(schema).iter_errors(plain)
+    for error in sorted(errors, key=lambda error: error.validator != "type"):
+        node = root
+        for key in error.absolute_path:
+            node = node.items[key] if isinstance(key, int) else node.mapping[key]
+        for problem in explain(error, node, schema):
+            subject = problem.node or (problem.path, problem.what)
+            if subject not in told:
+                told.add(subject)
+                yield problem
+
+
+@functools.cache
+def manifest() -> dict[str, Plain]:
+    """The manifest's schema, for validation. Conditionals on provider options are left out:
+    `parsing.rules.options` checks those on the entries of each target.
+    """
+    schema: dict[str, Plain] = json.loads(files.read("manifest"))
+    _definitions(schema)["execution_provider"].pop("allOf")
+    return schema
+
+
+@functools.cache
+def session_options() -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Session entries that the schema describes, and those that epctx owns with the reason.
+
+    An owned name that ends with `*` stands for all that start so.
+    """
+    found = _definitions(manifest())["session_options"]
+    properties, note = found["properties"], found["x-epctx"]
+    owned = note["owned"] if isinstance(note, dict) else None
+    if not isinstance(properties, dict) or not isinstance(owned, dict):
+        raise TypeError("session_options has no properties or no x-epctx.owned")
+    return tuple(properties), {name: str(reason) for name, reason in owned.items()}
+
+
+def _definitions(schema: Mapping[str, Plain]) -> dict[str, dict[str, Plain]]:
+    definitions = schema["$defs"]
+    if not isinstance(definitions, dict):
+        raise TypeError("$defs is no mapping")
+    return {name: one for name, one in definitions.items() if isinstance(one, dict)}
+
+
+def validator(schema: Mapping[str, Plain]) -> Validator:
+    """A validator in which `$` in a pattern is the end of the text, as in JSON Schema's dialect."""
+    return _validator_class()(schema)
+
+
+@functools.cache
+def _validator_class() -> type[Validator]:
+    import jsonschema
+
+    def pattern(
+        validator: Validator, pattern: str, instance: object, schema: object
+    ) -> Iterator[jsonschema.ValidationError]:
+        if isinstance(instance, str) and not quick.pattern(pattern).search(instance):
+            yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+    extend = cast(_Extend, jsonschema.validators.extend)
+    return extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+
+
+def _with_options() -> dict[str, Plain]:
+    """The manifest's schema with each provider's option schema as a definition of its own."""
+    schema: dict[str, Plain] = json.loads(files.read("manifest"))
+    definitions = schema["$defs"]
+    conditionals: list[Plain] = []
+    for name in providers.known():
+        found = providers.find(name)
+        if found is None or not isinstance(definitions, dict):
+            continue
+        key = f"options_{name}"
+        definitions[key] = _moved(copy.deepcopy(dict(found.schema)), f"#/$defs/{key}/")
+        conditionals.append(_conditional(name, f"#/$defs/{key}"))
+    _definitions(schema)["execution_provider"]["allOf"] = conditionals
+    return schema
+
+
+def _conditional(provider: str, reference: str) -> Plain:
+    """Options by the provider's name, unless unknown ones are allowed."""
+    return {
+        "if": {
+            "properties": {
+                "provider": {"const": provider},
+                "allow_unknown_options": {"const": False},
+            },
+            "required": ["provider"],
+        },
+        "then": {"properties": {"options": {"$ref": reference}}},
+    }
+
+
+def _moved(schema: Plain, place: str) -> Plain:
+    """A schema whose references into itself hold at another place."""
+    if isinstance(schema, list):
+        return [_moved(item, place) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _moved(value, place) for key, value in schema.items() if key != "$schema"}
+    reference = moved.get("$ref")
+    if isinstance(reference, str):
+        moved["$ref"] = place + reference.removeprefix("#/")
+    return moved

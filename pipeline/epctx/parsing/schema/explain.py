@@ -1,0 +1,304 @@
+"""JSON Schema's errors in people's words: what is wrong, what to do.
+
+Schemas help with `x-epctx`: `expects` says in words what is asked (what `filenames` says of names
+is explained in detail), `hints` are keys that belong elsewhere, with where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from epctx.files import filenames
+from epctx.parsing.document import scalars
+from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.tree import Node, Plain, quoted
+from epctx.text import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+KINDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+LONGEST_EXAMPLE = 60
+"""Longest example that a remedy gives, in characters."""
+
+_YES = frozenset({"yes", "y", "on"})
+_NO = frozenset({"no", "n", "off"})
+_NUMBER = re.compile(r"-?[0-9][0-9_]*(\.[0-9_]*)?")
+_LEADING_ZEROS = re.compile(r"^(-?)0+(?=[0-9])")
+
+
+def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
+    """The problems behind one error of jsonschema's, which is about the value `node`.
+
+    Args:
+        error: as `iter_errors` yields it.
+        node: the value that the error's path leads to.
+        schema: the whole schema, whose `$ref` lead into itself.
+    """
+    keyword, failed = str(error.validator), _mapping(error.schema)
+    if "propertyNames" in error.relative_schema_path:
+        yield _bad_key(str(error.instance), node, _asked(error, schema))
+    elif keyword == "additionalProperties":
+        yield from _unknown_keys(failed, node)
+    elif keyword == "required":
+        yield from _missing_keys(failed, node, schema)
+    elif keyword == "uniqueItems":
+        yield from _repeated(node)
+    else:
+        what, remedy = _value(keyword, failed.get(keyword), node, _asked(error, schema))
+        if not what:
+            what, remedy = f"breaks {keyword}: {error.message}", "see `epctx schema` for the rule"
+        yield at(node, what, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the schemas ask of a value: the words for it, an example, a pattern."""
+
+    expects: str | None
+    example: str | None
+    pattern: str | None
+    choices: Sequence[Plain]
+
+    def remedy(self, wanted: str) -> str:
+        """What to write: an example where there is one."""
+        return f"write {wanted}" if self.example is None else f"write, for example, {self.example}"
+
+    def takes(self, text: str) -> bool:
+        """A text would do, as far as is known without asking the schema again."""
+        if self.pattern is not None:
+            return re.search(self.pattern, text) is not None
+        return self.expects is None and not self.choices
+
+
+def _mapping(value: object) -> Mapping[str, Plain]:
+    return value if isinstance(value, dict) else {}
+
+
+def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
+    """What all schemas that look at this value say of it; the outermost wins."""
+    at: Plain = _resolved(dict(schema), schema)
+    said = dict(_mapping(at))
+    for step in error.absolute_schema_path:
+        if step in ("properties", "additionalProperties", "items", "propertyNames"):
+            said = {}
+        if isinstance(at, list) and isinstance(step, int):
+            at = at[step]
+        else:
+            at = at.get(str(step)) if isinstance(at, dict) else None
+        at = _resolved(at, schema)
+        said = {**_mapping(at), **said}
+    expects, pattern = _mapping(said.get("x-epctx")).get("expects"), said.get("pattern")
+    examples, choices = said.get("examples"), said.get("enum")
+    return _Asked(
+        expects=expects if isinstance(expects, str) else None,
+        example=_short(examples[0]) if isinstance(examples, list) and examples else None,
+        pattern=pattern if isinstance(pattern, str) else None,
+        choices=choices if isinstance(choices, list) else (),
+    )
+
+
+def _short(value: Plain) -> str | None:
+    text = _text(value)
+    return text if len(text) <= LONGEST_EXAMPLE else None
+
+
+def _resolved(at: Plain, schema: Mapping[str, Plain]) -> Plain:
+    """A schema with what its `$ref` says added."""
+    while isinstance(at, dict) and isinstance(at.get("$ref"), str):
+        target: Plain = dict(schema)
+        for step in str(at["$ref"]).removeprefix("#/").split("/"):
+            target = target.get(step) if isinstance(target, dict) else None
+        own = {key: value for key, value in at.items() if key != "$ref"}
+        at = {**target, **own} if isinstance(target, dict) else own
+    return at
+
+
+def _bad_key(key: str, node: Node, asked: _Asked) -> Problem:
+    problem = filenames.problem(key) if asked.expects == filenames.EXPECTS else None
+    if problem is not None:
+        return at_key(node, key, problem, filenames.remedy(key))
+    what = f"must be {asked.expects}" if asked.expects else "is no name that is allowed here"
+    return at_key(node, key, what, "rename it")
+
+
+def _unknown_keys(schema: Mapping[str, Plain], node: Node) -> Iterator[Problem]:
+    known, hints = _keys(schema)
+    for key in node.mapping:
+        if key not in known:
+            remedy = hints.get(key) or did_you_mean(key, known)
+            what = "is not a key here" if key in hints else "unknown key"
+            yield at_key(node, key, what, remedy)
+
+
+def _missing_keys(
+    failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
+) -> Iterator[Problem]:
+    known, _ = _keys(failed)
+    # A misspelt key is told once, by its "did you mean", not a second time as a missing one.
+    misspelt = {nearest(key, known) for key in node.mapping if key not in known}
+    required = failed.get("required")
+    for key in required if isinstance(required, list) else ():
+        if isinstance(key, str) and key not in node.mapping and key not in misspelt:
+            described = _resolved(_mapping(failed.get("properties")).get(key), schema)
+            remedy = f"add `{key}:`{_example(described)}"
+            what = f'has no "{key}"'
+            yield Problem(mark=node.mark, path=node.path, what=what, remedy=remedy)
+
+
+def _example(schema: Plain) -> str:
+    examples = schema.get("examples") if isinstance(schema, dict) else None
+    if not isinstance(examples, list) or not examples or isinstance(examples[0], dict):
+        return ""
+    return f", for example `{_text(examples[0])}`"
+
+
+def _keys(schema: Mapping[str, Plain]) -> tuple[list[str], Mapping[str, str]]:
+    hints = _mapping(_mapping(schema.get("x-epctx")).get("hints"))
+    return list(_mapping(schema.get("properties"))), {k: str(v) for k, v in hints.items()}
+
+
+def _repeated(node: Node) -> Iterator[Problem]:
+    seen: list[Plain] = []
+    for item in node.items:
+        value = item.plain()
+        if any(type(value) is type(other) and value == other for other in seen):
+            yield at(item, f"{_text(value)} is listed twice", "remove it")
+        seen.append(value)
+
+
+def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, str]:
+    """What is wrong with a value by the keyword's `limit`, and the remedy; empty: not known."""
+    if keyword == "type":
+        kinds = limit if isinstance(limit, list) else [limit]
+        return _kind([str(kind) for kind in kinds], node, asked)
+    if keyword in ("enum", "const"):
+        return _choice(limit if isinstance(limit, list) else [limit], node, asked.expects)
+    if keyword in _BOUNDS:
+        phrase, remedy = _BOUNDS[keyword]
+        bound = _text(limit)
+        return f"is {_shown(node)}, must be {phrase} {bound}", remedy.format(bound)
+    if keyword in _COUNTS and isinstance(limit, int | float):
+        if asked.expects and keyword == "minLength" and not node.text:
+            return f"is empty, must be {asked.expects}", asked.remedy(asked.expects)
+        return _count(keyword, int(limit), node)
+    if asked.expects == filenames.EXPECTS:
+        what = f"is {quoted(node.text)}, which {filenames.problem(node.text)}"
+        return what, filenames.remedy(node.text)
+    if asked.expects:
+        return f"is {_shown(node)}, must be {asked.expects}", asked.remedy(asked.expects)
+    return "", ""
+
+
+_BOUNDS = {
+    "minimum": ("at least", "write {} or more"),
+    "maximum": ("at most", "write {} or less"),
+    "exclusiveMinimum": ("more than", "write more than {}"),
+    "exclusiveMaximum": ("less than", "write less than {}"),
+    "multipleOf": ("a multiple of", "write a multiple of {}"),
+}
+_COUNTS = {
+    "minItems": ("entries", "at least"),
+    "maxItems": ("entries", "at most"),
+    "minProperties": ("entries", "at least"),
+    "maxProperties": ("entries", "at most"),
+    "minLength": ("characters", "at least"),
+    "maxLength": ("characters", "at most"),
+}
+
+
+def _count(keyword: str, limit: int, node: Node) -> tuple[str, str]:
+    unit, phrase = _COUNTS[keyword]
+    single = {"entries": "entry", "characters": "character"}[unit]
+    count = len(node.text) if unit == "characters" else len(node.items or node.mapping)
+    needed = f"{phrase} {limit} {single if limit == 1 else unit}"
+    has = f"has {count} {single if count == 1 else unit}" if count else "is empty"
+    return f"{has}, must have {needed}", f"write {needed}"
+
+
+def _choice(values: Sequence[Plain], node: Node, expects: str | None) -> tuple[str, str]:
+    choices = [_text(value) for value in values]
+    listed = expects or _listed(values)
+    same = next((v for v in values if node.kind == "text" and _text(v) == node.text), None)
+    remedy = f"write {listed}"
+    if same is not None and not isinstance(same, str):
+        remedy = f"write it without quotes: {node.text}"
+    elif node.kind in ("text", "number", "boolean"):
+        near = nearest(node.text, choices)
+        remedy = f"did you mean {quoted(near)}?" if near is not None else remedy
+    return f"is {_shown(node)}, must be {listed}", remedy
+
+
+def _listed(values: Sequence[Plain]) -> str:
+    choices = list(dict.fromkeys(_text(value) for value in values if value is not None))
+    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+
+
+def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
+    """A value of the wrong kind; the traps of YAML get a remedy of their own."""
+    words = " or ".join(KINDS[kind] for kind in kinds if kind != "null")
+    wanted = asked.expects or (_listed(asked.choices) if asked.choices else words)
+    if node.kind == "null" and not node.text:
+        return f"has no value, must be {wanted}", "give it a value, or remove the key"
+    remedy = _unquote(kinds, node) or _quote(kinds, node, asked) or asked.remedy(wanted)
+    return f"is {_shown(node)}, must be {wanted}", remedy
+
+
+def _unquote(kinds: Sequence[str], node: Node) -> str | None:
+    """How to write a text that was meant as a number or as true or false."""
+    lowered = node.text.casefold()
+    if node.kind != "text":
+        return None
+    if "boolean" in kinds and lowered in {"true", "false"}:
+        return f"write it without quotes: {lowered}"
+    if "boolean" in kinds and lowered in _YES | _NO:
+        return f"write {'true' if lowered in _YES else 'false'}"
+    if {"integer", "number"} & {*kinds} and _NUMBER.fullmatch(lowered):
+        number = _LEADING_ZEROS.sub(r"\1", lowered.replace("_", ""))
+        return f"write it without quotes: {number}" if node.quoted else f"write {number}"
+    return None
+
+
+def _quote(kinds: Sequence[str], node: Node, asked: _Asked) -> str | None:
+    """How to write a scalar that was meant as a text, or in a list or mapping."""
+    if node.kind not in ("text", "number", "boolean"):
+        return None
+    if "string" in kinds and asked.takes(node.text):
+        return f'put it in quotes: "{node.text}"'
+    if kinds[0] == "array":
+        return f"write a list: [{node.text}]"
+    return "write `key: value` pairs" if kinds[0] == "object" else None
+
+
+def _shown(node: Node) -> str:
+    if node.kind in ("mapping", "list"):
+        return f"a {node.kind}"
+    if node.kind == "text":
+        # An option that was converted to text is shown as it was written.
+        number = not node.quoted and not isinstance(scalars.resolve(node.text), str)
+        return node.text if number else quoted(node.text) if node.text else "empty"
+    return {"number": node.text, "boolean": node.text, "null": "null"}[node.kind]
+
+
+def _text(value: Plain) -> str:
+    """A value as it is written in YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_text(child)}' for key, child in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_text(item) for item in value)}]"
+    return str(value)

@@ -1,0 +1,198 @@
+"""What the manifest's rules know of a provider before it is loaded: its option schema.
+
+`schemas/providers/README.md` describes the files and where they are found. No provider package is
+imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from epctx.errors import ProviderUnavailable
+from epctx.parsing.document.tree import Plain
+from epctx.parsing.schema import files
+
+GROUP = "epctx.execution_providers"
+"""The entry points that third parties register a provider with."""
+SUFFIX = ".options.json"
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """`x-epctx` of an option schema.
+
+    Attributes:
+        provider: ONNX Runtime's name of the EP.
+        label: the `[ep]` of `[model]_[ep].bin`; `{option}` stands for an option's value.
+        can_share: it can put several models into one context.
+        owned: options that epctx sets or forbids itself, with the reason.
+    """
+
+    provider: str
+    label: str
+    can_share: bool
+    owned: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionSchema:
+    """A provider's option schema: JSON Schema in `schema`, and what it cannot say."""
+
+    schema: Mapping[str, Plain]
+    knowledge: Knowledge
+
+    @functools.cached_property
+    def properties(self) -> Mapping[str, Mapping[str, Plain]]:
+        """The options by name, each with what it says itself and what its `$ref` says."""
+        found = _mapping(self.schema.get("properties"))
+        return {name: self._resolved(_mapping(option)) for name, option in found.items()}
+
+    @functools.cached_property
+    def validation(self) -> Mapping[str, Plain]:
+        """The schema of converted options: of each option's types the first, what the EP is given.
+
+        Source: schemas/providers/README.md, "Types".
+        """
+        properties: dict[str, Plain] = {}
+        for name, option in self.properties.items():
+            kinds = option.get("type")
+            kind = kinds[0] if isinstance(kinds, list) else kinds
+            properties[name] = {**option, **({"type": kind} if kind is not None else {})}
+        return {**self.schema, "properties": properties}
+
+    @property
+    def label_options(self) -> tuple[str, ...]:
+        """The options that the label depends on."""
+        return tuple(_PLACEHOLDER.findall(self.knowledge.label))
+
+    def label(self, options: Mapping[str, Plain]) -> str:
+        """The `[ep]` of an entry with these options."""
+
+        def value(match: re.Match[str]) -> str:
+            name = match.group(1)
+            default = self.properties.get(name, {}).get("default", "")
+            return str(options.get(name, default))
+
+        return _PLACEHOLDER.sub(value, self.knowledge.label)
+
+    def _resolved(self, option: Mapping[str, Plain]) -> Mapping[str, Plain]:
+        reference = option.get("$ref")
+        if not isinstance(reference, str):
+            return option
+        target: Plain = dict(self.schema)
+        for step in reference.removeprefix("#/").split("/"):
+            target = _mapping(target).get(step)
+        return {**_mapping(target), **option}
+
+
+def _mapping(value: Plain) -> Mapping[str, Plain]:
+    return value if isinstance(value, dict) else {}
+
+
+def known() -> list[str]:
+    """Names of every provider that is known here, sorted."""
+    return sorted({*bundled(), *_entry_points()})
+
+
+def bundled() -> list[str]:
+    """Names of the providers whose option schemas come with epctx, sorted."""
+    folder = "providers/"
+    return [name.removeprefix(folder) for name in files.names() if name.startswith(folder)]
+
+
+@functools.cache
+def find(provider: str) -> OptionSchema | None:
+    """A provider's option schema; None if it has none.
+
+    Raises:
+        ProviderUnavailable: an installed provider's schema cannot be used.
+    """
+    own = files.find(f"providers/{provider}")
+    if own is not None:
+        return _parse(own, provider, f"providers/{provider}{SUFFIX}")
+    for path in _shipped(provider):
+        return _parse(_text(path, provider), provider, str(path), check=True)
+    return None
+
+
+def text(provider: str) -> str | None:
+    """An installed third-party provider's option schema as it is shipped; None if it has none."""
+    return next((_text(path, provider) for path in _shipped(provider)), None)
+
+
+def third_party() -> list[str]:
+    """Names of installed third-party providers that ship an option schema, sorted."""
+    own = bundled()
+    return sorted(name for name in _entry_points() if name not in own and any(_shipped(name)))
+
+
+@functools.cache
+def _entry_points() -> dict[str, str]:
+    # Its import takes 20 ms, and is not needed for epctx's own providers.
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=GROUP)
+    return {point.name: point.module for point in points}
+
+
+def _shipped(provider: str) -> Iterator[Path]:
+    module = _entry_points().get(provider, "")
+    root, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(root) if root else None
+    except (ImportError, ValueError):
+        spec = None
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for depth in range(len(inner), -1, -1):
+            path = Path(location, *inner[:depth], "schemas", f"{provider}{SUFFIX}")
+            if path.is_file():
+                yield path
+
+
+def _text(path: Path, provider: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(provider, str(path), str(error)) from None
+
+
+def _parse(text: str, provider: str, place: str, *, check: bool = False) -> OptionSchema:
+    import msgspec
+
+    try:
+        schema = json.loads(text)
+        if check:
+            _check(schema)
+        knowledge = msgspec.convert(schema["x-epctx"], Knowledge)
+    except ValueError as error:
+        raise _unusable(provider, place, str(error).splitlines()[0]) from None
+    return OptionSchema(schema=schema, knowledge=knowledge)
+
+
+def _check(schema: Mapping[str, Plain]) -> None:
+    """A third party's schema is a schema, and keeps the rules. Raises ValueError."""
+    import jsonschema
+
+    rules = json.loads(files.read("provider-options"))
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(schema, rules, cls=jsonschema.Draft202012Validator)
+    except (jsonschema.SchemaError, jsonschema.ValidationError) as error:
+        raise ValueError(error.message) from None
+
+
+def _unusable(provider: str, place: str, why: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        f"the option schema of {provider} cannot be used",
+        where=place,
+        why=why,
+        remedy=f"reinstall or repair the package that brings {provider}",
+    )

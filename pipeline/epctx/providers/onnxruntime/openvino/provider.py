@@ -1,0 +1,387 @@
+"""Intel's OpenVINO execution provider, the plugin: all that epctx knows of it.
+
+Measured on onnxruntime-ep-openvino 1.8.1 (OpenVINO 2026.4.1) with onnxruntime 1.31.1, Linux x86-64,
+CPU device (real-eps.md). Beyond what stands there: the plugin offers virtual NPUs when its
+registration name ends with `.virtual` (platforms 4000, 5010, 5020, 6010), but the Linux wheel lacks
+the NPU compiler, so they compile nowhere but where it is installed. With `ep.share_ep_contexts` and
+external weights it writes the weights' places (file, offset) into the binary in the place of the
+weights, and refuses two models whose weights of one name lie at different places. It loads no model
+with two embedded contexts ("Multiple embedded native EPContext main contexts are not supported").
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
+from epctx.files.digest import Buffer, canonical_json
+from epctx.manifest import OptionValue, Tolerance
+from epctx.providers.base import Fingerprint
+from epctx.providers.hooks import (
+    BinaryGraph,
+    BinaryInfo,
+    DeviceKind,
+    Precision,
+    PrefixPlace,
+    Verdict,
+)
+from epctx.providers.onnxruntime import host, packages
+from epctx.providers.onnxruntime.openvino import binary as openvino_binary
+from epctx.providers.onnxruntime.plugins import Plugin, describe
+from epctx.providers.onnxruntime.provider import OrtProvider, text
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Partition
+
+_INSTALL: Final = 'pip install "epctx[openvino]"'
+_OTHER_DEVICES: Final = ("gpu_plugin", "npu_plugin", "auto_plugin", "hetero_plugin", "auto_batch")
+_INSTRUCTIONS: Final = ("sse", "ssse", "avx", "amx", "fma", "f16c", "pni", "popcnt", "bmi", "asimd")
+"""What the names of instruction set extensions begin with; other flags of a CPU change with its
+microcode and its kernel, and no byte with them."""
+
+
+class OpenVINOExecutionProvider(OrtProvider):
+    """OpenVINO bound to its options.
+
+    Raises:
+        ProviderUnavailable: onnxruntime-ep-openvino is not installed.
+        ManifestError: options that the plugin would ignore without a word.
+    """
+
+    name = "OpenVINOExecutionProvider"
+    label = "OpenVINOExecutionProvider"
+    sources = frozenset({"OpenVINOExecutionProvider"})
+    can_share = True
+    parts_share = True
+    shares_outside = True
+    embeds_parts = False
+    tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, CPU"
+    prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
+    finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
+    binds_by_name = True
+
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
+        self._package = packages.find(
+            "onnxruntime-ep-openvino", "onnxruntime_ep_openvino", install=_INSTALL
+        )
+        given = {key: text(value) for key, value in options.items()}
+        self._device = given.pop("device_type", "CPU")
+        self._platform = given.pop("npu_platform", None)
+        if self._platform is not None and self._device != "NPU":
+            raise ManifestError(
+                f"npu_platform is given, but device_type is {self._device}",
+                remedy="set device_type: NPU, or leave npu_platform out",
+            )
+        config = _config(given.pop("load_config", None), given.pop("load_config_file", None))
+        self._properties = _properties(config, self._device)
+        if config:
+            given["load_config"] = canonical_json(config).decode()
+        self._options = given
+
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Add OpenVINO's device of `device_type`; the plugin itself ignores that option."""
+        devices = self.ep_devices()
+        for device in devices:
+            if self._is_wanted(device):
+                options.add_provider_for_devices([device], self._options)
+                return
+        have = "; ".join(describe(device) for device in devices)
+        raise ProviderUnavailable(
+            f"OpenVINO has no device {self._wanted()} on this host",
+            why=f"it has {have}" if have else None,
+            remedy="set device_type to one of them; for an NPU elsewhere, set npu_platform",
+        )
+
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """OpenVINO's devices on this host; with `npu_platform` the virtual NPUs.
+
+        AUTO, which is another EP to onnxruntime, cannot make a context.
+        """
+        virtual = ""
+        if self._platform is not None:
+            virtual = ".virtual"
+            if not any(self._package.folder.glob("*npu_compiler*")):
+                raise ProviderUnavailable(
+                    "this OpenVINO plugin has no NPU compiler",
+                    where=str(self._package.folder),
+                    why="the Linux wheel does not ship it",
+                    remedy="build on Windows, or where the NPU's driver brings it; or set "
+                    "device_type to CPU or GPU",
+                )
+        plugin = Plugin(
+            registration=f"{self.name}{virtual}", library=self._library(), provider=self.name
+        )
+        return plugin.devices()
+
+    def own_fingerprint(self) -> Fingerprint:
+        """The package's version, its libraries for the device, and the host's instruction set.
+
+        OpenVINO writes the instruction set into the binary, and compiles for it (section 1). The
+        number of cores is not in it: the compile is kept on one.
+        """
+        skipped = () if self._device != "CPU" else _OTHER_DEVICES
+        own = [
+            path
+            for path in packages.libraries(self._package)
+            if not any(part in path.name for part in skipped)
+        ]
+        cpu = host.cpu()
+        flags = [flag for flag in cpu.flags if flag.startswith(_INSTRUCTIONS)]
+        return Fingerprint(
+            toolchain={self._package.distribution: self._package.version},
+            files=packages.labelled(self._package.distribution, own),
+            host={
+                "cpu vendor": cpu.vendor,
+                "cpu family": cpu.family,
+                "cpu model": cpu.model,
+                "cpu instructions": " ".join(flags),
+            },
+        )
+
+    def compiling(self) -> AbstractContextManager[None]:
+        """One core: OpenVINO compiles other graphs for other numbers of cores (section 1).
+
+        It counts them when its library is loaded, and none of its properties changes that.
+        """
+        return host.one_core()
+
+    def place_prefix(self, node: ir.Node, prefix: str) -> None:
+        """Into the node name; the partition name, which the blob must have, got it by the stem."""
+        name = node.attributes["partition_name"].as_string()
+        if not name.startswith(prefix):
+            raise CompileError(
+                f"OpenVINO named a partition {name!r}, without the prefix {prefix!r}",
+                remedy="leave node_name_prefix out; report it with the plugin's version",
+            )
+        super().place_prefix(node, prefix)
+
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+        """What it would leave of a partition, node by node: its log does not tell."""
+        from epctx.providers.onnxruntime import fallback
+
+        return fallback.one_by_one(model, partition, self)
+
+    def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
+        """Every node's partition is a blob of the binary, and the other way round."""
+        try:
+            found = openvino_binary.read(binary)
+        except openvino_binary.Malformed as error:
+            raise _misfit(binary, str(error)) from error
+        blobs = {blob.name for blob in found.blobs}
+        names = {node.attributes["partition_name"].as_string() for node in nodes}
+        if blobs != names:
+            why = f"it holds {', '.join(sorted(blobs))}; the nodes are {', '.join(sorted(names))}"
+            raise _misfit(binary, why)
+
+    def recognizes(self, head: bytes) -> bool:
+        """OVEP_BIN."""
+        return head.startswith(openvino_binary.MAGIC)
+
+    def merge_binaries(self, binaries: Sequence[Path]) -> Iterator[Buffer]:
+        """One binary for a session with several: it looks for every graph in the first.
+
+        "Blob not found" (onnxruntime-ep-openvino 1.8.1); with several embedded ones, "Multiple
+        embedded native EPContext main contexts are not supported".
+        """
+        try:
+            yield from openvino_binary.merge(binaries)
+        except openvino_binary.Malformed as error:
+            raise InvalidGraph(
+                "the context binaries cannot become one",
+                where=", ".join(path.name for path in binaries),
+                why=str(error),
+                remedy="build the models in one group, sharing one context: `sharing_groups`",
+            ) from error
+
+    def inspect_binary(self, path: Path) -> BinaryInfo:
+        """The blobs of a context binary.
+
+        Raises:
+            InvalidGraph: it is broken.
+        """
+        found = _read(path)
+        return BinaryInfo(
+            kind="OpenVINO context binary",
+            properties={"made by": found.producer, "table version": found.version},
+            graphs=tuple(
+                BinaryGraph(
+                    name=blob.name,
+                    properties={"bytes": str(blob.size), "offset": str(blob.offset)},
+                )
+                for blob in found.blobs
+            ),
+        )
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """Nodes whose partition is no blob of a binary.
+
+        Raises:
+            InvalidGraph: it is broken.
+        """
+        blobs = {blob.name for blob in _read(path).blobs}
+        for node in nodes:
+            attribute = node.attributes.get("partition_name")
+            name = attribute.as_string() if attribute is not None else ""
+            if name not in blobs:
+                yield f"it has no blob {name!r} for node {node.name!r}"
+
+    def check_compatibility(
+        self, info: str | None, nodes: Sequence[EPContextNode]
+    ) -> Sequence[Verdict]:
+        """Whether the model says, in the plugin's form, what it is compatible with."""
+        again = "build it again; onnxruntime-ep-openvino 1.8 and later write it"
+        if info is None:
+            message = f"it has no ep_compatibility_info.{self.name}"
+            return (Verdict(outcome="fail", message=message, remedy=again),)
+        try:
+            fields = json.loads(info)
+            words = f"{fields['ov_compat_string']}, made by plugin {fields['ovep_ver']}"
+        except (ValueError, KeyError, TypeError, RecursionError):
+            message = f"its ep_compatibility_info is {info[:80]!r}, which is not the plugin's JSON"
+            return (Verdict(outcome="fail", message=message, remedy=again),)
+        return (Verdict(outcome="pass", message=f"it is for {words}"),)
+
+    def cannot_load(
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+    ) -> str | None:
+        """A model for another device than this host has."""
+        if self._platform is not None:
+            return f"it is for an NPU of platform {self._platform}, which this host does not have"
+        if not any(self._is_wanted(device) for device in self.ep_devices()):
+            return f"this host has no OpenVINO device {self._wanted()}"
+        return None
+
+    def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
+        """Float32 unless a property, the model or the CPU's bfloat16 units say less."""
+        if precision == "quantized":
+            return Tolerance(cosine_min=0.99, max_rel=0.5)
+        if self._computes_float32() and precision in ("float32", "float64"):
+            return Tolerance(cosine_min=0.99999, max_rel=1e-3)
+        return Tolerance(cosine_min=0.99, max_rel=0.2)
+
+    def device_kind(self) -> DeviceKind:
+        """That of `device_type`: `GPU.1` is a GPU."""
+        kinds: Mapping[str, DeviceKind] = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu"}
+        return kinds[self._device.partition(".")[0]]
+
+    def inference_options(self) -> Mapping[str, str]:
+        """All but the device, which is selected: OpenVINO applies properties when it imports."""
+        return self._options
+
+    def _computes_float32(self) -> bool:
+        hint = str(self._properties.get("INFERENCE_PRECISION_HINT", "")).lower()
+        if hint:
+            return hint in ("f32", "fp32", "float")
+        # OpenVINO computes in bfloat16 by itself where the CPU has units for it, and in float16
+        # on GPUs and NPUs.
+        native = {"amx_bf16", "amx_tile", "avx512_bf16", "bf16"}
+        return self._device == "CPU" and not native & set(host.cpu().flags)
+
+    def _is_wanted(self, device: ort.OrtEpDevice) -> bool:
+        metadata = dict(device.ep_metadata)
+        if self._platform is not None:
+            return metadata.get("npu_platform") == self._platform
+        own = metadata.get("ov_device", "")
+        return own == self._device or (self._device == "GPU" and own == "GPU.0")
+
+    def _wanted(self) -> str:
+        return self._device if self._platform is None else f"NPU of platform {self._platform}"
+
+    def _library(self) -> Path:
+        try:
+            module = importlib.import_module("onnxruntime_ep_openvino")
+            return Path(module.get_library_path())
+        except (ImportError, AttributeError, OSError) as error:
+            raise ProviderUnavailable(
+                "the package onnxruntime-ep-openvino cannot be used",
+                why=f"{type(error).__name__}: {error}",
+                remedy=f"run `{_INSTALL} --upgrade`",
+            ) from error
+
+
+def _read(path: Path) -> openvino_binary.OpenVinoBinary:
+    try:
+        return openvino_binary.read(path)
+    except openvino_binary.Malformed as error:
+        raise InvalidGraph(
+            "is a broken OpenVINO context binary",
+            where=str(path),
+            why=str(error),
+            remedy="copy it again from where it was built, or build it again",
+        ) from error
+
+
+def _config(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:
+    """The properties by device, out of JSON text or a JSON file."""
+    if inline is not None and file is not None:
+        raise ManifestError(
+            "load_config and load_config_file are both given", remedy="leave one of them out"
+        )
+    if file is not None:
+        try:
+            inline = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestError(
+                f"load_config_file {file} cannot be read",
+                why=str(error),
+                remedy="write the path of a JSON file",
+            ) from error
+    if inline is None:
+        return {}
+    where = "load_config" if file is None else f"load_config_file {file}"
+    try:
+        config = json.loads(inline)
+    except (ValueError, RecursionError) as error:
+        raise _bad_config(where, str(error)) from error
+    if not isinstance(config, dict) or not all(isinstance(v, dict) for v in config.values()):
+        raise _bad_config(where, "it is no object of objects")
+    return config
+
+
+def _properties(config: Mapping[str, Mapping[str, object]], device: str) -> Mapping[str, object]:
+    """The device's own properties; what OpenVINO would ignore, or epctx must decide, is refused."""
+    kind = device.partition(".")[0]
+    for name, properties in config.items():
+        if name not in (kind, device):
+            raise ManifestError(
+                f"load_config has properties of {name}, but device_type is {device}",
+                why="OpenVINO ignores the properties of other devices",
+                remedy=f"put them under {device}, or set device_type: {name}",
+            )
+        if "CACHE_DIR" in properties:
+            raise ManifestError(
+                "load_config sets CACHE_DIR",
+                why="epctx has its own cache; OpenVINO's would decide what the build is",
+                remedy="leave CACHE_DIR out",
+            )
+    return {**config.get(kind, {}), **config.get(device, {})}
+
+
+def _bad_config(where: str, why: str) -> ManifestError:
+    return ManifestError(
+        f"{where} is no configuration of OpenVINO",
+        why=why,
+        remedy='write JSON like {"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}',
+    )
+
+
+def _misfit(binary: Path, why: str) -> CompileError:
+    return CompileError(
+        "OpenVINO did not write the context binary of these models",
+        where=binary.name,
+        why=why,
+        remedy="build again; if it stays, report it with the models",
+    )

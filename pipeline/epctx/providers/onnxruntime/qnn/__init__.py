@@ -1,0 +1,1 @@
+"""Qualcomm's QNN execution provider."""

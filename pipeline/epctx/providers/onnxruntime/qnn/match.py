@@ -1,0 +1,97 @@
+"""A QNN context binary held against the EPContext nodes that refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import onnx_ir as ir
+
+from epctx.errors import CompileError
+from epctx.providers.onnxruntime.qnn import socs
+from epctx.providers.onnxruntime.qnn.binary import QnnContext, QnnGraph, QnnTensor
+
+_OVERRIDES = "io_name_overrides"
+
+
+def require(
+    context: QnnContext,
+    nodes: Sequence[ir.Node],
+    *,
+    soc: int | None,
+    where: str,
+    all_nodes: bool = True,
+) -> None:
+    """Every node has its graph, with its inputs and outputs; the binary is for the chip asked for.
+
+    Args:
+        soc: the chip asked for; None: any.
+        all_nodes: the binary has no graphs of other nodes.
+
+    Raises:
+        CompileError: something of that is not so.
+    """
+    if soc is not None and context.soc_model is not None and context.soc_model != soc:
+        raise _misfit(
+            f"it is for soc_model {socs.words(context.soc_model)}, not {socs.words(soc)}",
+            where,
+        )
+    graphs = {graph.name: graph for graph in context.graphs}
+    if len(nodes) == len(graphs) == 1:
+        # A single graph is found without its name, which a prefix may have changed in the node.
+        _require_interface(context.graphs[0], nodes[0], where)
+        return
+    names = sorted(node.name or "" for node in nodes)
+    if (sorted(graphs) != names) if all_nodes else not graphs.keys() >= set(names):
+        raise _misfit(f"it holds {', '.join(sorted(graphs))}; the nodes are {names}", where)
+    for node in nodes:
+        _require_interface(graphs[node.name or ""], node, where)
+
+
+def _require_interface(graph: QnnGraph, node: ir.Node, where: str) -> None:
+    own_names = overrides(node)
+    for kind, tensors, values in (
+        ("inputs", graph.inputs, node.inputs),
+        ("outputs", graph.outputs, node.outputs),
+    ):
+        wanted = {own_names.get(v.name or "", v.name or ""): v for v in values if v is not None}
+        given = {tensor.name: tensor for tensor in tensors}
+        if wanted.keys() != given.keys():
+            raise _misfit(
+                f"graph {graph.name} has the {kind} {', '.join(sorted(given))}; node {node.name} "
+                f"has {', '.join(sorted(wanted))}",
+                where,
+            )
+        for name, value in wanted.items():
+            if not _same_size(given[name], value):
+                raise _misfit(
+                    f"{name} of graph {graph.name} has the shape {list(given[name].shape)}; in "
+                    f"the model it has {value.shape}",
+                    where,
+                )
+
+
+def overrides(node: ir.Node) -> Mapping[str, str]:
+    """A value's name in the model to its name in the binary: `mq=y;xq=x;`, for quantized models."""
+    attribute = node.attributes.get(_OVERRIDES)
+    pairs = (
+        pair.partition("=") for pair in (attribute.as_string() if attribute else "").split(";")
+    )
+    return {name: own for name, equals, own in pairs if equals}
+
+
+def _same_size(tensor: QnnTensor, value: ir.Value) -> bool:
+    """QNN may write a scalar as one element, so sizes are compared where both are known."""
+    shape = value.shape
+    if shape is None or not shape.is_static():
+        return True
+    return prod(tensor.shape) == prod(shape.numpy())
+
+
+def _misfit(why: str, where: str) -> CompileError:
+    return CompileError(
+        "the context binary is not the one of these models",
+        where=where,
+        why=why,
+        remedy="build again; if it stays, report it with the models",
+    )

@@ -1,0 +1,136 @@
+"""QNN's options: made explicit, and refused where QNN would take them for something else.
+
+What QNN does with each was measured on onnxruntime-qnn 2.7.0 (real-eps.md section 9).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.manifest import OptionValue
+from epctx.providers.onnxruntime.provider import text
+from epctx.providers.onnxruntime.qnn import socs
+
+INSTALL: Final = 'pip install "epctx[qnn]"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class QnnOptions:
+    """Options as epctx understands them.
+
+    Attributes:
+        soc: QNN's number of the chip; None: not said.
+        arch: the HTP architecture; None: not said.
+        vtcm: VTCM in MiB; None: not said.
+        backend: the HTP backend library; None: the package's.
+        one_binary: parts of one model go into one context binary.
+        given: what QNN gets, but for the backend.
+    """
+
+    soc: int | None
+    arch: int | None
+    vtcm: int | None
+    backend: Path | None
+    one_binary: bool
+    given: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, OptionValue]) -> QnnOptions:
+        """Options that fit the schema.
+
+        Raises:
+            ManifestError: what QNN would take for something else, or compile nothing with.
+        """
+        given = {key: text(value) for key, value in options.items()}
+        one_binary = given.pop("partition_binaries", "one") == "one"
+        backend = given.pop("backend_path", None)
+        given.pop("backend_type", None)  # htp, which is the backend's path; QNN refuses both
+        if "soc_model" in given:
+            given["soc_model"] = str(socs.number(given["soc_model"], qairt=qairt()))
+        _refuse_combinations(given)
+        if backend is not None:
+            _refuse_backend(Path(backend))
+        return cls(
+            soc=_integer(given.get("soc_model")),
+            arch=_integer(given.get("htp_arch")),
+            vtcm=_integer(given.get("vtcm_mb")),
+            backend=None if backend is None else Path(backend),
+            one_binary=one_binary,
+            given=given,
+        )
+
+    def has(self, flag: str) -> bool:
+        """Whether a flag is set."""
+        return self.given.get(flag) == "1"
+
+
+def _refuse_combinations(options: Mapping[str, str]) -> None:
+    """What each option allows, and both together do not."""
+    soc = options.get("soc_model")
+    if soc is not None and "htp_arch" in options:
+        raise ManifestError(
+            "soc_model and htp_arch are both given",
+            why="QNN compiles for the soc_model, and writes the htp_arch into the compatibility "
+            "string all the same",
+            remedy="leave htp_arch out",
+        )
+    if options.get("htp_bf16_enable") == "1" and (soc is None or int(soc) < 88):
+        raise ManifestError(
+            "htp_bf16_enable needs a soc_model of at least 88",
+            remedy="set soc_model: sc8480xp, or leave htp_bf16_enable out",
+        )
+    if options.get("enable_htp_fp16_precision") == "1" and soc in (None, "0"):
+        raise ManifestError(
+            "enable_htp_fp16_precision needs a soc_model",
+            remedy="set soc_model, or leave enable_htp_fp16_precision out",
+        )
+
+
+def _refuse_backend(path: Path) -> None:
+    """A library that is missing or no HTP backend: QNN compiles nothing then, without an error."""
+    if not path.is_file():
+        raise ManifestError(
+            f"backend_path is {path}: there is no such file",
+            remedy="write the path of libQnnHtp.so (QnnHtp.dll), or leave it out for the one of "
+            "onnxruntime-qnn",
+        )
+    if not re.fullmatch(r"(lib)?QnnHtp\.(so|dll)", path.name):
+        raise ManifestError(
+            f"backend_path is {path}, which is no HTP backend",
+            why="QNN makes contexts with its HTP backend only; with the CPU, IR and saver "
+            "backends it compiles nothing, without an error",
+            remedy="write the path of libQnnHtp.so (QnnHtp.dll)",
+        )
+
+
+def _integer(value: str | None) -> int | None:
+    return None if value is None else int(value)
+
+
+@functools.cache
+def qairt() -> str:
+    """The QAIRT version of the installed package."""
+    try:
+        module = importlib.import_module("onnxruntime_qnn.build_and_package_info")
+    except ImportError:
+        return ""
+    return str(getattr(module, "qnn_version", ""))
+
+
+def package_path(function: str) -> str:
+    """What a function of the package returns: a path. Its layout differs by platform."""
+    try:
+        return str(getattr(importlib.import_module("onnxruntime_qnn"), function)())
+    except (ImportError, AttributeError, OSError) as error:
+        raise ProviderUnavailable(
+            "the package onnxruntime-qnn cannot be used",
+            why=f"{type(error).__name__}: {error}",
+            remedy=f"run `{INSTALL} --upgrade`",
+        ) from error

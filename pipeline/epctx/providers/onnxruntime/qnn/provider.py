@@ -1,0 +1,362 @@
+"""Qualcomm's QNN execution provider, for the HTP: all that epctx knows of it.
+
+Measured on onnxruntime-qnn 2.7.0 (QAIRT 2.51.0) with onnxruntime 1.31.1, Linux x86-64 without an
+NPU: there the HTP backend compiles for every chip, and simulates one to run (real-eps.md). What no
+line there says is in the docstrings here.
+
+Not every binary is reproducible: the compiler writes memory that it has not set into some of them,
+16 of every 32 bits beside constants in half precision: bytes past the end of another constant, of
+earlier work, parts of heap addresses. Weights are named by a hash of all that, so names differ too,
+and where equal ones are stored once, offsets. A bare onnxruntime script does the same. What does it
+(QAIRT 2.51, one graph each, again and again):
+
+- Mul and Div by a constant that has the other operand's shape, such as the weight of a norm written
+  as nodes where the sequence is 1: [1, 1, 256] by [256], not [1, 64, 256] by [256], and none of 64
+  elements or fewer;
+- Expand, which becomes a Mul by ones: repeated key and value heads;
+- a constant causal mask in a prefill graph, in one of twelve builds.
+
+A transformer without these (`scripts/transformer.py --npu`) gave the same bytes 90 times, on two
+chips, and so did MatMul, LayerNormalization, MLPs and SqueezeNet. Neither options, one core,
+allocations that are zeroed and 4 KB too long, nor fixed addresses make the others stable.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
+from epctx.manifest import OptionValue, Tolerance
+from epctx.providers.base import Capability, Fingerprint
+from epctx.providers.hooks import (
+    BinaryGraph,
+    BinaryInfo,
+    BinaryTensor,
+    DeviceKind,
+    Precision,
+    PrefixPlace,
+    Verdict,
+)
+from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime.plugins import Plugin
+from epctx.providers.onnxruntime.provider import OrtProvider
+from epctx.providers.onnxruntime.qnn import binary as qnn_binary
+from epctx.providers.onnxruntime.qnn import compatibility, socs
+from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Partition
+
+_QUANTIZERS: Final = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QLinearConv"}
+)
+_BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_OFFLOAD: Final = "offload_graph_io_quantization"
+_OVERRIDES: Final = "io_name_overrides"
+_WHERE_LOADED: Final = frozenset(
+    {
+        *("htp_performance_mode", "rpc_control_latency", "disable_file_mapped_weights"),
+        *("enable_htp_shared_memory_allocator", "skip_qnn_version_check"),
+    }
+)
+_OPENVINO: Final = "OpenVINOExecutionProvider"
+_COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
+"""Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
+_REASON: Final = re.compile(
+    r"Validation FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<reason>.*)"
+)
+_NODE: Final = re.compile(r"Node name: (\S*) Node index: \d+")
+
+
+class QNNExecutionProvider(OrtProvider):
+    """QNN bound to its options.
+
+    Raises:
+        ProviderUnavailable: onnxruntime-qnn is not installed.
+        ManifestError: options that QNN would take for something else without a word.
+    """
+
+    name = "QNNExecutionProvider"
+    label = "qnn"
+    sources = frozenset({"QNNExecutionProvider", "QnnExecutionProvider", "QNN", "qnn"})
+    can_share = True
+    static_shapes = True
+    judging_devices = frozenset({"NPU"})
+    tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
+    extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
+    prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
+    finds_graphs_by: Literal["name", "partition_name"] = "name"
+    unstable = (
+        "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
+        "constant of the other operand's shape (norms written as nodes), for Expand, and for "
+        "constant attention masks; fold the weights of norms into the layers after them, repeat "
+        "with Tile or Concat, and let the mask be an input"
+    )
+
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
+        self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)
+        self._options = QnnOptions.parse(options)
+        self.parts_share = self._options.one_binary
+
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Add QNN's HTP: the NPU of this host, or the x86 backend that compiles and simulates."""
+        devices = self.ep_devices()
+        for kind in ("NPU", "CPU"):
+            for device in devices:
+                if device.device.type.name == kind:
+                    own = {"backend_path": str(self._backend_path()), **self._options.given}
+                    options.add_provider_for_devices([device], own)
+                    return
+        raise ProviderUnavailable(
+            "QNN has no device on this host: it compiles on x86-64 and on Snapdragon only",
+            remedy="build on such a host, or for another execution provider",
+        )
+
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """QNN's devices on this host: on x86-64 one of type CPU stands for the HTP."""
+        library = Path(package_path("get_library_path"))
+        plugin = Plugin(registration=self.name, library=library, provider=self.name)
+        return plugin.devices()
+
+    def own_fingerprint(self) -> Fingerprint:
+        """The package's version, and the libraries that a compile loads."""
+        own = [
+            p
+            for p in packages.libraries(self._package)
+            if _COMPILERS.search(f"{p.parent.name}/{p.name}")
+        ]
+        backend = self._backend_path().parent
+        if backend != self._package.folder:
+            own += [p for p in sorted(backend.iterdir()) if _COMPILERS.search(p.name)]
+        return Fingerprint(
+            toolchain={"onnxruntime-qnn": self._package.version},
+            files=packages.labelled("onnxruntime-qnn", own),
+        )
+
+    def refuse_prefix(self, *, several_graphs: bool) -> str | None:
+        """QNN finds one of several graphs by the node's name, and chooses that name itself."""
+        if not several_graphs:
+            return None
+        return (
+            "QNN ignores it, and in a context binary with several graphs it finds each graph by "
+            "the name that it gave to the node: another name cannot be loaded"
+        )
+
+    def place_prefix(self, node: ir.Node, prefix: str) -> None:
+        """Into node name and partition name; the graph in the binary keeps its own."""
+        import onnx_ir as ir
+
+        name = node.attributes["partition_name"].as_string()
+        node.attributes["partition_name"] = ir.AttrString("partition_name", f"{prefix}{name}")
+        super().place_prefix(node, prefix)
+
+    def cannot_run(self) -> str | None:
+        """A split graph compiles, and ends in QNN_COMMON_ERROR_GENERAL when it is simulated."""
+        if self._options.has("enable_htp_graph_splitting") and self._simulated():
+            return "the x86 simulator does not run a split graph (enable_htp_graph_splitting)"
+        return None
+
+    def get_capability(self, model: ir.Model) -> Capability:
+        """All nodes but those that it cannot take.
+
+        Raises:
+            ModelError: inputs have no static shape: QNN compiles nothing then, without an error.
+            CompileError: a float model for a chip that computes integers only: of it QNN compiles
+                little nodes that compute nothing, without an error.
+        """
+        soc = self._options.soc or 0
+        known = qairt().startswith(f"{socs.MEASURED}.") and soc not in socs.FLOAT
+        if known and not any(node.op_type in _QUANTIZERS for node in model.graph):
+            raise CompileError(
+                f"for soc_model {socs.words(soc)} QAIRT {qairt()} compiles quantized models "
+                "only, and this one is not",
+                remedy="quantize it (onnxruntime.quantization, QDQ), or choose another chip",
+            )
+        return super().get_capability(model)
+
+    def device_kind(self) -> DeviceKind:
+        """The HTP is the NPU of a Snapdragon."""
+        return "npu"
+
+    def inference_options(self) -> Mapping[str, str]:
+        """What matters where a context is loaded: the rest is in the binary, and the chip is
+        the device's.
+        """
+        given = self._options.given
+        return {name: value for name, value in given.items() if name in _WHERE_LOADED}
+
+    def nothing_compiled_remedy(self) -> str:
+        """What of the options decides what QNN takes."""
+        return "check soc_model, and which operators and types QNN supports"
+
+    def why_left(self, node: ir.Node) -> str | None:
+        """The border of a quantized model is the CPU's by default (real-eps.md section 10)."""
+        if node.op_type not in _BORDER or self._options.given.get(_OFFLOAD) == "0":
+            return None
+        return f"QNN leaves the quantization of inputs and outputs to the CPU ({_OFFLOAD})"
+
+    def reasons(self, log: str) -> Mapping[str, str]:
+        """Why QNN did not take a node, as it logs it when it is verbose."""
+        return {
+            # Of several sentences without a space between them, the first says it.
+            node: re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
+            for found in _REASON.finditer(log)
+            for node in _NODE.findall(found["nodes"])
+        }
+
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+        """What it would leave of a partition: its log tells of each node, before it compiles."""
+        from epctx.providers.onnxruntime import fallback
+
+        return fallback.by_log(model, partition, self)
+
+    def abandon(self) -> None:
+        """Let a tiny session stop sharing: else the process ends with SIGABRT."""
+        from epctx.providers.onnxruntime.qnn import stop
+
+        stop.stop_sharing(self)
+
+    def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
+        """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
+        from epctx.providers.onnxruntime.qnn import match
+
+        try:
+            context = qnn_binary.read(self._system_library(), binary)
+        except InvalidGraph as error:
+            raise CompileError(
+                "QNN wrote a context binary that its own system library does not read",
+                where=binary.name,
+                why=error.why,
+                remedy="build again; if it stays, report it with the model",
+            ) from error
+        match.require(context, nodes, soc=self._options.soc, where=binary.name)
+
+    def recognizes(self, head: bytes) -> bool:
+        """A QNN context binary begins with two small big-endian numbers, 2 and 3 in QAIRT 2.51."""
+        zeros = head[:3] + head[4:7] + head[8:12]
+        return len(head) >= 16 and not any(zeros) and 0 < head[3] < 16 and 0 < head[7] < 16
+
+    def inspect_binary(self, path: Path) -> BinaryInfo:
+        """What the system library says of a context binary, in a process of its own.
+
+        Raises:
+            InvalidGraph: it is broken.
+            ProviderUnavailable: the system library cannot be loaded.
+        """
+        context = qnn_binary.read(self._system_library(), path)
+        properties = {"SDK": context.build_id, "core API": context.api, "HTP blob": context.blob}
+        if context.soc_model is not None:
+            properties["SoC"] = socs.words(context.soc_model)
+        return BinaryInfo(
+            kind="QNN context binary",
+            properties=properties,
+            graphs=tuple(
+                BinaryGraph(
+                    name=graph.name, inputs=_tensors(graph.inputs), outputs=_tensors(graph.outputs)
+                )
+                for graph in context.graphs
+            ),
+        )
+
+    def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
+        """Graphs, inputs, outputs and chip of a binary that are not those of nodes.
+
+        Raises:
+            InvalidGraph: it is broken.
+            ProviderUnavailable: the system library cannot be loaded.
+        """
+        from epctx.providers.onnxruntime.qnn import match
+
+        context = qnn_binary.read(self._system_library(), path)
+        try:
+            match.require(context, nodes, soc=self._options.soc, where=path.name, all_nodes=False)
+        except CompileError as error:
+            yield f"{error.what}: {error.why}"
+
+    def check_compatibility(
+        self, info: str | None, nodes: Sequence[EPContextNode]
+    ) -> Sequence[Verdict]:
+        """The chip, architecture and VTCM that the model says it is for, against the options."""
+        key = f"ep_compatibility_info.{self.name}"
+        return (compatibility.verdict(info, self._options, key=key),)
+
+    def cannot_load(
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+    ) -> str | None:
+        """What the x86 simulator cannot run: a shared context, which ends it with SIGSEGV
+        (real-eps.md section 6).
+        """
+        if self._simulated() and (sharing or self._is_shared(nodes, folder)):
+            return (
+                "its context holds graphs of several sessions, which QNN's x86 simulator cannot "
+                "load; a host with an NPU can"
+            )
+        return None
+
+    def runs_apart(self, beside: Collection[str]) -> str | None:
+        """In one session with OpenVINO the x86 simulator loads, and each run of it fails.
+
+        "No HTP or DX12 allocation found" (real-eps.md section 11): it takes OpenVINO's memory for
+        its own. Sessions of their own, in one process, compute the right numbers.
+        """
+        if _OPENVINO in beside and self._simulated():
+            return "QNN's x86 simulator does not run in one session with OpenVINO"
+        return None
+
+    def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
+        """The HTP computes float32 in float16, and quantized models in integers of its own.
+
+        A cosine does not see a wrong scale, so there is a bound for that too. Float16 alone takes
+        ResNet-50 with random weights to cosine 0.9987 and 0.09 of the largest output, on the HTP as
+        on the CPU.
+        """
+        if precision == "quantized":
+            return Tolerance(cosine_min=0.98, max_rel=0.5)
+        if precision == "bfloat16" or self._options.has("htp_bf16_enable"):
+            return Tolerance(cosine_min=0.98, max_rel=0.3)
+        return Tolerance(cosine_min=0.99, max_rel=0.2)
+
+    def _is_shared(self, nodes: Sequence[EPContextNode], folder: Path) -> bool:
+        """Whether a context has other graphs than those of one session's nodes."""
+        mains = [node.context_path for node in nodes if node.context_path is not None]
+        if len(mains) != len(set(mains)):
+            return True
+        if len(mains) != 1 or not (folder / mains[0]).is_file():
+            return False
+        try:
+            context = qnn_binary.read(self._system_library(), folder / mains[0])
+        except (InvalidGraph, ProviderUnavailable):
+            return False  # the load will say what is wrong with it
+        return len(context.graphs) != len(nodes)
+
+    def _simulated(self) -> bool:
+        return all(device.device.type.name != "NPU" for device in self.ep_devices())
+
+    def _backend_path(self) -> Path:
+        return self._options.backend or Path(package_path("get_qnn_htp_path"))
+
+    def _system_library(self) -> Path:
+        name = "QnnSystem.dll" if sys.platform == "win32" else "libQnnSystem.so"
+        beside = self._backend_path().with_name(name)
+        return (
+            beside if beside.is_file() else Path(package_path("get_qnn_htp_path")).with_name(name)
+        )
+
+
+def _tensors(tensors: Iterable[qnn_binary.QnnTensor]) -> tuple[BinaryTensor, ...]:
+    return tuple(
+        BinaryTensor(name=tensor.name, dtype=tensor.dtype.lower(), shape=tensor.shape)
+        for tensor in tensors
+    )

@@ -1,0 +1,162 @@
+"""A whole model on its generating sessions: partitions on the EP, the rest on the CPU EP.
+
+The sessions that compiled a group are the only place where a host without an NPU can run what is in
+a shared QNN context (real-eps.md section 6). Each computes one partition; what lies between is cut
+into pieces that need nothing but what was computed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from epctx.graph.dataflow import Dataflow
+from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.partition import surgery
+from epctx.providers.onnxruntime.staging import Staging
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    Values = Mapping[str, ort.OrtValue]
+
+_CPU = -1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Piece:
+    """A part of a model that is run at once. `model`: what the CPU runs; None: a partition."""
+
+    partition: Partition
+    model: ir.Model | None
+
+
+class GeneratingModel:
+    """A partitioned model, to be run piece by piece.
+
+    To be made before the partitions are replaced: afterwards the model is another one.
+
+    Args:
+        model: as it was partitioned.
+        folder: for the files of the pieces that the CPU runs; made when they are needed.
+    """
+
+    def __init__(self, model: PartitionedModel, folder: Path) -> None:
+        self._pieces = tuple(_pieces(model))
+        self._inputs = {value.name: value.const_value for value in model.model.graph.inputs}
+        self._outputs = tuple(value.name or "" for value in model.model.graph.outputs)
+        self._constants = {
+            value.name or "": value.const_value
+            for value in model.model.graph.outputs
+            if value.is_initializer() and value.const_value is not None
+        }
+        self._folder = folder
+        self._sessions: dict[Piece, ort.InferenceSession] = {}
+
+    def run(self, feeds: Values, run_partition: Callable[[Partition, Values], Values]) -> Values:
+        """The model's outputs, by name.
+
+        Args:
+            feeds: a value for each input that has no default.
+            run_partition: the EP's session for a partition.
+
+        Raises:
+            CompileError: a session cannot run (from `run_partition`).
+        """
+        import onnxruntime as ort
+
+        known: dict[str, ort.OrtValue] = {}
+        for name, default in self._inputs.items():
+            if default is not None:
+                known[name or ""] = ort.OrtValue.ortvalue_from_numpy(default.numpy())
+        for name, constant in self._constants.items():
+            known[name] = ort.OrtValue.ortvalue_from_numpy(constant.numpy())
+        known.update(feeds)
+        for piece in self._pieces:
+            names = [value.name or "" for value in piece.partition.inputs]
+            given = {name: known[name] for name in names}
+            if piece.model is None:
+                known.update(run_partition(piece.partition, given))
+            else:
+                session = self._session(piece)
+                outputs = [output.name for output in session.get_outputs()]
+                values = session.run_with_ort_values(outputs, given)
+                known.update(zip(outputs, values, strict=True))
+        return {name: known[name] for name in self._outputs}
+
+    def _session(self, piece: Piece) -> ort.InferenceSession:
+        import onnxruntime as ort
+
+        assert piece.model is not None
+        if piece not in self._sessions:
+            stem = f"rest_{len(self._sessions)}"
+            self._folder.mkdir(parents=True, exist_ok=True)
+            name = Staging(folder=self._folder).write(piece.model, stem)
+            options = ort.SessionOptions()
+            options.log_severity_level = 3
+            path = str(self._folder / name)
+            providers = ["CPUExecutionProvider"]
+            self._sessions[piece] = ort.InferenceSession(path, options, providers=providers)
+        return self._sessions[piece]
+
+
+def _pieces(model: PartitionedModel) -> Iterator[Piece]:
+    """Partitions and what lies between them, in an order in which they can be run.
+
+    A node of the rest belongs to the stage that counts how many partitions lie before it on the
+    longest path. The rest of one stage is one piece: a path that leaves it through a partition
+    comes back in a later stage only.
+    """
+    flow = Dataflow(model.model)
+    place = {node: index for index, node in enumerate(flow.nodes)}
+    owner = {
+        place[node]: number
+        for number, partition in enumerate(model.partitions)
+        for node in partition.nodes
+    }
+    stages = _stages(flow, owner)
+    rest: dict[int, list[int]] = {}
+    for node in range(len(flow.nodes)):
+        if node not in owner:
+            rest.setdefault(stages[_CPU, node], []).append(node)
+    partitions = [(unit, stage) for unit, stage in stages.items() if unit[0] != _CPU]
+    for stage in range(max([*rest, *(stage for _, stage in partitions)], default=-1) + 1):
+        if stage in rest:
+            cut = flow.cut(_CPU, rest[stage])
+            yield Piece(partition=cut, model=surgery.extract(model.model, cut))
+        for (number, _), own in partitions:
+            if own == stage:
+                yield Piece(partition=model.partitions[number], model=None)
+
+
+Unit = tuple[int, int]
+"""(partition's number, 0), or (_CPU, node's place)."""
+
+
+def _stages(flow: Dataflow, owner: Mapping[int, int]) -> dict[Unit, int]:
+    """The stage of each unit, in topological order of the units."""
+
+    def unit(node: int) -> Unit:
+        return (owner[node], 0) if node in owner else (_CPU, node)
+
+    needs: dict[Unit, set[Unit]] = {}
+    for node, predecessors in enumerate(flow.predecessors):
+        own = unit(node)
+        needs.setdefault(own, set()).update(_others(own, [unit(p) for p in predecessors]))
+    stages: dict[Unit, int] = {}
+    for own in TopologicalSorter(needs).static_order():
+        before = needs.get(own, set())
+        stages[own] = max(
+            (stages[other] + (1 if own[0] == _CPU and other[0] != _CPU else 0) for other in before),
+            default=0,
+        )
+    return stages
+
+
+def _others(own: Unit, units: Sequence[Unit]) -> Iterator[Unit]:
+    return (other for other in units if other != own)

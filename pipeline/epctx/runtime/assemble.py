@@ -1,0 +1,201 @@
+"""The steps of a model made: onnxruntime's sessions created, kernels bound to their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import onnx
+import onnxruntime as ort
+
+from epctx.errors import InvalidGraph
+from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.graph.serde import protos
+from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
+from epctx.runtime import node_sessions
+from epctx.runtime.arguments import NodeArg
+from epctx.runtime.model_source import ModelSource
+from epctx.runtime.options import (
+    DATA_FOLDER,
+    ENABLE,
+    FILE_PATH,
+    Lender,
+    NativeOptions,
+    SessionConfig,
+    lent,
+)
+from epctx.runtime.selection import DEFAULT
+from epctx.runtime.split import KernelStep, SegmentBuilder, cut
+from epctx.runtime.steps import KernelRunner, Pipeline, Runner, SessionRunner
+from epctx.runtime.values import Value, of_tensor
+
+
+class PipelineBuilder:
+    """Makes the steps of a model.
+
+    Args:
+        native: the EPs of onnxruntime that have nodes in the model.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        config: SessionConfig,
+        options: NativeOptions,
+        native: Sequence[ExecutionProvider],
+    ) -> None:
+        self._source = source
+        self._config = config
+        self._options = options
+        self._native = native
+
+    def whole(self) -> Pipeline:
+        """The model as it is, in one session.
+
+        Raises:
+            InvalidGraph: onnxruntime refuses it.
+        """
+        given = self._source.data if self._source.path is None else str(self._source.path)
+        with self._lent(self._contexts_beside_model()) as lend:
+            session = self._session(given, lend, self._native)
+        runner = SessionRunner(session)
+        overridable = session.get_overridable_initializers()
+        return Pipeline(
+            inputs=tuple(map(NodeArg.of_session, (*session.get_inputs(), *overridable))),
+            overridable=frozenset(arg.name for arg in overridable),
+            outputs=tuple(map(NodeArg.of_session, session.get_outputs())),
+            constants={},
+            runners=(runner,),
+        )
+
+    def parts(
+        self,
+        model: onnx.ModelProto,
+        kernels: Mapping[int, tuple[EPContextNode, Kernel]],
+        own_sessions: Mapping[ExecutionProvider, Sequence[int]],
+    ) -> Pipeline:
+        """The model in steps: kernels, nodes of EPs with a session of their own, and sessions of
+        what lies between them.
+
+        Args:
+            kernels: by the node's index in the main graph.
+            own_sessions: of EPs of onnxruntime, the indices of their nodes, all of them.
+
+        Raises:
+            InvalidGraph: onnxruntime refuses a part.
+        """
+        graph = model.graph
+        types = {v.name: v for v in (*graph.value_info, *graph.output)}
+        promised = {n: NodeArg.of(v) for n, v in types.items() if v.type.HasField("tensor_type")}
+        segments = SegmentBuilder(model)
+        runners: list[Runner] = []
+        with self._lent(self._places(model)) as lend:
+            single: dict[int, Runner] = {
+                place: _kernel_runner(node, kernel, promised)
+                for place, (node, kernel) in kernels.items()
+            }
+            for provider, places in own_sessions.items():
+                single.update(self._apart(model, provider, places, lend))
+            for step in cut(graph, single.keys()):
+                if isinstance(step, KernelStep):
+                    runners.append(single[step.node])
+                elif step.outputs:  # nobody needs what the others make
+                    runner = self._segment(segments.build(step), lend)
+                    segments.learn(
+                        NodeArg.of_session(a).value_info() for a in runner.session.get_outputs()
+                    )
+                    runners.append(runner)
+        weights = {tensor.name for tensor in graph.initializer}
+        overridable = frozenset(value.name for value in graph.input) & weights
+        inputs = sorted(graph.input, key=lambda value: value.name in weights)
+        return Pipeline(
+            inputs=tuple(map(NodeArg.of, inputs)),
+            overridable=overridable,
+            outputs=tuple(map(NodeArg.of, graph.output)),
+            constants=self._constants(graph, single.values()),
+            runners=tuple(runners),
+        )
+
+    def _apart(
+        self,
+        model: onnx.ModelProto,
+        provider: ExecutionProvider,
+        places: Sequence[int],
+        lend: Lender,
+    ) -> Iterable[tuple[int, Runner]]:
+        part = node_sessions.build(model, places)
+        session = self._session(part.SerializeToString(), lend, [provider])
+        return zip(places, node_sessions.runners(part, session), strict=True)
+
+    def _constants(self, graph: onnx.GraphProto, runners: Iterable[Runner]) -> dict[str, Value]:
+        needed = {name for runner in runners for name in runner.reads}
+        needed.update(value.name for value in graph.output)
+        folder = str(self._source.data_folder)
+        return {t.name: of_tensor(t, folder) for t in graph.initializer if t.name in needed}
+
+    def _places(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Where sessions from bytes find what the model refers to."""
+        entries = {}
+        if any(t.data_location == onnx.TensorProto.EXTERNAL for t in protos.tensors(model)):
+            entries[DATA_FOLDER] = str(self._source.data_folder)
+        if self._native and self._source.path is not None:
+            entries[FILE_PATH] = str(self._source.path)
+        return entries
+
+    def _contexts_beside_model(self) -> dict[str, str]:
+        """Where context binaries are if external data is elsewhere: QNN 2.7.0 and OpenVINO 1.8.1
+        look for them in the folder of the external data otherwise.
+        """
+        path = self._source.path
+        if not self._native or path is None or self._source.data_folder == path.parent:
+            return {}
+        return {FILE_PATH: str(path)}
+
+    def _lent(self, entries: Mapping[str, str]) -> AbstractContextManager[Lender]:
+        # What was generated is not generated again.
+        off = {ENABLE: "0"} if self._config.enable else {}
+        return lent(self._options, {**entries, **off}, any_native=bool(self._native))
+
+    def _segment(self, part: onnx.ModelProto, lend: Lender) -> SessionRunner:
+        native = any(is_epcontext(node) for node in protos.nodes(part))
+        return SessionRunner(
+            self._session(part.SerializeToString(), lend, self._native if native else ())
+        )
+
+    def _session(
+        self, given: str | bytes, lend: Lender, native: Sequence[ExecutionProvider]
+    ) -> ort.InferenceSession:
+        """An onnxruntime session that never falls back silently to another EP."""
+        options = lend(native=bool(native))
+        if native and not options.has_providers():  # the caller's own choice stays
+            for provider in native:
+                if isinstance(provider, NativeSessions):
+                    provider.add_to(options)
+        names = None if options.has_providers() else [DEFAULT]
+        try:
+            return ort.InferenceSession(given, options, providers=names, enable_fallback=0)
+        except Exception as error:  # onnxruntime's errors have no base of their own
+            raise InvalidGraph(
+                "ONNX Runtime refuses it",
+                where=self._source.where,
+                why=str(error),
+                remedy="build the model again for this version of onnxruntime",
+            ) from error
+
+
+def _kernel_runner(
+    node: EPContextNode, kernel: Kernel, promised: Mapping[str, NodeArg]
+) -> KernelRunner:
+    if "" in (*node.inputs, *node.outputs):
+        raise InvalidGraph(
+            "an input or output of an EPContext node is left out",
+            where=f"node {node.name!r}",
+            remedy="build the model again",
+        )
+    return KernelRunner(
+        node=node.name,
+        kernel=kernel,
+        reads=node.inputs,
+        makes=node.outputs,
+        promised={name: promised[name] for name in node.outputs if name in promised},
+    )

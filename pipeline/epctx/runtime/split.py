@@ -1,0 +1,157 @@
+"""An EPContext model cut into steps: kernels, and between them the fewest models of plain nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from epctx.graph.partition.assign import PLAIN, segments
+from epctx.graph.serde import protos
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelStep:
+    """Run the kernel of the main graph's node of this index."""
+
+    node: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentStep:
+    """Run a session of some of the main graph's nodes.
+
+    Attributes:
+        nodes: their indices, in topological order.
+        inputs: values that they need and do not make; initializers are not among them, unless
+            they are graph inputs too.
+        outputs: values that they make and others, or the model's caller, need.
+        initializers: names of the initializers that they use.
+    """
+
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    initializers: tuple[str, ...]
+
+
+Step = KernelStep | SegmentStep
+
+
+def cut(graph: onnx.GraphProto, kernels: Collection[int]) -> tuple[Step, ...]:
+    """The steps of a graph in the order in which they can run.
+
+    Args:
+        graph: its nodes are in topological order.
+        kernels: indices of the nodes that are run as kernels.
+    """
+    reads = [_reads(node) for node in graph.node]
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    needs = [sorted({maker[name] for name in read if name in maker}) for read in reads]
+    plain = [i not in kernels for i in range(len(graph.node))]
+    quotient = segments(needs, plain)
+    wanted = _wanted(graph, reads, quotient.members)
+    inputs = {value.name for value in graph.input}
+    weights = {t.name for t in graph.initializer} | {
+        s.values.name for s in graph.sparse_initializer
+    }
+    steps: list[Step] = []
+    for group, (owner, members) in enumerate(zip(quotient.owner, quotient.members, strict=True)):
+        if owner == PLAIN:
+            steps.append(KernelStep(node=members[0]))
+            continue
+        made = [name for i in members for name in graph.node[i].output if name]
+        read = dict.fromkeys(name for i in members for name in reads[i])
+        outside = read.keys() - set(made)
+        steps.append(
+            SegmentStep(
+                nodes=tuple(members),
+                inputs=tuple(
+                    name
+                    for name in read
+                    if name in outside and (name not in weights or name in inputs)
+                ),
+                outputs=tuple(name for name in made if wanted.get(name, set()) - {group}),
+                initializers=tuple(name for name in read if name in outside and name in weights),
+            )
+        )
+    return tuple(steps)
+
+
+def _wanted(
+    graph: onnx.GraphProto,
+    reads: Sequence[Mapping[str, None]],
+    groups: Iterable[Sequence[int]],
+) -> dict[str, set[int]]:
+    """For each value the groups that read it; -1 stands for the model's caller."""
+    wanted: dict[str, set[int]] = {value.name: {-1} for value in graph.output}
+    for group, members in enumerate(groups):
+        for i in members:
+            for name in reads[i]:
+                wanted.setdefault(name, set()).add(group)
+    return wanted
+
+
+def _reads(node: onnx.NodeProto) -> dict[str, None]:
+    """What a node needs, its subgraphs included, each once, in order."""
+    return dict.fromkeys((*filter(None, node.input), *_captured(node)))
+
+
+def _captured(node: onnx.NodeProto) -> Iterator[str]:
+    for graph in protos.subgraphs(node):
+        own = {value.name for value in graph.input} | {t.name for t in graph.initializer}
+        own |= {s.values.name for s in graph.sparse_initializer}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = [name for inner in graph.node for name in _reads(inner)]
+        yield from (name for name in (*read, *(v.name for v in graph.output)) if name not in own)
+
+
+class SegmentBuilder:
+    """Makes a model of a segment's nodes.
+
+    Args:
+        model: the whole model.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._graph = model.graph
+        self._frame = onnx.ModelProto(
+            ir_version=model.ir_version,
+            opset_import=model.opset_import,
+            functions=model.functions,
+        )
+        self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._sparse = {s.values.name: s for s in model.graph.sparse_initializer}
+        graph = model.graph
+        self._types = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)}
+
+    def learn(self, values: Iterable[onnx.ValueInfoProto]) -> None:
+        """Remember types that another segment's session inferred, where the model has none."""
+        for value in values:
+            if not self._types.get(value.name, onnx.ValueInfoProto()).HasField("type"):
+                self._types[value.name] = value
+
+    def build(self, step: SegmentStep) -> onnx.ModelProto:
+        """The model. An output whose type is not known has its name alone: ONNX Runtime infers."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._frame)
+        graph = model.graph
+        graph.name = self._graph.name or "segment"
+        graph.node.extend(self._graph.node[i] for i in step.nodes)
+        graph.input.extend(map(self._typed, step.inputs))
+        graph.output.extend(map(self._typed, step.outputs))
+        edges = {*step.inputs, *step.outputs}
+        for node in graph.node:
+            for name in node.output:
+                if name in self._types and name not in edges:
+                    graph.value_info.append(self._types[name])
+        for name in step.initializers:
+            if name in self._initializers:
+                graph.initializer.append(self._initializers[name])
+            else:
+                graph.sparse_initializer.append(self._sparse[name])
+        return model
+
+    def _typed(self, name: str) -> onnx.ValueInfoProto:
+        return self._types.get(name) or onnx.ValueInfoProto(name=name)

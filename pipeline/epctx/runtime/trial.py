@@ -1,0 +1,295 @@
+"""Running a model once or more, on inputs from files or generated; what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
+from epctx.manifest import OptionValue
+from epctx.text import did_you_mean
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import Array, Feeds, InputSpec
+    from epctx.runtime.session import InferenceSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputReport:
+    """An output of one run. Statistics are of its finite values; None where there are none.
+
+    Attributes:
+        kind: `float32`, ...; `string`.
+        not_finite: how many values are NaN or infinite.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    least: float | None = None
+    mean: float | None = None
+    greatest: float | None = None
+    not_finite: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseReport:
+    """One input set. `seconds`: the median of its runs, wall time."""
+
+    label: str
+    seconds: float
+    runs: int
+    outputs: tuple[OutputReport, ...]
+    saved: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """What `run` did. `load_seconds`: until the session was ready, wall time."""
+
+    model: Path
+    providers: tuple[str, ...]
+    load_seconds: float
+    cases: tuple[CaseReport, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunJob:
+    """What is run: the arguments of `running.run`, as they cross to a worker.
+
+    Attributes:
+        folder: the current folder of whoever asks; paths, those in options too, begin there.
+    """
+
+    folder: Path
+    model: Path
+    inputs: tuple[Path, ...] = ()
+    providers: tuple[tuple[str, dict[str, OptionValue]], ...] | None = None
+    seed: int = 0
+    count: int = 1
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    dimensions: dict[str, int] = field(default_factory=dict)
+    repeat: int = 1
+    save: Path | None = None
+    warnings: bool = False
+
+
+def run(job: RunJob) -> RunReport:
+    """Run a model in this process, in `job.folder`, which becomes its current folder.
+
+    Raises:
+        UsageError: inputs that do not fit the model, or fail in it.
+        ModelError: the model, or a file of inputs, is missing or broken.
+        InvalidGraph: its contexts cannot be loaded.
+        StorageError: the outputs cannot be saved.
+    """
+    import onnxruntime as ort
+
+    from epctx.runtime.session import InferenceSession
+
+    os.chdir(job.folder)
+    options = ort.SessionOptions()
+    options.log_severity_level = 2 if job.warnings else 3
+    cases = list(
+        _cases(
+            _specs(job.model, job.dimensions),
+            job.inputs,
+            seed=job.seed,
+            count=job.count,
+            ranges=job.ranges,
+        )
+    )
+    begun = time.perf_counter()
+    with InferenceSession(job.model, options, providers=job.providers) as session:
+        loaded = time.perf_counter() - begun
+        reports = []
+        for number, (label, feeds) in enumerate(cases):
+            seconds, outputs = _measure(session, feeds, job.repeat, label)
+            target = _target(job.save, number, len(cases)) if job.save is not None else None
+            if target is not None:
+                _save(target, outputs)
+            reports.append(
+                CaseReport(
+                    label=label,
+                    seconds=seconds,
+                    runs=job.repeat,
+                    outputs=tuple(_describe(name, out) for name, out in outputs.items()),
+                    saved=target,
+                )
+            )
+        return RunReport(
+            model=job.model,
+            providers=tuple(session.get_providers()),
+            load_seconds=loaded,
+            cases=tuple(reports),
+        )
+
+
+def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
+    from epctx.graph import inputs as feeds
+    from epctx.graph.serde import skeleton
+
+    specs = feeds.specs(skeleton.read(path))
+    known = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    for name in dimensions:
+        if name not in known:
+            raise UsageError(f'no input has a dimension "{name}"', remedy=did_you_mean(name, known))
+    return tuple(
+        replace(
+            spec,
+            shape=tuple(dimensions.get(d, d) if isinstance(d, str) else d for d in spec.shape),
+        )
+        for spec in specs
+    )
+
+
+def _cases(
+    specs: Sequence[InputSpec],
+    files: Sequence[Path],
+    *,
+    seed: int,
+    count: int,
+    ranges: Mapping[str, tuple[float, float]],
+) -> Iterator[tuple[str, Feeds]]:
+    from epctx.graph import inputs as feeds
+    from epctx.runtime import feed_files
+
+    try:
+        if files:
+            for values in feed_files.read(files):
+                yield values.label, feed_files.fit(values, specs)
+            return
+        for spec in specs:
+            if spec.problem is not None:
+                raise UsageError(spec.problem, remedy=_unfixed(spec))
+        for problem in feeds.problems(specs, count=count):
+            raise UsageError(problem, remedy="give its values: --input FILE")
+        for name in ranges:
+            if name not in {spec.name for spec in specs}:
+                raise UsageError(
+                    f'a range is given for "{name}", which is no input',
+                    remedy=did_you_mean(name, [spec.name for spec in specs]),
+                )
+        for index in range(count):
+            values_ = feeds.generate(specs, seed=seed, index=index, ranges=ranges)
+            yield f"seed {seed}, set {index}", values_
+    except ManifestError as error:  # here they are the caller's arguments, not a manifest's
+        raise UsageError(
+            error.what, where=error.where, why=error.why, remedy=error.remedy
+        ) from error
+
+
+def _unfixed(spec: InputSpec) -> str:
+    names = dict.fromkeys(dim for dim in spec.shape if isinstance(dim, str))
+    if not names or None in spec.shape:
+        return "give its values: --input FILE"
+    sizes = " ".join(f"--dimension {name}=1" for name in names)
+    return f"give its sizes, like {sizes}, or its values: --input FILE"
+
+
+def _measure(
+    session: InferenceSession, feeds: Feeds, repeat: int, label: str
+) -> tuple[float, dict[str, Array]]:
+    names = [arg.name for arg in session.get_outputs()]
+    times = []
+    found: list[object] = []
+    for _ in range(max(repeat, 1)):
+        begun = time.perf_counter()
+        try:
+            found = session.run(names, feeds)
+        except EpctxError:
+            raise
+        except Exception as error:  # onnxruntime's errors have no base of their own
+            raise UsageError(
+                "the model fails on these inputs",
+                where=label,
+                why=str(error).strip().splitlines()[0],
+                remedy="give inputs in the range that it expects: --range NAME=LOW,HIGH, "
+                "or --input FILE",
+            ) from error
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times), dict(_flat(names, found))
+
+
+def _flat(names: Sequence[str], values: Sequence[object]) -> Iterator[tuple[str, Array]]:
+    """Tensors by name; those of a sequence as `name[0]`, `name[1]`, ..."""
+    import numpy as np
+
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, list):
+            yield from _flat([f"{name}[{i}]" for i in range(len(value))], value)
+        elif isinstance(value, np.ndarray | np.generic):
+            yield name, np.asarray(value)
+        elif value is not None:
+            raise ModelError(
+                f"output {name!r} is a {type(value).__name__}, not a tensor",
+                remedy="run it with onnxruntime: epctx builds models whose outputs are tensors",
+            )
+
+
+def _describe(name: str, array: Array) -> OutputReport:
+    import numpy as np
+
+    if array.dtype.kind in "OUSc":
+        kind = "string" if array.dtype.kind != "c" else str(array.dtype)
+        return OutputReport(name=name, kind=kind, shape=array.shape)
+    values = array.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    report = OutputReport(
+        name=name,
+        kind=str(array.dtype),
+        shape=array.shape,
+        not_finite=int(values.size - finite.size),
+    )
+    if not finite.size:
+        return report
+    return replace(
+        report,
+        least=float(finite.min()),
+        mean=float(finite.mean()),
+        greatest=float(finite.max()),
+    )
+
+
+def _target(save: Path, number: int, count: int) -> Path:
+    return save if count == 1 else save.with_name(f"{save.stem}-{number}{save.suffix}")
+
+
+def _save(path: Path, outputs: Mapping[str, Array]) -> None:
+    """Whole or not at all; not by `numpy.savez`, which takes no array of the name `file`."""
+    from numpy.lib.format import write_array
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        with zipfile.ZipFile(temporary, "x") as archive:
+            for name, array in outputs.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                    write_array(stream, _storable(array), allow_pickle=False)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageError(
+            "cannot be written",
+            where=str(path),
+            why=error.strerror or str(error),
+            remedy="give another file in --save",
+        ) from error
+
+
+def _storable(array: Array) -> Array:
+    """An array of a type that numpy's files know: bfloat16 and float8 become float32."""
+    import numpy as np
+
+    if array.dtype.kind == "O":
+        return array.astype(np.str_)
+    return array.astype(np.float32) if array.dtype.isbuiltin == 2 else array

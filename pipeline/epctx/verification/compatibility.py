@@ -1,0 +1,148 @@
+"""Compatibility: what a model says of the devices it fits, against what was asked and this host.
+
+Source: real-eps.md section 7. onnxruntime's Python sessions do not act on `ep_compatibility_info`,
+whatever it says; so it is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx.errors import EpctxError
+from epctx.providers import hooks
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Verdict
+from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
+
+if TYPE_CHECKING:
+    from epctx.graph.epcontext import EPContextNode
+
+
+_REMEDIES: Final = {
+    "EP_SUPPORTED_PREFER_RECOMPILATION": "build it again with this host's toolchain for full speed",
+    "EP_UNSUPPORTED": "build it for this host, or verify it where it is to run",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compatibility:
+    """For each EP of each model: its compatibility info, as asked, and what onnxruntime says."""
+
+    name: PolicyName = field(default="compatibility", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
+        """Look at each model."""
+        for model in folder.models:
+            for source in model.sources:
+                nodes = [node for node in model.nodes if (node.source or "") == source]
+                provider = folder.providers.find(source)
+                if provider is None:
+                    yield _finding(
+                        model,
+                        "info",
+                        Verdict(
+                            outcome="not checkable",
+                            message=f"no EP here is known by the source '{source}'",
+                            remedy=folder.providers.why_not(source),
+                        ),
+                    )
+                    continue
+                info = model.metadata.get(COMPATIBILITY + provider.name)
+                asked = folder.providers.asked is not None
+                for verdict in _info(provider, info, nodes):
+                    yield _finding(model, "info", verdict if asked else _unasked(verdict))
+                if info is not None and isinstance(provider, hooks.HasDevices):
+                    obstacle = _obstacle(provider, nodes, folder.path)
+                    verdict = obstacle or _devices(provider, provider.name, info)
+                    yield _finding(model, "devices", verdict)
+
+
+def _info(
+    provider: ExecutionProvider, info: str | None, nodes: Sequence[EPContextNode]
+) -> Sequence[Verdict]:
+    if isinstance(provider, hooks.ChecksCompatibility):
+        try:
+            return provider.check_compatibility(info, nodes)
+        except EpctxError as error:
+            return [Verdict(outcome="fail", message=_message(error), remedy=error.remedy)]
+    if info is None:
+        message = f"has no {COMPATIBILITY}{provider.name}"
+    else:
+        message = f"{provider.name} cannot say what '{info}' means"
+    return [
+        Verdict(
+            outcome="not checkable",
+            message=message,
+            remedy="its provider needs `check_compatibility` (epctx.providers.hooks)",
+        )
+    ]
+
+
+def _unasked(verdict: Verdict) -> Verdict:
+    """Without a manifest nothing was asked: what does not fit defaults may fit what was."""
+    return replace(verdict, outcome="not checkable") if verdict.outcome == "fail" else verdict
+
+
+def _obstacle(
+    provider: ExecutionProvider, nodes: Sequence[EPContextNode], folder: Path
+) -> Verdict | None:
+    """A model for another host says nothing of the devices of this one."""
+    if not isinstance(provider, hooks.KnowsHost):
+        return None
+    try:
+        reason = provider.cannot_load(nodes, folder, sharing=False)
+    except EpctxError as error:
+        return _unknown(_message(error), error.remedy)
+    return None if reason is None else _unknown(reason, "check it on the device")
+
+
+def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
+    """What onnxruntime says of the devices of this host."""
+    from onnxruntime.capi import _pybind_state as native
+
+    try:
+        devices = list(provider.ep_devices())
+    except EpctxError as error:
+        return _unknown(_message(error), error.remedy)
+    if not devices:
+        return _unknown(f"this host has no device of {name}", "check it on the device")
+    if isinstance(provider, hooks.JudgesOnDevices):
+        kinds = provider.judging_devices
+        devices = [device for device in devices if device.device.type.name in kinds]
+        if not devices:
+            message = f"{name} can tell on a host with its {' or '.join(sorted(kinds))} only"
+            return _unknown(f"{message}, and this one has none", "check it on the device")
+    try:
+        answer = native.get_model_compatibility_for_ep_devices(devices, info)
+    except (RuntimeError, ValueError) as error:  # ValueError: an EP's message that is no UTF-8
+        first = str(error).strip().splitlines()[0]
+        return _unknown(f"{name} cannot tell on this host: {first}", "check it on the device")
+    word = answer.name.removeprefix("EP_").replace("_", " ").lower()
+    message = f"{name} on this host calls it {word}"
+    if answer.name == "EP_NOT_APPLICABLE":
+        return _unknown(f"{message}: {info}", "check it on the device")
+    outcome: Outcome = "fail" if answer.name == "EP_UNSUPPORTED" else "pass"
+    return Verdict(outcome=outcome, message=message, remedy=_REMEDIES.get(answer.name, ""))
+
+
+def _unknown(message: str, remedy: str) -> Verdict:
+    return Verdict(outcome="not checkable", message=message, remedy=remedy)
+
+
+def _message(error: EpctxError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what
+
+
+def _finding(model: ContextModel, check: str, verdict: Verdict) -> Finding:
+    return Finding(
+        policy="compatibility",
+        check=check,
+        subject=model.file,
+        outcome=verdict.outcome,
+        message=verdict.message,
+        remedy=verdict.remedy,
+    )

@@ -1,0 +1,1 @@
+"""Conformance: what the files of a group must be; no run is needed."""

@@ -1,0 +1,104 @@
+"""Checks of a model as a whole: valid, compiled, self-contained, in canonical form."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+
+from epctx.errors import ModelError
+from epctx.files import paths
+from epctx.graph import epcontext
+from epctx.graph.serde import canonical
+from epctx.graph.weights.external_data import DataFolder
+from epctx.verification.conformance.subject import Fault, Subject
+from epctx.verification.folder import external_tensors
+
+
+def well_formed(subject: Subject) -> Iterator[Fault]:
+    """Onnx's own checker, by path. EPContext is of a domain that it does not know."""
+    if subject.proto.ir_version > onnx.IR_VERSION:
+        yield Fault(
+            message=f"IR version {subject.proto.ir_version} is newer than the installed onnx",
+            remedy="install a newer onnx",
+            outcome="not checkable",
+        )
+        return
+    try:
+        with _data_beside(subject) as path:
+            onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
+    except (ValueError, RuntimeError, OSError) as error:
+        yield Fault(message=f"onnx.checker cannot check it: {_first_line(error)}")
+    domains = {entry.domain for entry in subject.proto.opset_import}
+    if subject.model.nodes and epcontext.DOMAIN not in domains:
+        yield Fault(message=f"its opset imports lack the domain {epcontext.DOMAIN!r}")
+
+
+@contextmanager
+def _data_beside(subject: Subject) -> Iterator[Path]:
+    """The model where its external data is beside it, as the checker wants it.
+
+    Of external data it asks only whether the file is there (`graph.checks.soundness`): an empty one
+    does.
+    """
+    path = subject.folder.path / subject.model.file
+    if subject.folder.data_folder(subject.model) == subject.folder.path:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
+        for name in subject.model.data:
+            if paths.objection(name) is None and "/" not in name:
+                (Path(folder) / name).touch()
+        yield Path(shutil.copyfile(path, Path(folder) / subject.model.file))
+
+
+def has_context(subject: Subject) -> Iterator[Fault]:
+    """An EP that took nothing leaves the source model, and says "ok" (real-eps.md section 9)."""
+    group = subject.folder.group
+    asked = bool(group.execution_providers) if group is not None else not subject.model.ours
+    if asked and not subject.model.nodes and not subject.model.broken:
+        yield Fault(
+            message="has no EPContext node: nothing in it was compiled",
+            remedy="check the EP's options and target, and build it again",
+        )
+
+
+def self_contained(subject: Subject) -> Iterator[Fault]:
+    """External data is in the folder, in reach, no link: the folder works wherever it is copied."""
+    folder = subject.folder.data_folder(subject.model)
+    data = DataFolder(folder, model=subject.folder.path / subject.model.file)
+    for place in subject.model.data:
+        reason = paths.objection(place) or paths.missing(folder, place)
+        if reason is not None:
+            yield Fault(message=f"its external data '{place}': {reason}")
+    if any(paths.objection(p) or paths.missing(data.path, p) for p in subject.model.data):
+        return
+    for tensor in external_tensors(subject.proto):
+        if any(entry.key == "basepath" for entry in tensor.external_data):
+            yield Fault(message=f"tensor '{tensor.name}' has a `basepath`: ONNX Runtime refuses it")
+        try:
+            data.resolve(tensor)
+        except ModelError as error:
+            yield Fault(message=f"tensor '{tensor.name}' {error.what}", remedy=error.remedy)
+
+
+def is_ours(subject: Subject) -> bool:
+    """Whether epctx made the model."""
+    return subject.model.ours
+
+
+def canonical_form(subject: Subject) -> Iterator[Fault]:
+    """What epctx made is written the one way that it writes this graph."""
+    path = subject.folder.path / subject.model.file
+    if not canonical.is_canonical(path):
+        yield Fault(message="is not in canonical form: it was changed after it was built")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

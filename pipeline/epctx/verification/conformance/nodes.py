@@ -1,0 +1,272 @@
+"""Checks of EPContext nodes: spec/ep-context-design.md, "EPContext Op Schema" and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+import onnx
+
+from epctx.files import paths
+from epctx.graph import epcontext
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.partition import boundary
+from epctx.graph.serde import protos
+from epctx.providers import hooks
+from epctx.text import nearest
+from epctx.verification.conformance.subject import REBUILD, Fault, Subject
+from epctx.verification.folder import context_nodes
+
+_ATTRIBUTES: Final = (
+    "main_context",
+    "ep_cache_context",
+    "embed_mode",
+    "ep_sdk_version",
+    "onnx_model_filename",
+    "hardware_architecture",
+    "partition_name",
+    "source",
+    "notes",
+    "max_size",
+)
+
+
+def attributes(subject: Subject) -> Iterator[Fault]:
+    """Names, types and values are those of the op schema, and nothing is left to its defaults."""
+    for name, why in subject.model.broken:
+        yield Fault(message=f"node '{name}': {why}")
+    written = {node.name: {a.name for a in node.attribute} for node in _protos(subject)}
+    for node in subject.model.nodes:
+        yield from _unknown(subject, node)
+        for required in ("embed_mode", "main_context"):
+            # Absent, they mean 1 to the op; ONNX Runtime's option means 0. So we always write them.
+            if subject.model.ours and required not in written.get(node.name, {required}):
+                yield Fault(message=f"node '{node.name}': `{required}` is not written")
+        file = node.onnx_model_filename
+        if file is not None and file != PurePosixPath(file.replace("\\", "/")).name:
+            yield Fault(message=f"node '{node.name}': `onnx_model_filename` is a path: {file}")
+
+
+def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
+    provider = subject.folder.providers.find(node.source or "")
+    extra: frozenset[str] = frozenset()
+    if isinstance(provider, hooks.ExtendsSchema):
+        extra = provider.extra_attributes
+    for name in node.unknown:
+        if name in extra:
+            continue
+        near = nearest(name, _ATTRIBUTES)
+        meant = f", did the maker mean `{near}`?" if near else ""
+        if provider is None:
+            yield Fault(
+                message=f"node '{node.name}': `{name}` is not in the op schema; "
+                f"only the EP can say what it means{meant}",
+                remedy=subject.folder.providers.why_not(node.source or ""),
+                outcome="not checkable",
+            )
+        else:
+            yield Fault(message=f"node '{node.name}': `{name}` is not in the op schema{meant}")
+
+
+def sources(subject: Subject) -> Iterator[Fault]:
+    """Without a `source` that an EP knows no session accepts the model (real-eps.md section 5)."""
+    providers = subject.folder.providers
+    for node in subject.model.nodes:
+        if not node.source:
+            yield Fault(
+                message=f"node '{node.name}' has no `source`: no EP takes it",
+                remedy="build it again with an EP that writes its key",
+            )
+        elif providers.find(node.source) is None:
+            foreign = providers.asked is not None and not providers.missing
+            yield Fault(
+                message=f"node '{node.name}': no EP here is known by the source '{node.source}'",
+                remedy=providers.why_not(node.source),
+                outcome="fail" if foreign else "not checkable",
+            )
+
+
+def contexts(subject: Subject) -> Iterator[Fault]:
+    """`ep_cache_context` is what `embed_mode` says: a payload, or the path of a binary."""
+    group = subject.folder.group
+    for node in map(EPContextNode.from_proto, _sound(subject)):
+        where = f"node '{node.name}': "
+        if group is not None and node.main_context and node.embed_mode != group.embed_mode:
+            yield Fault(
+                message=f"{where}embed_mode is {node.embed_mode}, the manifest asks for "
+                f"{group.embed_mode}",
+                remedy=REBUILD,
+            )
+        for message in _context(subject, node):
+            yield Fault(message=where + message)
+
+
+def _context(subject: Subject, node: EPContextNode) -> Iterator[str]:
+    content = node.ep_cache_context
+    if not node.main_context:
+        if node.embed_mode and content:
+            yield "main_context is 0, yet it embeds a payload"
+        return
+    if not content:
+        yield "main_context is 1, but `ep_cache_context` is empty"
+        return
+    if node.embed_mode:
+        if len(content) < 4096 and _names_a_file(subject, content):
+            yield "embed_mode is 1, but `ep_cache_context` is the name of a file of the folder"
+        return
+    path = node.context_path
+    assert path is not None
+    shown = path if len(path) <= 200 else path[:200] + "…"
+    reason = paths.objection(path) or paths.missing(subject.folder.path, path)
+    if reason is not None:
+        yield f"`ep_cache_context` is '{shown}': {reason}"
+    elif (subject.folder.path / path).stat().st_size == 0:
+        yield f"`ep_cache_context` is '{shown}': the file is empty"
+
+
+def _names_a_file(subject: Subject, content: bytes) -> bool:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return False
+    return text in subject.folder.entries
+
+
+def main_contexts(subject: Subject) -> Iterator[Fault]:
+    """A node with main_context 0 finds its graph in another node's context, of the same EP."""
+    in_model = {node.source for node in subject.model.nodes if node.main_context}
+    in_folder = {
+        node.source
+        for other in subject.folder.models
+        for node in other.nodes
+        if node.main_context and not node.embed_mode
+    }
+    for node in subject.model.nodes:
+        if node.main_context or node.source in in_model:
+            continue
+        if node.source in in_folder and not node.embed_mode:
+            continue
+        yield Fault(
+            message=f"node '{node.name}' has main_context 0, and no node of the source "
+            f"'{node.source}' has the context that its graph is in"
+        )
+
+
+def names(subject: Subject) -> Iterator[Fault]:
+    """Node names are unique over the model; partitions over a context (EPs look graphs up so)."""
+    seen: set[str] = set()
+    for graph in protos.graphs(subject.proto):
+        for node in graph.node:
+            if epcontext.is_epcontext(node) and not node.name:
+                yield Fault(message=f"an EPContext node has no name; it makes {list(node.output)}")
+            if node.name and node.name in seen:
+                yield Fault(message=f"two nodes are named '{node.name}'")
+            seen.add(node.name)
+    partitions: set[tuple[str | None, str | None, str]] = set()
+    for each in subject.model.nodes:
+        if each.partition_name is None or not each.main_context:
+            continue
+        key = (each.source, each.context_path, each.partition_name)
+        if each.context_path is not None and key in partitions:
+            yield Fault(
+                message=f"two nodes name the partition '{each.partition_name}' of "
+                f"'{each.context_path}'"
+            )
+        partitions.add(key)
+
+
+_PLACES: Final[dict[hooks.PrefixPlace, str]] = {
+    "name": "node name",
+    "partition_name": "partition name",
+    "graph": "graph name",
+}
+
+
+def has_prefix(subject: Subject) -> bool:
+    """Whether the manifest asks for a prefix."""
+    return subject.folder.group is not None and bool(subject.folder.group.node_name_prefix)
+
+
+def prefix(subject: Subject) -> Iterator[Fault]:
+    """`node_name_prefix` is where the EP puts it: real EPs ignore it (real-eps.md section 2)."""
+    assert subject.folder.group is not None
+    wanted = subject.folder.group.node_name_prefix
+    carrying: dict[str, None] = {}
+    wrong = False
+    for node in subject.model.nodes:
+        provider = subject.folder.providers.find(node.source or "")
+        places: frozenset[hooks.PrefixPlace] = frozenset({"name", "partition_name", "graph"})
+        if isinstance(provider, hooks.PlacesPrefix):
+            places = frozenset(provider.prefixed)
+        carrying |= {words: None for place, words in _PLACES.items() if place in places}
+        for place, value in (("name", node.name), ("partition_name", node.partition_name)):
+            if place in places and value is not None and not value.startswith(wanted):
+                wrong = True
+                yield Fault(
+                    message=f"node '{node.name}': its {place} '{value}' does not begin with "
+                    f"the prefix '{wanted}'",
+                    remedy=REBUILD,
+                )
+    if not wrong:
+        own = [words for words in _PLACES.values() if words not in carrying]
+        chosen = f"; the EP chooses the {' and the '.join(own)}" if own else ""
+        message = f"the prefix '{wanted}' is in {', '.join(carrying)}{chosen}"
+        yield Fault(message=message, remedy="", outcome="pass")
+
+
+def types(subject: Subject) -> Iterator[Fault]:
+    """Outputs have type and shape, which nothing can infer; all edges are tensors that it takes."""
+    for graph in protos.graphs(subject.proto):
+        nodes = [node for node in graph.node if epcontext.is_epcontext(node)]
+        if not nodes:
+            continue
+        infos = {i.name: i.type for i in (*graph.value_info, *graph.input, *graph.output)}
+        known = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        for node in nodes:
+            if not any(node.output):
+                yield Fault(message=f"node '{node.name}' has no output")
+            for name in filter(None, node.output):
+                yield from _output_type(node.name, name, infos.get(name))
+            for name in filter(None, node.input):
+                kind = known.get(name) or _element(infos.get(name))
+                if kind is not None and kind not in boundary.TYPES:
+                    yield Fault(
+                        message=f"node '{node.name}': its input '{name}' is of type "
+                        f"{_type_name(kind)}, which the op does not take"
+                    )
+
+
+def _output_type(node: str, name: str, info: onnx.TypeProto | None) -> Iterator[Fault]:
+    kind = _element(info)
+    if info is None or kind is None:
+        yield Fault(message=f"node '{node}': its output '{name}' has no type")
+    elif kind not in boundary.TYPES:
+        yield Fault(
+            message=f"node '{node}': its output '{name}' is of type {_type_name(kind)}, "
+            "which the op does not make"
+        )
+    elif not info.tensor_type.HasField("shape"):
+        yield Fault(message=f"node '{node}': its output '{name}' has no shape")
+
+
+def _element(info: onnx.TypeProto | None) -> int | None:
+    """The element type; 0 (no type that the op takes) for what is no tensor; None: unknown."""
+    if info is None or info.WhichOneof("value") is None:
+        return None
+    return info.tensor_type.elem_type if info.HasField("tensor_type") else 0
+
+
+def _type_name(kind: int) -> str:
+    known = onnx.TensorProto.DataType
+    return known.Name(kind).lower() if kind in known.values() else f"number {kind}"
+
+
+def _protos(subject: Subject) -> Iterator[onnx.NodeProto]:
+    return context_nodes(subject.proto)
+
+
+def _sound(subject: Subject) -> Iterator[onnx.NodeProto]:
+    """The EPContext nodes that keep to the op schema; of the others `attributes` tells."""
+    broken = {name for name, _ in subject.model.broken}
+    return (node for node in _protos(subject) if node.name not in broken)

@@ -1,0 +1,37 @@
+"""What the checks of one model look at, and how they say what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import onnx
+
+from epctx.verification.findings import Outcome
+from epctx.verification.folder import ContextModel, GroupFolder
+
+REBUILD: Final = "build it again"
+_MAKER: Final = "build it again, or ask whoever made it to"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What is wrong with a model; or what could not be checked, and then why."""
+
+    message: str
+    remedy: str = _MAKER
+    outcome: Outcome = "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model, whole and in short, in its folder."""
+
+    folder: GroupFolder
+    model: ContextModel
+    proto: onnx.ModelProto
+
+
+Check = Callable[[Subject], Iterator[Fault]]
+"""Yields what is wrong; a model of which it yields nothing has passed."""

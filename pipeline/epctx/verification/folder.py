@@ -1,0 +1,251 @@
+"""A group folder as the policies see it: its models in short, its files, what is expected of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import onnx
+
+from epctx.errors import InvalidGraph, ModelError
+from epctx.files import paths
+from epctx.files.outputs import GOLDEN
+from epctx.graph import epcontext
+from epctx.graph import inputs as feeds
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.inputs import InputSpec
+from epctx.graph.serde import protos, skeleton
+from epctx.verification.findings import Finding, OutputNumbers, PolicyName
+
+if TYPE_CHECKING:
+    from epctx.manifest import ModelGroup
+    from epctx.verification.eps import Providers
+
+SUMS = "SHA256SUMS"
+PRODUCER = "epctx"
+COMPATIBILITY = "ep_compatibility_info."
+
+
+class Unreadable(Exception):
+    """A file is no model that can be read; says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextModel:
+    """An EPContext model of the folder, in short: neither weights nor payloads are kept.
+
+    Attributes:
+        file: its name in the folder.
+        producer: its producer name.
+        nodes: its EPContext nodes, in bodies of control flow too; payloads are cut to 64 bytes.
+        broken: of EPContext nodes that break the op's schema: (node name, why).
+        quantized: it has Quantize- or DequantizeLinear nodes.
+        inputs: what a run must be given.
+        outputs: names of its outputs.
+        contexts: paths of its context binaries, as written, each once.
+        data: locations of its external data, as written, each once.
+        metadata: its metadata properties.
+    """
+
+    file: str
+    producer: str
+    nodes: tuple[EPContextNode, ...]
+    broken: tuple[tuple[str, str], ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    contexts: tuple[str, ...]
+    data: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file to ship: the model first; paths as written."""
+        return tuple(dict.fromkeys((self.file, *self.contexts, *self.data)))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The `source` of its EPContext nodes, each once, in order; "" for one without."""
+        return tuple(dict.fromkeys(node.source or "" for node in self.nodes))
+
+    @property
+    def ours(self) -> bool:
+        """Whether epctx made it."""
+        return self.producer == PRODUCER
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupFolder:
+    """A folder of EPContext models, or some models of one.
+
+    Attributes:
+        path: the folder.
+        models: its readable EPContext models, in the group's order if there is a group.
+        unreadable: (file, why) of models that cannot be read.
+        plain: `.onnx` files without an EPContext node that nobody asked for.
+        entries: all that lies in the folder, without golden inputs and outputs.
+        whole: the folder is looked at as a whole, not some models of it.
+        group: what the manifest asks for; None: unknown.
+        providers: the EPs that the nodes' sources belong to.
+        data: models whose external data is in another folder.
+    """
+
+    path: Path
+    models: tuple[ContextModel, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    plain: tuple[str, ...]
+    entries: tuple[str, ...]
+    whole: bool
+    group: ModelGroup | None
+    providers: Providers
+    data: Mapping[str, Path] = field(default_factory=dict)
+
+    def data_folder(self, model: ContextModel) -> Path:
+        """Where the external data of a model is."""
+        return self.data.get(model.file, self.path)
+
+    @property
+    def ours(self) -> bool:
+        """Whether epctx made the folder: it has sums, or a model of ours."""
+        return SUMS in self.entries or any(model.ours for model in self.models)
+
+    def load(self, model: ContextModel) -> onnx.ModelProto:
+        """The model with its payloads, read again. Raises Unreadable."""
+        return read_proto(self.path / model.file)
+
+
+class Policy(Protocol):
+    """What a folder must be. Policies compose: each looks by itself, in a fixed order."""
+
+    @property
+    def name(self) -> PolicyName:
+        """Its word in findings."""
+        ...
+
+    def check(
+        self, folder: GroupFolder, earlier: Sequence[Finding]
+    ) -> Iterator[Finding | OutputNumbers]:
+        """Look at a folder.
+
+        Args:
+            folder: what to look at.
+            earlier: what the policies before found: nothing that failed there is loaded.
+        """
+        ...
+
+
+def open_folder(
+    path: Path,
+    *,
+    providers: Providers,
+    group: ModelGroup | None = None,
+    models: Sequence[str] | None = None,
+    data: Mapping[str, Path] | None = None,
+) -> GroupFolder:
+    """Read a folder's models in short.
+
+    Args:
+        path: the folder.
+        providers: the EPs to look for.
+        group: what the manifest asks for: its models come in its order, also those of no EP.
+        models: only these files of the folder; None: all of it.
+        data: models whose external data is in another folder.
+
+    Raises:
+        ModelError: it is no folder that can be read.
+    """
+    try:
+        entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
+    except OSError as error:
+        raise ModelError(
+            "cannot be read as a group folder",
+            where=str(path),
+            why=error.strerror,
+            remedy="name a folder that `epctx build` made, or a model",
+        ) from error
+    asked = [f"{model.name}_ctx.onnx" for model in group.models] if group else []
+    found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
+    names = [n for n in asked if n in found] + [n for n in found if n not in asked]
+    if models is not None:
+        names = list(models)
+    readable: list[ContextModel] = []
+    unreadable: list[tuple[str, str]] = []
+    plain: list[str] = []
+    for name in names:
+        try:
+            model = summarize(name, read_proto(path / name))
+        except Unreadable as error:
+            unreadable.append((name, str(error)))
+            continue
+        compiled = bool(model.nodes or model.broken)
+        if compiled or model.ours or name in asked or models is not None:
+            readable.append(model)
+        else:
+            plain.append(name)
+    return GroupFolder(
+        path=path,
+        models=tuple(readable),
+        unreadable=tuple(unreadable),
+        plain=tuple(plain),
+        entries=tuple(entries),
+        whole=models is None,
+        group=group,
+        providers=providers,
+        data=data or {},
+    )
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """A model without its weights' bytes (`graph.serde.skeleton`).
+
+    Raises:
+        Unreadable: whatever the reason.
+    """
+    reason = paths.missing(path.parent, path.name)
+    if reason is not None:
+        raise Unreadable(reason)
+    try:
+        return skeleton.read(path)
+    except ModelError as error:
+        raise Unreadable(f"{error.what}: {error.why}" if error.why else error.what) from error
+
+
+def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
+    """What the policies keep of a model while others are read."""
+    nodes: list[EPContextNode] = []
+    broken: list[tuple[str, str]] = []
+    for proto in context_nodes(model):
+        try:
+            node = EPContextNode.from_proto(proto)
+            path = node.context_path
+        except InvalidGraph as error:
+            broken.append((proto.name, f"{error.what}: {error.why}"))
+            continue
+        if path is None and node.ep_cache_context is not None:
+            node = replace(node, ep_cache_context=node.ep_cache_context[:64])
+        nodes.append(node)
+    contexts = [node.context_path for node in nodes]
+    return ContextModel(
+        file=file,
+        producer=model.producer_name,
+        nodes=tuple(nodes),
+        broken=tuple(broken),
+        inputs=feeds.specs(model),
+        outputs=tuple(info.name for info in model.graph.output),
+        contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
+        data=tuple(dict.fromkeys(skeleton.location(t) for t in external_tensors(model))),
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+    )
+
+
+def context_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The EPContext nodes of a model, in bodies of control flow too."""
+    return (node for node in protos.nodes(model) if epcontext.is_epcontext(node))
+
+
+def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors, those of attributes and sparse ones too, whose data is in other files."""
+    yield from filter(skeleton.is_external, protos.tensors(model))
+    for sparse in protos.sparse_tensors(model):
+        yield from filter(skeleton.is_external, (sparse.values, sparse.indices))

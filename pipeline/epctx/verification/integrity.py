@@ -1,0 +1,200 @@
+"""Integrity: every file is what `SHA256SUMS` and the lock say, read anew.
+
+Neither QNN nor OpenVINO checks what it loads: a flipped byte gives wrong results or a crash
+(real-eps.md section 5). So this comes before anything else opens a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from epctx import limits
+from epctx.errors import ModelError
+from epctx.files import digest, paths
+from epctx.files.digest import Algorithm, Digest
+from epctx.files.outputs import OutputFile
+from epctx.files.regular import open_regular, require_bounded
+from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.verification.folder import SUMS, GroupFolder
+from epctx.verification.request import ExpectedFile
+
+_LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
+_CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
+_EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integrity:
+    """Every file against `SHA256SUMS`, and against what is expected.
+
+    Attributes:
+        expected: what the lock says of the folder; None: there is no lock.
+        passed: files that are not read again.
+        written: both digests of files, from the pass that wrote them: one with the SHA-256 that
+            `SHA256SUMS` has is read anew for its BLAKE3.
+    """
+
+    expected: tuple[ExpectedFile, ...] | None = None
+    passed: frozenset[str] = frozenset()
+    written: tuple[OutputFile, ...] = ()
+    name: PolicyName = field(default="integrity", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Finding]:
+        """Look at every file of the folder, or at those of the models asked for."""
+        wanted = None if folder.whole else _files_of_models(folder)
+        if SUMS in folder.entries:
+            listed, faults = read_sums(folder.path)
+            yield from (_finding("sums", SUMS, "fail", fault, _CHANGED) for fault in faults)
+            quick = self._quicker(self._open(listed))
+            yield from _compare(folder, "sums", SUMS, quick, wanted, self.passed)
+        else:
+            yield _finding(
+                "sums",
+                SUMS,
+                "not checkable",
+                f"there is no {SUMS}: epctx did not build this folder, or the file was left behind",
+                "ship the file with the folder; it tells every file's SHA-256",
+            )
+        if self.expected is not None:
+            expected = self._open(self.expected)
+            yield from _compare(folder, "lock", "the lock", expected, wanted, self.passed)
+
+    def _open(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
+        return [each for each in listed if each.name not in self.passed]
+
+    def _quicker(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
+        """The same files, by BLAKE3 where it is known of just the content that is listed."""
+        known = {(file.name, file.sha256): file for file in self.written}
+        return [
+            each
+            if (file := known.get((each.name, each.digest))) is None
+            else ExpectedFile(name=file.name, digest=file.blake3, size=file.size)
+            for each in listed
+        ]
+
+
+def sums_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """What is wrong with the files of a folder of golden inputs and outputs: name, and what."""
+    listed, faults = read_sums(folder)
+    yield from ((SUMS, fault) for fault in faults)
+    for name in sorted(set(paths.entries(folder)) - {SUMS} - {each.name for each in listed}):
+        yield name, f"is not in {SUMS}"
+    for each in listed:
+        reason = _verdict(folder, each)
+        if reason is not None:
+            yield each.name, f"{reason} {SUMS}"
+
+
+def read_sums(
+    folder: Path, *, nested: bool = False
+) -> tuple[tuple[ExpectedFile, ...], tuple[str, ...]]:
+    """What `SHA256SUMS` lists, and what is wrong with it: the format is that of `sha256sum`.
+
+    Args:
+        folder: which has it.
+        nested: it lists files of folders in this one, too.
+    """
+    reason = paths.missing(folder, SUMS)
+    if reason is None and (folder / SUMS).stat().st_size > limits.SUMS_BYTES.value:
+        reason = f"it is larger than {limits.SUMS_BYTES}"
+    if reason is not None:
+        return (), (f"{SUMS} cannot be used: {reason}",)
+    try:
+        text = (folder / SUMS).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        return (), (f"{SUMS} cannot be read: {error}",)
+    listed: dict[str, ExpectedFile] = {}
+    faults: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line:
+            continue
+        match = _LINE.fullmatch(line)
+        name = match.group(3) if match else ""
+        if match is None:
+            faults.append(f"line {number} is not `<64 hex digits>  <name>`")
+        elif match.group(1) or paths.objection(name) or ("/" in name and not nested):
+            kind = "path inside" if nested else "bare file name"
+            faults.append(f"line {number} names {name!r}, which is no {kind}")
+        elif name in listed:
+            faults.append(f"line {number} names {name!r} a second time")
+        else:
+            found = Digest("sha256", match.group(2).lower())
+            listed[name] = ExpectedFile(name=name, digest=found)
+    return tuple(listed.values()), tuple(faults)
+
+
+def _files_of_models(folder: GroupFolder) -> set[str]:
+    return {name for model in folder.models for name in model.files} | {
+        name for name, _ in folder.unreadable
+    }
+
+
+def _compare(
+    folder: GroupFolder,
+    check: str,
+    record: str,
+    expected: Sequence[ExpectedFile],
+    wanted: set[str] | None,
+    passed: frozenset[str],
+) -> Iterator[Finding]:
+    listed = {each.name: each for each in expected}
+    present = {name for name in folder.entries if name != SUMS} - passed
+    if wanted is not None:
+        listed = {name: each for name, each in listed.items() if name in wanted}
+        present &= wanted
+    for name in sorted(listed.keys() - present):
+        yield _finding(check, name, "fail", f"is missing, {record} lists it", _CHANGED)
+    for name in sorted(present - listed.keys()):
+        yield _finding(check, name, "fail", f"is not in {record}", _EXTRA)
+    both = sorted(present & listed.keys())
+    # hashlib releases the interpreter's lock: two files are hashed on two cores.
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
+        tasks = [threads.submit(_verdict, folder.path, listed[name]) for name in both]
+        for name, task in zip(both, tasks, strict=True):
+            reason, algorithm = task.result(), listed[name].digest.algorithm
+            # SHA256SUMS has no BLAKE3: that is known of what the build has written.
+            source = "what was written" if (record, algorithm) == (SUMS, "blake3") else record
+            if reason is None:
+                yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
+            else:
+                yield _finding(check, name, "fail", f"{reason} {source}", _CHANGED)
+
+
+_NAMES: Final[dict[Algorithm, str]] = {"sha256": "SHA-256", "blake3": "BLAKE3"}
+
+
+def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
+    reason = paths.missing(folder, expected.name)
+    if reason is not None:
+        return f"cannot be read: {reason}; it is in"
+    try:
+        _, descriptor = open_regular(folder / expected.name, where=expected.name)
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            size = os.fstat(descriptor).st_size
+            if expected.size is not None and size != expected.size:
+                return f"has {size} bytes, not the {expected.size} of"
+            require_bounded(size, where=expected.name)
+            found = digest.of_stream(stream, expected.digest.algorithm)
+    except (OSError, ModelError) as error:
+        return f"cannot be read: {getattr(error, 'what', error)}; it is in"
+    if found == expected.digest:
+        return None
+    name = _NAMES[expected.digest.algorithm]
+    return f"was changed: its {name} is {found.hex[:16]}…, not {expected.digest.hex[:16]}… as in"
+
+
+def _finding(check: str, subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
+    return Finding(
+        policy="integrity",
+        check=check,
+        subject=subject,
+        outcome=outcome,
+        message=message,
+        remedy=remedy,
+    )

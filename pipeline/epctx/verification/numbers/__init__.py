@@ -1,0 +1,1 @@
+"""Numbers: what the compiled models compute against what their sources compute."""

@@ -1,0 +1,328 @@
+"""Golden inputs and expected outputs: made where the source model is, checked where it is not.
+
+The right outputs are those of the source model on ONNX Runtime's CPU EP, in one thread, as
+`numbers` compares with (`verification.numbers.sessions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx import codec
+from epctx.errors import EpctxError, ManifestError, ModelError, VerificationError
+from epctx.files import outputs
+from epctx.files.digest import of_file
+from epctx.files.outputs import SUMS, OutputFile
+from epctx.graph.inputs import Array, Feeds, InputSpec
+from epctx.graph.join import wiring
+from epctx.manifest import ModelGroup, ModelSource, VerifySettings
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Precision
+from epctx.runtime import feed_files
+from epctx.runtime.feed_files import InputSet
+from epctx.verification import layout
+from epctx.verification.findings import Finding, Outcome, OutputNumbers, PolicyName
+from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
+from epctx.verification.integrity import sums_of
+from epctx.verification.numbers import golden_files, sessions
+from epctx.verification.numbers.composed import (
+    inputs_of,
+    interfaces,
+    one_after_the_other,
+    outputs_of,
+    precision,
+    where,
+)
+from epctx.verification.numbers.golden_files import (
+    FOLDER,
+    RECORD,
+    Golden,
+    GoldenCase,
+    GoldenModel,
+    GoldenSet,
+)
+from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.policy import Started, unheard
+from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
+from epctx.verification.request import Composed
+
+if TYPE_CHECKING:
+    from epctx.runtime.session import InferenceSession
+
+Found = Finding | OutputNumbers
+_AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
+
+
+def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]:
+    """Write the golden files of a group's models, and their SHA256SUMS.
+
+    Args:
+        group: with its source models, and the inputs that verify uses.
+        built: where the EPContext models are, whose fixed shapes count.
+        folder: new.
+
+    Raises:
+        ModelError: a source model is missing or does not run; an input file cannot be read.
+        ManifestError: no inputs can be made for a model.
+        StorageError: the disk refuses.
+    """
+    input_sets = InputSets(group.verify.inputs)
+
+    def golden() -> Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]:
+        for source in group.models:
+            model = SourceModel.read(source)
+            inputs = model.fixed_inputs(_summary(built, source.name))
+            cases = _cases(source.name, inputs, input_sets)
+            right = _run(source, [case.feeds for case in cases])
+            yield _golden(source.name, model.precision, group.verify, cases, right)
+
+    return _write(folder, golden())
+
+
+def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[OutputFile, ...]:
+    """Write the golden files of a composition: its source models, run one after the other.
+
+    Args and errors as in `make`.
+    """
+    composition = composed.composition
+    name, settings = composition.name, composition.verify
+
+    def golden() -> Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]:
+        asked = outputs_of(composition)
+        wired = wiring.resolve(interfaces(composed), asked, where=where(composition))
+        inputs = inputs_of(composed, wired, _summary(built, name))
+        cases = _cases(name, inputs, InputSets(settings.inputs))
+        given = [case.feeds for case in cases]
+        right = one_after_the_other(
+            composed, wired, given, lambda part, fed: _run(part.source, fed)
+        )
+        yield _golden(name, precision(composed), settings, cases, right)
+
+    return _write(folder, golden())
+
+
+def _write(
+    folder: Path, golden: Iterator[tuple[str, GoldenModel, Sequence[GoldenCase]]]
+) -> tuple[OutputFile, ...]:
+    models: dict[str, GoldenModel] = {}
+    try:
+        folder.mkdir(parents=True)
+        for name, model, cases in golden:
+            golden_files.write(folder / f"{name}.npz", cases)
+            models[name] = model
+        record = codec.encode(Golden(models=models), indent=2) + b"\n"
+        (folder / RECORD).write_bytes(record)
+        written = tuple(_hashed(path) for path in sorted(folder.iterdir()))
+        sums = outputs.write_sums(folder, written)
+        outputs.sync_files(folder / file.name for file in written)
+    except OSError as error:
+        raise outputs.unwritable(folder, error) from error
+    return (*written, sums)
+
+
+def _summary(built: Path, name: str) -> ContextModel:
+    return summarize(f"{name}_ctx.onnx", read_proto(built / f"{name}_ctx.onnx"))
+
+
+def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:
+    problems = [spec.problem for spec in inputs if spec.problem is not None]
+    if input_sets.generated and problems:
+        raise ManifestError(
+            f"there are no golden inputs for the model {name}: {'; '.join(problems)}",
+            remedy="give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`",
+        )
+    cases = list(input_sets.cases(inputs))
+    if not cases:
+        raise ManifestError(
+            f"no input file fits the model {name}",
+            remedy="add a file to `verify.inputs.files` that does",
+        )
+    return cases
+
+
+def _golden(
+    name: str,
+    exactness: Precision,
+    settings: VerifySettings,
+    cases: Sequence[Case],
+    right: Sequence[Feeds],
+) -> tuple[str, GoldenModel, Sequence[GoldenCase]]:
+    model = GoldenModel(
+        precision=exactness,
+        tolerance=settings.tolerance,
+        sets=tuple(
+            GoldenSet(label=case.label, inputs=tuple(case.feeds), outputs=tuple(made))
+            for case, made in zip(cases, right, strict=True)
+        ),
+    )
+    both = zip(cases, right, strict=True)
+    return name, model, [GoldenCase(label=c.label, inputs=c.feeds, outputs=o) for c, o in both]
+
+
+def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
+    """What a source model gives, in one thread: how many there are changes last digits."""
+    try:
+        session = sessions.open_source(source, threads=1)
+        return [sessions.run_source(session, each) for each in given]
+    except Exception as error:  # onnxruntime's errors have no common class
+        raise ModelError(
+            "does not run on the golden inputs",
+            where=str(source.path),
+            why=sessions.words(error),
+            remedy="set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
+        ) from error
+
+
+def _hashed(path: Path) -> OutputFile:
+    return OutputFile(
+        name=path.name,
+        size=path.stat().st_size,
+        sha256=of_file(path, "sha256"),
+        blake3=of_file(path),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenNumbers:
+    """Every output of every model on the golden inputs that were shipped with it.
+
+    Attributes:
+        started: hears of each model whose files are loaded and run.
+    """
+
+    started: Started = unheard
+    name: PolicyName = field(default="numbers", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
+        """Run the models of the folder, those that share a context together."""
+        place = folder.path / FOLDER
+        if not place.is_dir():
+            for model in folder.models:
+                yield unchecked(model, "there are no golden inputs in the folder", _AGAIN)
+            return
+        failed = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
+        faults = list(sums_of(place))
+        yield from (_damaged(name, why) for name, why in faults)
+        if faults:
+            return
+        yield _finding(f"{FOLDER}/{SUMS}", "pass", "the golden files are those that were made")
+        try:
+            record = golden_files.read_record(place)
+        except VerificationError as error:
+            yield _damaged(RECORD, str(error.why))
+            return
+        for models in layout.sharing_sets(folder):
+            known = []
+            for model in models:
+                golden = record.models.get(model.file.removesuffix("_ctx.onnx"))
+                wrong = next((failed[file] for file in model.files if file in failed), None)
+                if golden is None:
+                    yield unchecked(model, "there are no golden inputs for it", _AGAIN)
+                elif wrong is not None:
+                    reason = f"not run, since {wrong.policy} failed: {wrong.subject}"
+                    yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
+                else:
+                    known.append((model, golden))
+            yield from _Together(folder, known, len(models) > 1, self.started).check()
+
+
+class _Together:
+    """Models that share a context, or one that shares with nobody, loaded at once."""
+
+    def __init__(
+        self,
+        folder: GroupFolder,
+        models: Sequence[tuple[ContextModel, GoldenModel]],
+        sharing: bool,
+        started: Started,
+    ) -> None:
+        self._folder = folder
+        self._models = models
+        self._sharing = sharing
+        self._started = started
+
+    def check(self) -> Iterator[Found]:
+        opened: list[tuple[ContextModel, GoldenModel, InferenceSession]] = []
+        with ExitStack() as stack:
+            stack.callback(lambda: sessions.close([session for _, _, session in opened]))
+            for model, golden in self._models:
+                reason = obstacle(self._folder, model, sharing=self._sharing)
+                if reason is not None:
+                    yield unchecked(model, f"not on this host: {reason[0]}", reason[1])
+                    continue
+                try:
+                    opened.append((model, golden, self._open(model)))
+                except Exception as error:  # onnxruntime's errors have no common class
+                    yield finding(model, "loads", "fail", _words(error), _AGAIN)
+            for model, golden, session in opened:
+                yield from self._run(model, golden, session)
+
+    def _open(self, model: ContextModel) -> InferenceSession:
+        name = model.file.removesuffix("_ctx.onnx")
+        self._started(name)
+        known, folder = self._folder.providers, self._folder.path
+        arguments = [(each.name, known.options(each)) for each in self._providers(model)]
+        path = folder / model.file
+        return sessions.open_files(path, arguments, sharing=self._sharing, data=folder)
+
+    def _providers(self, model: ContextModel) -> list[ExecutionProvider]:
+        found = (self._folder.providers.find(source) for source in model.sources)
+        return list({id(each): each for each in found if each is not None}.values())
+
+    def _run(
+        self, model: ContextModel, golden: GoldenModel, session: InferenceSession
+    ) -> Iterator[Found]:
+        judge = Judge(
+            file=model.file,
+            sessions="files",
+            providers=self._providers(model),
+            precision=golden.precision,
+            asked=golden.tolerance,
+            right="the golden outputs",
+        )
+        try:
+            name = model.file.removesuffix("_ctx.onnx")
+            cases = golden_files.read(self._folder.path / FOLDER, name, golden)
+            for case in cases:
+                values = InputSet(label=case.label, named=case.inputs)
+                actual = sessions.run_files(session, feed_files.fit(values, model.inputs))
+                expected = {n: _as(array, actual.get(n)) for n, array in case.outputs.items()}
+                yield from judge.judge(case.label, expected, actual)
+        except Exception as error:  # onnxruntime's errors have no common class
+            yield finding(model, "runs", "fail", f"on golden inputs: {_words(error)}", _AGAIN)
+            return
+        yield from judge.summary()
+
+
+def _as(expected: Array, actual: Array | None) -> Array:
+    """In `.npy`, ml_dtypes lose their name, not their bits, and text has a fixed width."""
+    if actual is None or expected.dtype == actual.dtype:
+        return expected
+    if expected.dtype.kind == "V" and expected.dtype.itemsize == actual.dtype.itemsize:
+        return expected.view(actual.dtype)
+    return expected.astype(object) if expected.dtype.kind == "U" else expected
+
+
+def _words(error: Exception) -> str:
+    return words(error) if isinstance(error, EpctxError) else sessions.words(error)
+
+
+def _damaged(name: str, why: str) -> Finding:
+    return _finding(f"{FOLDER}/{name}", "fail", why, _AGAIN)
+
+
+def _finding(subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
+    return Finding(
+        policy="numbers",
+        check="golden",
+        subject=subject,
+        outcome=outcome,
+        message=message,
+        remedy=remedy,
+    )

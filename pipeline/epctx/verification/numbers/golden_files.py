@@ -1,0 +1,148 @@
+"""Golden inputs and expected outputs on disk, for a device that has no source model.
+
+    golden/golden.json      which input sets each model has, names of inputs and outputs, tolerance
+    golden/<model>.npz      arrays `<set>/inputs/<name>` and `<set>/outputs/<name>`
+    golden/SHA256SUMS       of the files above
+
+The same arrays give the same bytes: no time, no system, nothing compressed. Reading unpickles
+nothing, and takes no more memory than the file has bytes: compressed members are refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from epctx import codec
+from epctx.errors import VerificationError
+from epctx.files import outputs
+from epctx.graph.inputs import Array, Feeds
+from epctx.manifest import Tolerance
+from epctx.providers.hooks import Precision
+
+FOLDER: Final = outputs.GOLDEN
+RECORD: Final = "golden.json"
+_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_UNIX: Final = 3
+# What zipfile (NotImplementedError: a compression it does not know) and numpy raise at a bad file.
+_BAD = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenSet:
+    """An input set of a model: its label, names of its inputs and outputs."""
+
+    label: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenModel:
+    """A model's input sets, and how its outputs are judged.
+
+    Attributes:
+        precision: of the source model.
+        tolerance: what the manifest asks for; None in a field: the default of the EP.
+    """
+
+    precision: Precision
+    tolerance: Tolerance
+    sets: tuple[GoldenSet, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """What golden.json holds: models by name."""
+
+    version: Literal[1] = 1
+    models: Mapping[str, GoldenModel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenCase:
+    """An input set with its values: what goes in, and what has to come out."""
+
+    label: str
+    inputs: Feeds
+    outputs: Feeds
+
+
+def write(path: Path, cases: Sequence[GoldenCase]) -> None:
+    """Write a model's `.npz`. Raises OSError."""
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for number, case in enumerate(cases):
+            for kind, arrays in (("inputs", case.inputs), ("outputs", case.outputs)):
+                for name, array in sorted(arrays.items()):
+                    _write(archive, f"{number}/{kind}/{name}.npy", array)
+
+
+def _write(archive: zipfile.ZipFile, name: str, array: Array) -> None:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.create_system = _UNIX
+    info.external_attr = 0o644 << 16
+    plain = array.astype(str) if array.dtype.kind == "O" else array
+    with archive.open(info, "w", force_zip64=True) as stream:
+        np.lib.format.write_array(
+            stream, np.asarray(plain, order="C"), version=(1, 0), allow_pickle=False
+        )
+
+
+def read_record(folder: Path) -> Golden:
+    """What golden.json of a golden folder says.
+
+    Raises:
+        VerificationError: it is missing or broken.
+    """
+    path = folder / RECORD
+    try:
+        return codec.decode(path.read_bytes(), Golden)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise _broken(path, error) from error
+
+
+def read(folder: Path, name: str, model: GoldenModel) -> tuple[GoldenCase, ...]:
+    """The input sets of a model.
+
+    Raises:
+        VerificationError: they are missing, broken or compressed.
+    """
+    path = folder / f"{name}.npz"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return tuple(_case(archive, number, each) for number, each in enumerate(model.sets))
+    except _BAD as error:
+        raise _broken(path, error) from error
+
+
+def _case(archive: zipfile.ZipFile, number: int, given: GoldenSet) -> GoldenCase:
+    return GoldenCase(
+        label=given.label,
+        inputs={name: _read(archive, f"{number}/inputs/{name}.npy") for name in given.inputs},
+        outputs={name: _read(archive, f"{number}/outputs/{name}.npy") for name in given.outputs},
+    )
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> Array:
+    info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed")
+    with archive.open(info) as stream:
+        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+
+def _broken(path: Path, error: Exception) -> VerificationError:
+    why = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+    return VerificationError(
+        "cannot be read as golden inputs and outputs",
+        where=f"{FOLDER}/{path.name}",
+        why="it is not there" if isinstance(error, FileNotFoundError) else why,
+        remedy="write them with `epctx build --golden`, and ship the folder with the model",
+    )

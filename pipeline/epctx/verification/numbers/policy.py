@@ -1,0 +1,313 @@
+"""Numbers: the source model on ONNX Runtime's CPU EP against the EPContext model, same inputs.
+
+Models that share a context are loaded together, in the order of the sharing group, and destroyed in
+reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.graph.inputs import Array
+from epctx.manifest import VerifySettings
+from epctx.verification import layout
+from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
+from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.numbers import compare, recordings, sessions
+from epctx.verification.numbers.input_sets import Case
+from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.tasks import (
+    Impossible,
+    Preparation,
+    Task,
+    finding,
+    unchecked,
+    words,
+)
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from epctx.runtime.session import InferenceSession
+
+Found = Finding | OutputNumbers
+Started = Callable[[str], None]
+"""Hears, before it happens, of which model the EPs load and run files: native code may crash."""
+
+
+def unheard(model: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """Every output of every model, on every input set.
+
+    Attributes:
+        recorded: where the generating sessions' outputs are; None: there are none.
+        passed: files that passed before: models among them are not run again.
+        started: hears of each model whose files are loaded and run.
+    """
+
+    recorded: Path | None = None
+    passed: frozenset[str] = frozenset()
+    started: Started = unheard
+    name: PolicyName = field(default="numbers", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
+        """Run the models of the folder.
+
+        Raises:
+            ModelError: an input file of the manifest cannot be read.
+            ManifestError: an input file or a range fits no model.
+        """
+        group = folder.group
+        if group is not None and group.verify.numbers != "off":
+            preparation = Preparation(folder, group.verify.inputs, earlier)
+            run = _Run(folder, group.verify, self.recorded, preparation, self.started)
+            for models in layout.sharing_sets(folder):
+                if not all(model.file in self.passed for model in models):
+                    yield from run.sharing_set(models)
+            if folder.whole:
+                preparation.refuse_unused_inputs()
+            return
+        reason = "no source: only the manifest says which model it was made from"
+        remedy = "give the manifest with --manifest"
+        if group is not None:
+            reason = "the manifest says `numbers: off`"
+            remedy = "set `verify.numbers` to full or generating"
+        for model in folder.models:
+            yield unchecked(model, reason, remedy)
+
+
+class _Run:
+    """The numbers of one folder. The clock of the budget starts with it."""
+
+    def __init__(
+        self,
+        folder: GroupFolder,
+        settings: VerifySettings,
+        recorded: Path | None,
+        preparation: Preparation,
+        started: Started,
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._recorded = recorded
+        self._preparation = preparation
+        self._started = started
+        self._deadline = None if settings.budget is None else time.monotonic() + settings.budget
+        self._ran: set[str] = set()
+        """Files whose numbers were found in them."""
+
+    def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
+        """Models that share a context, or one that shares with nobody."""
+        tasks: list[Task] = []
+        for model in models:
+            try:
+                task = self._preparation.task(model)
+            except Impossible as error:
+                yield error.finding
+                continue
+            yield finding(model, "interface", "pass", "its inputs and outputs are its source's")
+            yield from self._compute_expected(task)
+            if task.expected:
+                tasks.append(task)
+        for task in tasks:
+            yield from self._check_recorded(task)
+        if self._settings.numbers == "full":
+            yield from self._check_files(tasks, sharing=len(models) > 1)
+        for task in tasks:
+            yield from self._refusal(task)
+
+    def _compute_expected(self, task: Task) -> Iterator[Found]:
+        """The right outputs: those of the source model in a stock session."""
+        session: ort.InferenceSession | None = None
+        try:
+            for case in task.cases:
+                if self._late():
+                    break
+                session = session or sessions.open_source(task.source.source)
+                task.expected.append(sessions.run_source(session, case.feeds))
+            if session is not None and not self._late():
+                yield from self._sensitivity(task, session)
+        except sessions.NotComparable as error:
+            task.expected.clear()
+            yield unchecked(task.model, str(error), "only tensors and sequences can be compared")
+        except Exception as error:  # onnxruntime's errors have no common class
+            task.expected.clear()
+            yield unchecked(
+                task.model,
+                f"the source model itself does not run: {sessions.words(error)}",
+                "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
+            )
+        else:
+            for case in task.cases[len(task.expected) :]:
+                yield self._over_budget(task.model, case)
+
+    def _sensitivity(self, task: Task, session: ort.InferenceSession) -> Iterator[Finding]:
+        """A comparison that cannot fail must not look like one that has passed."""
+        results = list(task.expected)
+        inputs = task.source.fixed_inputs(task.model)
+        if len(results) == 1 and inputs and self._preparation.inputs.generated:
+            other = self._preparation.inputs.case(inputs, len(task.cases))
+            results.append(sessions.run_source(session, other.feeds))
+        names = tuple(results[0])
+        if len(results) > 1 and inputs:
+            task.idle = frozenset(name for name in names if _same([r[name] for r in results]))
+            why = "not depend on the inputs"
+        else:
+            task.idle = frozenset(name for name in names if _uniform(results[0][name]))
+            why = "have one value in all their elements"
+        if task.idle:
+            listed = ", ".join(repr(name) for name in names if name in task.idle)
+            which = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
+            do = "do " if why.startswith("not") else ""
+            yield finding(
+                task.model,
+                "sensitivity",
+                "not checkable",
+                f"{which} {do}{why}: comparing them cannot fail",
+                "verify a model with real weights, or give inputs that reach its outputs with "
+                "`verify.inputs`; of many classes a quantized Softmax gives zeros only",
+            )
+        elif len(results) > 1 and inputs:
+            yield finding(task.model, "sensitivity", "pass", "its outputs depend on the inputs")
+
+    def _check_recorded(self, task: Task) -> Iterator[Found]:
+        """What the generating sessions computed, against what is right."""
+        if self._recorded is None:
+            if self._settings.numbers == "generating":
+                yield unchecked(
+                    task.model,
+                    "no generating session: its EPs compile without one, or it is not being built",
+                    "set `verify.numbers: full` to load and run the files",
+                )
+            return
+        if recordings.refusal(self._recorded, task.source.source.name) is not None:
+            return
+        judge = self._judge(task, "generating")
+        for case, expected in task.ready:
+            found = recordings.read(self._recorded, task.source.source.name, case.feeds)
+            if found is None:
+                yield unchecked(
+                    task.model,
+                    f"{case.label}: the generating sessions ran other inputs",
+                    "build again: what they compute is kept by inputs",
+                )
+            else:
+                yield from judge.judge(case.label, expected, found)
+        yield from judge.summary()
+
+    def _refusal(self, task: Task) -> Iterator[Found]:
+        """Why the generating sessions told nothing, where the files did not either."""
+        if self._recorded is None or task.model.file in self._ran:
+            return
+        refusal = recordings.refusal(self._recorded, task.source.source.name)
+        if refusal is not None:
+            full = self._settings.numbers == "full"
+            remedy = "verify it on the device" if full else "set `verify.numbers: full`"
+            yield unchecked(task.model, refusal, remedy)
+
+    def _check_files(self, tasks: Sequence[Task], *, sharing: bool) -> Iterator[Found]:
+        """What the files give when they are loaded, all models of the sharing set together."""
+        opened: list[tuple[Task, InferenceSession]] = []
+        try:
+            for task in tasks:
+                session = yield from self._open(task, sharing=sharing)
+                if session is not None:
+                    opened.append((task, session))
+                del session
+            for number in range(len(opened)):
+                yield from self._run_files(*opened[number])
+        finally:
+            sessions.close([session for _, session in opened])
+
+    def _open(
+        self, task: Task, *, sharing: bool
+    ) -> Generator[Found, None, InferenceSession | None]:
+        model = task.model
+        obstacle = self._preparation.cannot_load(task, sharing=sharing)
+        if obstacle is not None:
+            yield obstacle
+            return None
+        if self._late():
+            for case, _ in task.ready:
+                yield self._over_budget(model, case)
+            return None
+        path = self._folder.path / model.file
+        self._started(task.source.source.name)
+        try:
+            data = self._folder.data_folder(model)
+            session = sessions.open_files(path, task.arguments, sharing=sharing, data=data)
+        except ProviderUnavailable as error:
+            yield unchecked(model, f"not on this host: {words(error)}", error.remedy)
+            return None
+        except EpctxError as error:
+            yield finding(model, "loads", "fail", words(error), error.remedy)
+            return None
+        except Exception as error:  # onnxruntime's errors have no common class
+            message = f"cannot be loaded: {sessions.words(error)}"
+            yield finding(model, "loads", "fail", message, "build it again")
+            return None
+        yield finding(model, "loads", "pass", _loaded(session))
+        return session
+
+    def _run_files(self, task: Task, session: InferenceSession) -> Iterator[Found]:
+        self._started(task.source.source.name)
+        judge = self._judge(task, "files")
+        for case, expected in task.ready:
+            if self._late():
+                yield self._over_budget(task.model, case)
+                continue
+            try:
+                actual = sessions.run_files(session, case.feeds)
+            except EpctxError as error:
+                message = f"{case.label}: {words(error)}"
+                yield finding(task.model, "runs", "fail", message, error.remedy)
+                continue
+            except Exception as error:  # onnxruntime's errors have no common class
+                message = f"{case.label}: fails where its source runs: {sessions.words(error)}"
+                yield finding(task.model, "runs", "fail", message, "build it again")
+                continue
+            self._ran.add(task.model.file)
+            yield from judge.judge(case.label, expected, actual)
+        yield from judge.summary()
+
+    def _judge(self, task: Task, who: Sessions) -> Judge:
+        return Judge(
+            file=task.model.file,
+            sessions=who,
+            providers=task.providers,
+            precision=task.source.precision,
+            asked=self._settings.tolerance,
+            idle=task.idle,
+        )
+
+    def _late(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _over_budget(self, model: ContextModel, case: Case) -> Finding:
+        message = f"{case.label}: not checked: budget ({self._settings.budget:g} s are used up)"
+        return unchecked(model, message, "raise `verify.budget`")
+
+
+def _loaded(session: InferenceSession) -> str:
+    apart = session.get_reason_apart()
+    if apart is None:
+        return "loads on this host"
+    return f"loads on this host, each EP in a session of its own: {apart}"
+
+
+def _same(values: Sequence[Array]) -> bool:
+    return all(compare.compare(values[0], other).equal for other in values[1:])
+
+
+def _uniform(value: Array) -> bool:
+    """Whether all elements, and there are several, are the same."""
+    return value.size > 1 and bool((value == value.flat[0]).all())

@@ -1,0 +1,109 @@
+"""Outputs of generating sessions, kept by the inputs that they were computed from.
+
+Shared QNN contexts can be checked without an NPU only in the sessions that made them (real-eps.md
+section 6). The worker that compiles writes what they computed; verify compares it, so a tolerance
+can change without a compile. One folder for each model and input set, with an `output_K.pb`
+(TensorProto, named) for each output, as in ONNX's own test data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import numpy_helper
+
+from epctx.errors import StorageError
+from epctx.graph import inputs as feeds_
+from epctx.graph.inputs import Array, Feeds
+
+_REFUSAL = "not_recorded.txt"
+
+
+def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
+    """Keep the outputs, by name, of the manifest's `model` for these inputs.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = _place(folder, model, feeds)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for number, (name, array) in enumerate(outputs.items()):
+            tensor = numpy_helper.from_array(np.asarray(array), name)
+            (place / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
+    except OSError as error:
+        raise _full(place, error) from error
+
+
+def refuse(folder: Path, model: str, reason: str) -> None:
+    """Keep why the generating sessions of the manifest's `model` cannot tell what it computes.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = folder / model / _REFUSAL
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(reason, encoding="utf-8")
+    except OSError as error:
+        raise _full(place, error) from error
+
+
+def refusal(folder: Path, model: str) -> str | None:
+    """What `refuse` has kept; None: nothing.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = folder / model / _REFUSAL
+    if not place.is_file():
+        return None
+    try:
+        return place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _broken(place, error) from error
+
+
+def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
+    """What was kept for these inputs; None: nothing was.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = _place(folder, model, feeds)
+    if not place.is_dir():
+        return None
+    found: dict[str, Array] = {}
+    for path in sorted(place.glob("output_*.pb")):
+        try:
+            tensor = onnx.TensorProto.FromString(path.read_bytes())
+            found[tensor.name] = numpy_helper.to_array(tensor)
+        except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
+            raise _broken(path, error) from error
+    return found
+
+
+def _full(place: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "cannot be written",
+        where=str(place),
+        why=error.strerror,
+        remedy="free some space, or set `verify.numbers: off`",
+    )
+
+
+def _broken(place: Path, error: Exception) -> StorageError:
+    return StorageError(
+        "a recorded output is broken",
+        where=str(place),
+        why=str(error),
+        remedy="build again without the cache",
+    )
+
+
+def _place(folder: Path, model: str, feeds: Feeds) -> Path:
+    return folder / model / feeds_.digest(feeds)[:32]

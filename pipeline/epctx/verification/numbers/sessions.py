@@ -1,0 +1,150 @@
+"""Running models for numbers: the source on ONNX Runtime's CPU EP, the EPContext model on its EPs.
+
+The source runs in a stock session with the optimizations that every session has, because that is
+what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude.
+Only prepacking is off, which would copy every weight into memory; external data stays mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnxruntime as ort
+
+from epctx.graph.inputs import Array, Feeds
+from epctx.manifest import ModelSource
+from epctx.providers.base import NativeSessions
+from epctx.runtime import values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epctx.providers.base import ExecutionProvider
+    from epctx.runtime.session import InferenceSession
+    from epctx.verification.eps import Options
+
+_BEYOND_NUMPY = ("bfloat16", "float8")
+"""Element types that `run` of onnxruntime does not take or give (onnxruntime 1.31.1)."""
+
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+class NotComparable(Exception):
+    """An output is of a kind that has no numbers to compare; says which."""
+
+
+def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSession:
+    """A stock session of a source model, by path, its weights mapped where they are external.
+
+    Args:
+        source: the model.
+        threads: 0: one for each core.
+
+    Raises:
+        Exception: whatever ONNX Runtime has to say; its errors have no common class.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    for name, size in source.dimensions.items():
+        options.add_free_dimension_override_by_name(name, size)
+    model: str | bytes = str(source.path)
+    if source.external_data_dir not in (None, source.path.parent):
+        # By path, ONNX Runtime looks for external data beside the model and nowhere else.
+        options.add_session_config_entry(_DATA_FOLDER, str(source.external_data_dir))
+        model = source.path.read_bytes()
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def open_files(
+    model: Path, providers: Sequence[tuple[str, Options]], *, sharing: bool, data: Path
+) -> InferenceSession:
+    """A session of an EPContext model on its EPs.
+
+    Args:
+        model: its file.
+        providers: its EPs, with their options.
+        sharing: its context is others' too.
+        data: the folder of its external data.
+
+    Raises:
+        InvalidGraph: the EP refuses it.
+        ProviderUnavailable: this host does not have the EP.
+        Exception: whatever ONNX Runtime has to say; its errors have no common class.
+    """
+    from epctx.runtime.session import InferenceSession
+
+    options = {"ep.share_ep_contexts": "1"} if sharing else {}
+    if data != model.parent:
+        options[_DATA_FOLDER] = str(data)
+    return InferenceSession(model, session_options=options, providers=providers)
+
+
+def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
+    """Load an EPContext model in one session of onnxruntime itself, and let go of it.
+
+    Raises:
+        Exception: whatever ONNX Runtime has to say; its errors have no common class.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    for provider in providers:
+        if isinstance(provider, NativeSessions):
+            provider.add_to(options)
+    ort.InferenceSession(str(model), options, enable_fallback=0)
+
+
+def close(sessions: Sequence[InferenceSession]) -> None:
+    """Destroy sessions in reverse order, and forget the graphs that none of them took."""
+    from epctx.runtime.workspace import SHARED
+
+    for session in reversed(sessions):
+        session.close()
+    SHARED.clear()
+
+
+def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
+    """The source model's outputs by name; the tensors of a sequence as `name[0]`, `name[1]`, ...
+
+    Raises:
+        NotComparable: an output is a map, or nothing.
+        Exception: whatever ONNX Runtime has to say; its errors have no common class.
+    """
+    outputs = session.get_outputs()
+    names = [output.name for output in outputs]
+    kinds = [value.type for value in (*session.get_inputs(), *outputs)]
+    if not any(word in kind for kind in kinds for word in _BEYOND_NUMPY):
+        return _named(names, session.run(names, dict(feeds)))
+    given = {name: values.to_value(array) for name, array in feeds.items()}
+    results = session.run_with_ort_values(names, given)
+    return _named(names, [values.to_python(result) for result in results])
+
+
+def run_files(session: InferenceSession, feeds: Feeds) -> dict[str, Array]:
+    """The EPContext model's outputs, as `run_source` gives the source model's."""
+    names = [output.name for output in session.get_outputs()]
+    return _named(names, session.run(names, feeds))
+
+
+def _named(names: Sequence[str], results: Sequence[object]) -> dict[str, Array]:
+    return dict(pair for name, out in zip(names, results, strict=True) for pair in _flat(name, out))
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, Array]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _flat(f"{name}[{index}]", item)
+    elif isinstance(value, np.ndarray | np.generic):
+        yield name, np.asarray(value)
+    else:
+        kind = "a map" if isinstance(value, Mapping) else "not there"
+        raise NotComparable(f"output '{name}' is {kind}")
+
+
+def words(error: Exception) -> str:
+    """What ONNX Runtime's errors say, in one line without its source locations."""
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text.rpartition("Status Message: ")[2].strip()

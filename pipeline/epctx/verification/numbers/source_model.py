@@ -1,0 +1,79 @@
+"""What numbers need to know of a source model, read without its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from epctx.errors import ModelError
+from epctx.graph import inputs as feeds
+from epctx.graph.inputs import InputSpec
+from epctx.graph.serde import skeleton
+from epctx.manifest import ModelSource
+from epctx.providers.hooks import Precision
+from epctx.verification.folder import ContextModel
+from epctx.verification.numbers import tolerances
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceModel:
+    """A source model in short.
+
+    Attributes:
+        inputs: what a run must be given, in its order.
+        outputs: names of its outputs, in order.
+    """
+
+    source: ModelSource
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    precision: Precision
+
+    @classmethod
+    def read(cls, source: ModelSource) -> SourceModel:
+        """Read it. Raises ModelError."""
+        model = skeleton.read(source.path)
+        return cls(
+            source=source,
+            inputs=feeds.specs(model),
+            outputs=tuple(info.name for info in model.graph.output),
+            precision=tolerances.precision(model),
+        )
+
+    def interface_faults(self, model: ContextModel) -> list[str]:
+        """How the EPContext model's inputs and outputs are not those of its source."""
+        faults = []
+        for what, own, other in (
+            ("inputs", [i.name for i in self.inputs], [i.name for i in model.inputs]),
+            ("outputs", list(self.outputs), list(model.outputs)),
+        ):
+            if own != other:
+                faults.append(f"its {what} are {other}, those of the source model {own}")
+        kinds = {spec.name: spec.kind for spec in model.inputs}
+        for spec in self.inputs:
+            if kinds.get(spec.name, spec.kind) != spec.kind:
+                faults.append(
+                    f"its input '{spec.name}' is {kinds[spec.name]}, the source model's {spec.kind}"
+                )
+        return faults
+
+    def fixed_inputs(self, model: ContextModel) -> tuple[InputSpec, ...]:
+        """The inputs with the EPContext model's fixed shapes, and what the source implies."""
+        hints = {spec.name: spec.hint for spec in self.inputs}
+        return tuple(replace(spec, hint=hints.get(spec.name)) for spec in model.inputs)
+
+
+def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
+    """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
+    try:
+        found = feeds.specs(skeleton.read(source.path))
+    except ModelError:
+        return ()
+    return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
+
+
+def _fixed(spec: InputSpec, source: ModelSource) -> tuple[feeds.Dim, ...]:
+    if spec.name in source.shapes:
+        return source.shapes[spec.name]
+    return tuple(
+        source.dimensions.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape
+    )

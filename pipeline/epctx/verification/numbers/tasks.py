@@ -1,0 +1,229 @@
+"""What numbers run: a model, its source, its EPs and its input sets; or what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from epctx.errors import EpctxError, ModelError
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.inputs import Array
+from epctx.manifest import ModelSource, VerifyInputs
+from epctx.providers import hooks
+from epctx.providers.base import ExecutionProvider
+from epctx.verification.eps import Options
+from epctx.verification.findings import Finding, Outcome
+from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.numbers import source_model
+from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.source_model import SourceModel
+
+
+@dataclass(kw_only=True)
+class Task:
+    """A model on its way through: what it is fed, and what it should give.
+
+    Attributes:
+        providers: its EPs, as far as this host has them.
+        arguments: their names and options, as the runtime takes them.
+        expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
+            is used up.
+        idle: outputs of which a comparison says nothing: they are what they are whatever happens.
+    """
+
+    model: ContextModel
+    source: SourceModel
+    providers: tuple[ExecutionProvider, ...]
+    arguments: tuple[tuple[str, Options], ...]
+    cases: tuple[Case, ...]
+    expected: list[dict[str, Array]] = field(default_factory=list)
+    idle: frozenset[str] = frozenset()
+
+    @property
+    def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:
+        """The cases whose right outputs are known, with them."""
+        return zip(self.cases, self.expected, strict=False)
+
+
+class Impossible(Exception):
+    """A model cannot be run; `finding` says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class Preparation:
+    """Makes the tasks of a folder.
+
+    Args:
+        folder: its group is known.
+        settings: which inputs.
+        earlier: what the policies before found; what failed there is not loaded.
+
+    Raises:
+        ModelError: an input file cannot be read.
+    """
+
+    def __init__(
+        self, folder: GroupFolder, settings: VerifyInputs, earlier: Sequence[Finding]
+    ) -> None:
+        assert folder.group is not None
+        self._folder = folder
+        self._sources = {f"{source.name}_ctx.onnx": source for source in folder.group.models}
+        self._broken = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
+        self._fed: set[str] = set()
+        self.inputs = InputSets(settings)
+
+    def task(self, model: ContextModel) -> Task:
+        """The task of a model.
+
+        Raises:
+            Impossible: something stands in the way.
+            ManifestError: a range does not fit its input.
+        """
+        self._refuse_broken(model)
+        source = self._source(model)
+        faults = source.interface_faults(model)
+        if faults:
+            raise Impossible(
+                finding(model, "interface", "fail", "; ".join(faults), "build it again")
+            )
+        self._fed.add(model.file)
+        known = self._folder.providers
+        providers: list[ExecutionProvider] = []
+        for name in model.sources:
+            found = known.find(name)
+            if found is not None and all(found is not each for each in providers):
+                providers.append(found)
+        return Task(
+            model=model,
+            source=source,
+            providers=tuple(providers),
+            arguments=tuple((each.name, known.options(each)) for each in providers),
+            cases=self._cases(model, source),
+        )
+
+    def cannot_load(self, task: Task, *, sharing: bool) -> Finding | None:
+        """Why this host cannot load a model's files; None: it may try."""
+        for source in task.model.sources:
+            provider = self._folder.providers.find(source)
+            if provider is None:
+                reason = f"not on this host: no EP here is known by the source '{source}'"
+                return unchecked(task.model, reason, self._folder.providers.why_not(source))
+            if isinstance(provider, hooks.KnowsHost):
+                why, remedy = _cannot_load(
+                    provider, source, task.model.nodes, self._folder.path, sharing
+                )
+                if why is not None:
+                    return unchecked(task.model, f"not on this host: {why}", remedy)
+        return None
+
+    def refuse_unused_inputs(self) -> None:
+        """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
+        unfed = [source for file, source in self._sources.items() if file not in self._fed]
+        self.inputs.refuse_unused(map(source_model.inputs, unfed))
+
+    def _refuse_broken(self, model: ContextModel) -> None:
+        for file in model.files:
+            if file in self._broken:
+                failed = self._broken[file]
+                raise Impossible(
+                    unchecked(
+                        model,
+                        f"not run, since {failed.policy} failed: {file} {failed.message}",
+                        "mend that first: execution providers do not check what they load",
+                    )
+                )
+
+    def _source(self, model: ContextModel) -> SourceModel:
+        source: ModelSource | None = self._sources.get(model.file)
+        if source is None:
+            raise Impossible(
+                unchecked(
+                    model,
+                    "no source: the manifest's group has no model of this name",
+                    "remove the file, or verify it with the manifest that it was built from",
+                )
+            )
+        try:
+            return SourceModel.read(source)
+        except ModelError as error:
+            raise Impossible(
+                unchecked(model, f"no source: {words(error)}", error.remedy)
+            ) from error
+
+    def _cases(self, model: ContextModel, source: SourceModel) -> tuple[Case, ...]:
+        inputs = source.fixed_inputs(model)
+        problems = self.inputs.problems(inputs)
+        if problems:
+            remedy = "give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`"
+            raise Impossible(unchecked(model, "; ".join(problems), remedy))
+        cases = tuple(self.inputs.cases(inputs))
+        if not cases:
+            remedy = "add a file to `verify.inputs.files` that does"
+            raise Impossible(unchecked(model, "no input file fits it", remedy))
+        return cases
+
+
+def _cannot_load(
+    provider: hooks.KnowsHost,
+    source: str,
+    nodes: Sequence[EPContextNode],
+    folder: Path,
+    sharing: bool,
+) -> tuple[str | None, str]:
+    own = [node for node in nodes if node.source == source]
+    try:
+        reason = provider.cannot_load(own, folder, sharing=sharing)
+        return reason, "verify it on the device"
+    except EpctxError as error:
+        return words(error), error.remedy
+
+
+def finding(
+    model: ContextModel, check: str, outcome: Outcome, message: str, remedy: str = ""
+) -> Finding:
+    """A finding of the numbers policy about a model."""
+    return Finding(
+        policy="numbers",
+        check=check,
+        subject=model.file,
+        outcome=outcome,
+        message=message,
+        remedy=remedy,
+    )
+
+
+def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
+    """Outputs that could not be checked, and why."""
+    return finding(model, "outputs", "not checkable", message, remedy)
+
+
+def words(error: EpctxError) -> str:
+    """An error of ours as the message of a finding, which has its own remedy."""
+    text = f"{error.what}: {error.why}" if error.why else error.what
+    return f"{error.where}: {text}" if error.where else text
+
+
+def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tuple[str, str] | None:
+    """Why a model cannot be loaded here, and what to do; None: it may be tried.
+
+    Args:
+        sharing: its context is others' too.
+    """
+    for source in model.sources:
+        provider = folder.providers.find(source)
+        if provider is None:
+            return f"no EP here is known by the source '{source}'", folder.providers.why_not(source)
+        if not isinstance(provider, hooks.KnowsHost):
+            continue
+        own = [node for node in model.nodes if node.source == source]
+        try:
+            reason = provider.cannot_load(own, folder.path, sharing=sharing)
+        except EpctxError as error:
+            return words(error), error.remedy
+        if reason is not None:
+            return reason, "verify it on the device"
+    return None

@@ -1,0 +1,117 @@
+"""What is asked of verification, as plain data: a job that crosses to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from epctx.files.digest import Digest
+from epctx.files.outputs import OutputFile
+from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource, ProviderSpec
+from epctx.verification.findings import POLICIES, PolicyName
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedFile:
+    """What a record (`SHA256SUMS`, the lock) says of a file. `name` is bare, `size` in bytes."""
+
+    name: str
+    digest: Digest
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a model package says of a model, for ONNX Runtime to select it by.
+
+    Attributes:
+        variant: `component/variant`.
+        model: its file.
+        ep: ONNX Runtime's name of the EP that it is for.
+        compatibility: the string that the EP is asked about; None: it is not asked.
+        astray: a session is told where external data is, and not where context binaries are.
+    """
+
+    variant: str
+    model: str
+    ep: str
+    compatibility: str | None
+    astray: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltPart:
+    """A part of a composition, built: `<folder>/<model>_ctx.onnx`.
+
+    Attributes:
+        source: what it was built from.
+        folder: its group's folder.
+        providers: its group's EPs, in priority order.
+    """
+
+    part: CompositionPart
+    source: ModelSource
+    folder: Path
+    providers: tuple[ProviderSpec, ...]
+
+    @property
+    def path(self) -> Path:
+        """The EPContext model."""
+        return self.folder / f"{self.part.model}_ctx.onnx"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A composition and what it is made of, in the order of its parts."""
+
+    composition: Composition
+    parts: tuple[BuiltPart, ...]
+
+    @property
+    def providers(self) -> tuple[ProviderSpec, ...]:
+        """The EPs of one session that runs it, each once: those of the first part come first."""
+        found: list[ProviderSpec] = []
+        for part in self.parts:
+            for spec in part.providers:
+                known = ((each.provider, each.options) for each in found)
+                if (spec.provider, spec.options) not in known:
+                    found.append(spec)
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """One folder to verify.
+
+    Attributes:
+        folder: the group folder.
+        label: how the report calls it.
+        models: file names of the models to look at; None: the folder as a whole.
+        group: what the manifest asks for, with the source models; None: unknown.
+        composed: what the folder is a composition of; None: of nothing, or that is unknown.
+        expected: what the lock says of the folder's files; None: no lock.
+        recorded: where the generating sessions' outputs are (`numbers.recordings`); None: nowhere.
+        passed: files of the folder that passed before as they are: they are neither read for
+            integrity nor run.
+        written: what the build has just written into the folder, with the digests from then: such
+            a file is held to its BLAKE3, a tenth of the time that its SHA-256 takes.
+        golden: run the golden inputs that are in the folder, too.
+        policies: which policies to apply. The order is fixed.
+        data: models whose external data is in another folder, as a session is told it.
+        claims: what a package says of the models.
+    """
+
+    folder: Path
+    label: str
+    models: tuple[str, ...] | None = None
+    group: ModelGroup | None = None
+    composed: Composed | None = None
+    expected: tuple[ExpectedFile, ...] | None = None
+    recorded: Path | None = None
+    passed: tuple[str, ...] = ()
+    written: tuple[OutputFile, ...] = ()
+    golden: bool = False
+    policies: tuple[PolicyName, ...] = POLICIES
+    data: Mapping[str, Path] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()

@@ -1,0 +1,229 @@
+"""The jobs of a worker, carried out by the stages (design section 3)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from epctx import codec
+from epctx.files import outputs
+from epctx.graph import epcontext
+from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.graph.optimized import store
+from epctx.graph.partition.outline import Outlined
+from epctx.manifest import ModelGroup
+from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider, SessionGroupSpec
+from epctx.runtime import trial
+from epctx.runtime.trial import RunJob
+from epctx.stages import compile, dump, load, optimize, partition, verify
+from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
+from epctx.verification.findings import FolderReport
+from epctx.verification.request import VerifyRequest
+from epctx.worker import record_outputs
+from epctx.worker.jobs import (
+    CompileJob,
+    CompileResult,
+    ComposeJob,
+    ComposeResult,
+    GoldenJob,
+    GoldenResult,
+    OptimizeJob,
+    OptimizeResult,
+    PartitionJob,
+    PartitionResult,
+    StageStarted,
+)
+from epctx.worker.protocol import Message
+
+Started = Callable[[StageStarted], None]
+
+
+def execute(message: Message, started: Started) -> object:
+    """Carry out the job in `message`; `started` hears of each stage before it begins.
+
+    Raises:
+        EpctxError: what the stages raise; what the system refuses is a StorageError.
+    """
+    with outputs.refusals():
+        return _execute(message, started)
+
+
+def _execute(message: Message, started: Started) -> object:
+    encoded = bytes(message.job)
+    match message.kind:
+        case "OptimizeJob":
+            return _optimize(codec.decode(encoded, OptimizeJob), started)
+        case "PartitionJob":
+            return _partition(codec.decode(encoded, PartitionJob), started)
+        case "CompileJob":
+            return _compile(codec.decode(encoded, CompileJob), started)
+        case "ComposeJob":
+            return _compose(codec.decode(encoded, ComposeJob), started)
+        case "GoldenJob":
+            return _golden(codec.decode(encoded, GoldenJob), started)
+        case "VerifyRequest":
+            return _verify(codec.decode(encoded, VerifyRequest), started)
+        case "RunJob":
+            return trial.run(codec.decode(encoded, RunJob))
+    raise ValueError(f"no such job: {message.kind}")
+
+
+def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
+    started(StageStarted(stage="load", model=job.source.name))
+    loaded = load.run(job.source)
+    started(StageStarted(stage="optimize", model=job.source.name))
+    job.folder.mkdir(parents=True)
+    optimized = optimize.run(loaded, job.settings, job.folder)
+    store.write(optimized, job.folder)
+    return OptimizeResult(
+        digest=optimized.digest,
+        sources=loaded.sources,
+        passes=optimized.passes,
+        peak_memory=peak_memory(),
+    )
+
+
+def _partition(job: PartitionJob, started: Started) -> PartitionResult:
+    group = job.group
+    providers = [registry.create(spec) for spec in group.execution_providers]
+    reports, unmatched = [], []
+    silent: frozenset[int] = frozenset()
+    for name, folder in job.optimized.items():
+        started(StageStarted(stage="partition", model=name))
+        # The limits are for builds: who asks for a preview wants to see why they are missed.
+        optimized = replace(store.read(folder), name=name)
+        foreseen, silent = partition.foresee(optimized, providers, group.partition)
+        reports.append(_report(group, optimized, foreseen))
+        unmatched.append(partition.unmatched(optimized, group.partition))
+    aliases = [spec.alias for spec in group.execution_providers]
+    return PartitionResult(
+        models=tuple(reports),
+        unmatched=tuple(unmatched),
+        silent=tuple(aliases[index] for index in sorted(silent)),
+    )
+
+
+def _compile(job: CompileJob, started: Started) -> CompileResult:
+    group = job.group
+    providers = [registry.create(spec) for spec in group.execution_providers]
+    # Models of several names may share one optimized model.
+    optimized = [replace(store.read(job.optimized[name]), name=name) for name in job.models]
+    partitioned = []
+    for model in optimized:
+        started(StageStarted(stage="partition", model=model.name))
+        partitioned.append(partition.run(model, providers, group.partition))
+    unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
+    started(StageStarted(stage="compile", model=job.models[0]))
+    spec = SessionGroupSpec(
+        models=job.models,
+        embed_mode=group.embed_mode,
+        node_name_prefix=group.node_name_prefix,
+        session_options=group.session_options,
+        folder=job.scratch / "session_group",
+    )
+    spec.folder.mkdir()
+    outlined = [Outlined(model.model, partition.name_of) for model in partitioned]
+    sessions = record_outputs.prepare(partitioned, providers, job.scratch)
+
+    def compiling(model: str, provider: ExecutionProvider) -> None:
+        started(StageStarted(stage="compile", model=model, provider=provider.name))
+
+    def running(model: str, provider: str) -> None:
+        started(StageStarted(stage="verify", model=model, provider=provider))
+
+    with compile.run(partitioned, providers, spec, compiling) as compiled:
+        for settled in compiled.partitioned:
+            contexts = epcontext.count(compiled.models[settled.name])
+            partition.require(settled, contexts, group.partition)
+        started(StageStarted(stage="dump"))
+        output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
+        recorded = False
+        if job.recorded is not None and sessions is not None:
+            recorded = record_outputs.record(sessions, compiled, job, running)
+    reports = [
+        replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
+        for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
+    ]
+    checked = None
+    if job.check is not None:
+        outputs.write_sums(job.folder, output.files)
+        checked = _verify(replace(job.check, written=output.files), started)
+    return CompileResult(
+        output=output,
+        models=tuple(reports),
+        unmatched=unmatched,
+        recorded=recorded,
+        checked=checked,
+        peak_memory=peak_memory(),
+    )
+
+
+def _compose(job: ComposeJob, started: Started) -> ComposeResult:
+    from epctx.stages import compose
+
+    composition = job.composed.composition
+    started(StageStarted(stage="compose", model=composition.name))
+    found = compose.run(job.composed, job.contents, job.folder)
+    wired = found.wiring
+    report = CompositionReport(
+        parts={part.name: f"{part.group}/{part.model}" for part in composition.parts},
+        links={str(port): str(origin) for port, origin in wired.links.items()},
+        inputs={name: tuple(map(str, ports)) for name, ports in wired.inputs.items()},
+        outputs={name: str(port) for name, port in wired.outputs.items()},
+    )
+    return ComposeResult(files=found.files, report=report, peak_memory=peak_memory())
+
+
+def _golden(job: GoldenJob, started: Started) -> GoldenResult:
+    from epctx.verification.numbers import golden
+
+    started(StageStarted(stage="golden"))
+    if job.group is not None:
+        return GoldenResult(files=golden.make(job.group, job.built, job.folder))
+    assert job.composed is not None
+    return GoldenResult(files=golden.make_composed(job.composed, job.built, job.folder))
+
+
+def _verify(request: VerifyRequest, started: Started) -> FolderReport:
+    started(StageStarted(stage="verify"))
+
+    def running(model: str) -> None:
+        started(StageStarted(stage="verify", model=model))
+
+    return verify.run(request, running)
+
+
+def _report(
+    group: ModelGroup, optimized: OptimizedModel, partitioned: PartitionedModel
+) -> ModelReport:
+    aliases = [spec.alias for spec in group.execution_providers]
+    return ModelReport(
+        name=partitioned.name,
+        passes=optimized.passes,
+        nodes=partitioned.nodes,
+        coverage=partitioned.coverage,
+        partitions=tuple(
+            PartitionReport(
+                provider=aliases[p.provider],
+                nodes=len(p.nodes),
+                inputs=tuple(str(value.name) for value in p.inputs),
+                outputs=tuple(str(value.name) for value in p.outputs),
+            )
+            for p in partitioned.partitions
+        ),
+        declined=partitioned.declined,
+    )
+
+
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes."""
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,93 @@
+"""Running what the sessions that compile a group hold in memory, before anything is published.
+
+It is how a shared QNN context can be checked without an NPU (real-eps.md section 6): the numbers of
+the generating sessions are kept here and judged by verify, so a tolerance can change without a
+compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import onnxruntime as ort
+
+from epctx.graph.inputs import Array, Feeds
+from epctx.graph.model import Partition, PartitionedModel
+from epctx.providers.base import ExecutionProvider, Generating
+from epctx.providers.onnxruntime.whole_model import GeneratingModel
+from epctx.runtime import values
+from epctx.stages.compile import CompiledGroup
+from epctx.verification.numbers import record as recording
+from epctx.verification.numbers import recordings
+from epctx.worker.jobs import CompileJob
+
+Values = Mapping[str, ort.OrtValue]
+_JOINT = (
+    "the generating sessions do not fit together: what one EP left inside its partitions, another "
+    "compiled, and the session of the first computes it on the CPU"
+)
+
+
+def prepare(
+    models: Sequence[PartitionedModel], providers: Sequence[ExecutionProvider], scratch: Path
+) -> dict[str, GeneratingModel] | None:
+    """The models as they will be run; None where no EP compiles with sessions that can be.
+
+    To be called before the compile, which changes the models.
+    """
+    if not any(provider.native for provider in providers):
+        return None
+    return {model.name: GeneratingModel(model, scratch / "rest" / model.name) for model in models}
+
+
+def record(
+    models: Mapping[str, GeneratingModel],
+    compiled: CompiledGroup,
+    job: CompileJob,
+    started: Callable[[str, str], None],
+) -> bool:
+    """Run the generating sessions on the inputs of the manifest and keep what they compute.
+
+    Of a model of which EPs compiled what another left, the reason is kept instead.
+
+    Args:
+        started: hears which model runs on which EP, before it does: native code may crash.
+
+    Returns:
+        Whether they can be run on this host.
+
+    Raises:
+        CompileError: a session cannot run what it compiled.
+        ModelError: an input file cannot be read.
+        ManifestError: a range does not fit its input.
+        StorageError: the disk refuses.
+    """
+    used = {p.provider for model in compiled.partitioned for p in model.partitions}
+    workspaces: dict[int, Generating] = {}
+    for index in used:
+        workspace = compiled.workspaces[index]
+        if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
+            return False
+        workspaces[index] = workspace
+
+    names = [spec.provider for spec in job.group.execution_providers]
+
+    def run(name: str, feeds: Feeds) -> dict[str, Array]:
+        def run_partition(partition: Partition, feeds: Values) -> Values:
+            started(name, names[partition.provider])
+            made = workspaces[partition.provider].run(partition, feeds)
+            # Out of the EP's own memory: QNN's simulator takes OpenVINO's for its own, and fails.
+            return {key: values.to_value(values.to_python(made[key])) for key in made}
+
+        fed = {key: values.to_value(array) for key, array in feeds.items()}
+        computed = models[name].run(fed, run_partition)
+        return {key: values.to_python(value) for key, value in computed.items()}
+
+    assert job.recorded is not None
+    for name in compiled.joint:
+        recordings.refuse(job.recorded, name, _JOINT)
+    recordable = set(job.models) - compiled.joint
+    sources = [source for source in job.group.models if source.name in recordable]
+    recording.record(sources, job.folder, job.recorded, job.group.verify, run)
+    return True

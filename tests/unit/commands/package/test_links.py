@@ -1,0 +1,76 @@
+"""Where the texts of a package lead, as ONNX Runtime resolves them in the portable layout."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from epctx.commands.package.links import PackagePlaces, Unresolved
+
+HEX = "ab" * 32
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> PackagePlaces:
+    for name in ("v/m.onnx", f"shared_assets/sha256-{HEX}/sub/t.json", "elsewhere/t.json"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return PackagePlaces(root=tmp_path, overrides={f"sha256:{'c' * 64}": "elsewhere"})
+
+
+@pytest.mark.parametrize(
+    ("base", "text", "place"),
+    [
+        ("v", "m.onnx", "v/m.onnx"),
+        ("", "v/m.onnx", "v/m.onnx"),
+        ("v", f"sha256:{HEX}", f"shared_assets/sha256-{HEX}"),
+        ("v", f"sha256:{HEX}/sub/t.json", f"shared_assets/sha256-{HEX}/sub/t.json"),
+        ("v", f"sha256:{'c' * 64}/t.json", "elsewhere/t.json"),
+    ],
+)
+def test_what_is_there_is_found(places: PackagePlaces, base: str, text: str, place: str) -> None:
+    assert places.anything(base, text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x.onnx", "does not exist in the package"),
+        ("../v/m.onnx", "it has `..`"),
+        ("/v/m.onnx", "it is absolute"),
+        ("C:/m.onnx", "it is absolute"),
+        ("sub\\m.onnx", "backslash"),
+        (f"sha256:{HEX}/../x", "it has `..`"),
+        (f"sha256:{'d' * 64}", "does not exist"),
+        (f"sha256:{HEX.upper()}", "does not exist"),
+        ("m.onnx/x", "does not exist"),
+        ("", "it is empty"),
+    ],
+)
+def test_what_leads_nowhere_or_out_is_refused(places: PackagePlaces, text: str, words: str) -> None:
+    found = places.anything("v", text)
+    assert isinstance(found, Unresolved)
+    assert words in str(found)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+def test_no_link_is_followed(places: PackagePlaces) -> None:
+    (places.root / "l").symlink_to(places.root / "v")
+    found = places.anything("", "l/m.onnx")
+    assert isinstance(found, Unresolved) and "leads over a link" in str(found)
+    with pytest.raises(Unresolved, match="leads over a link"):
+        places.file("", "l/m.onnx")
+
+
+def test_a_component_is_a_file_or_a_folder_with_one(places: PackagePlaces) -> None:
+    (places.root / "c").mkdir()
+    (places.root / "c" / "component.json").write_bytes(b"{}")
+    assert places.component("c") == places.component("c/component.json") == "c/component.json"
+    with pytest.raises(Unresolved):
+        places.component("v")
+
+
+def test_a_variants_folder_is_one(places: PackagePlaces) -> None:
+    assert places.folder("", "v") == "v"
+    assert isinstance(places.folder("v", "m.onnx"), Unresolved)

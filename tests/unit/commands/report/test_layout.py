@@ -1,0 +1,105 @@
+"""Layers and places: what a drawing owes its reader, for any graph."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epctx.commands.report import coordinates, layering
+from epctx.commands.report.coordinates import Layout, Size
+
+SIZE = Size(width=100, height=30, across=20, down=20, gutter=60)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[list[int]]:
+    count = draw(st.integers(0, 80))
+    needs = st.integers(0, count)
+    return [
+        sorted({before % node for before in draw(st.lists(needs, max_size=3))}) if node else []
+        for node in range(count)
+    ]
+
+
+def long_chain(count: int, skip: int = 0) -> list[list[int]]:
+    return [
+        sorted({node - 1, node - skip} if skip and node >= skip else {node - 1}) if node else []
+        for node in range(count)
+    ]
+
+
+def assert_apart(layout: Layout) -> None:
+    """No two boxes overlap, and none leaves the drawing."""
+    rows: dict[int, list[int]] = {}
+    for x, y in layout.places:
+        assert SIZE.width / 2 <= x <= layout.width - SIZE.width / 2
+        assert SIZE.height / 2 <= y <= layout.height - SIZE.height / 2
+        rows.setdefault(y, []).append(x)
+    for row in rows.values():
+        row.sort()
+        assert all(b - a >= SIZE.width for a, b in itertools.pairwise(row))
+    assert all(b - a >= SIZE.height for a, b in itertools.pairwise(sorted(rows)))
+
+
+@given(graphs())
+def test_every_node_comes_after_what_it_needs_and_nothing_overlaps(graph: list[list[int]]) -> None:
+    found = layering.layers(graph)
+    assert all(found[other] < found[node] for node, before in enumerate(graph) for other in before)
+    layout = coordinates.place(graph, SIZE)
+    assert_apart(layout)
+    drawn = sorted((start, end) for start, end, *_ in layout.edges)
+    assert drawn == sorted((other, node) for node, before in enumerate(graph) for other in before)
+
+
+def test_a_weight_stands_beside_who_needs_it() -> None:
+    # 0 -> 1 -> 2 -> 4, and 3 -> 4: 3 is in the layer before 4, not in the first.
+    assert layering.layers([[], [0], [1], [], [2, 3]]) == [0, 1, 2, 2, 3]
+
+
+def test_a_long_model_is_set_in_columns_that_fill_a_landscape() -> None:
+    layout = coordinates.place(long_chain(1000), SIZE)
+    assert_apart(layout)
+    assert 1 <= layout.width / layout.height <= 2.2
+    assert len({x for x, _ in layout.places}) > 5
+
+
+def test_a_short_model_is_one_column() -> None:
+    layout = coordinates.place(long_chain(12), SIZE)
+    assert len({x for x, _ in layout.places}) == 1
+
+
+def test_columns_end_where_few_edges_cross() -> None:
+    # Blocks of ten layers, each with a skip from its first node to its last.
+    graph = [[node - 1] if node else [] for node in range(400)]
+    for node in range(9, 400, 10):
+        graph[node] = [node - 9, node - 1]
+    columns = layering.columns(layering.layers(graph), graph, (120, 50), 60)
+    cuts = [layer for layer in range(1, 400) if columns[layer] != columns[layer - 1]]
+    assert cuts and all(cut % 10 == 0 for cut in cuts)
+
+
+def test_an_edge_over_columns_runs_in_gutters_and_never_through_a_box() -> None:
+    graph = long_chain(300)
+    graph[250] = [3, 249]
+    layout = coordinates.place(graph, SIZE)
+    (edge,) = (e for e in layout.edges if e[:2] == (3, 250))
+    points = [layout.places[3], *zip(edge[2::2], edge[3::2], strict=True), layout.places[250]]
+    inner = points[1:-1]
+    for (ax, ay), (bx, by) in itertools.pairwise(inner):
+        assert ax == bx or ay == by
+        for node, (x, y) in enumerate(layout.places):
+            if node in (3, 250):
+                continue
+            apart_x = max(ax, bx) <= x - SIZE.width / 2 or min(ax, bx) >= x + SIZE.width / 2
+            apart_y = max(ay, by) <= y - SIZE.height / 2 or min(ay, by) >= y + SIZE.height / 2
+            assert apart_x or apart_y, (node, (ax, ay), (bx, by))
+
+
+def test_parts_that_seem_to_need_each_other_are_drawn_all_the_same() -> None:
+    layout = coordinates.place([[1], [0], [1]], SIZE)
+    assert_apart(layout)
+    assert {e[:2] for e in layout.edges} == {(1, 0), (0, 1), (1, 2)}
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert coordinates.place([], SIZE).places == ()

@@ -1,0 +1,137 @@
+"""The page as text: nothing of a model is markup, nothing is loaded, nothing else may run."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from epctx.commands.report import page
+from epctx.engine.report import GroupReport
+from epctx.stages.report import CompositionReport
+from tests.unit.commands.report.reports import chain, numbers, report
+
+HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
+
+
+class Elements(HTMLParser):
+    """Every element of a page, and the text in scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else ""
+        if self._inside:
+            self.raw.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.raw[-1] += data
+
+
+def test_no_name_of_a_model_is_markup(tmp_path: Path) -> None:
+    clean = Elements(page.render(report(chain(12)), tmp_path))
+    hostile = chain(12, name=HOSTILE, why=HOSTILE.format(0))
+    parts = tuple(replace(p, inputs=(HOSTILE,), outputs=(HOSTILE,)) for p in hostile.partitions)
+    text = page.render(report(replace(hostile, name=HOSTILE, partitions=parts)), tmp_path)
+    found = Elements(text)
+    assert [tag for tag, _ in found.found] == [tag for tag, _ in clean.found]
+    assert "<script>alert" not in text and "<img" not in text
+    assert "{{ 7*7 }}" in text, "it was taken for a template"
+    data = next(raw for raw in found.raw if raw.startswith('{"units"'))
+    assert json.loads(data)["nodes"]["names"][0] == HOSTILE.format(0)
+
+
+def test_nothing_is_loaded_and_no_attribute_is_script_or_style(tmp_path: Path) -> None:
+    for tag, attributes in Elements(page.render(report(), tmp_path)).found:
+        for name, value in attributes.items():
+            assert not name.startswith("on") and name not in ("style", "src", "srcset", "action")
+            if name == "href":
+                assert value is not None and value.startswith("#"), (tag, value)
+
+
+def test_the_policy_names_this_script_and_this_style_and_nothing_else(tmp_path: Path) -> None:
+    found = Elements(page.render(report(), tmp_path))
+    policy = next(a["content"] for tag, a in found.found if "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    scripts = [a for tag, a in found.found if tag in ("script", "style")]
+    runs = [raw for raw, a in zip(found.raw, scripts, strict=True) if a.get("type") is None]
+    digests = [base64.b64encode(hashlib.sha256(raw.encode()).digest()).decode() for raw in runs]
+    assert len(digests) == 2
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
+
+
+def test_a_drawing_that_targets_share_is_there_once(tmp_path: Path) -> None:
+    text = page.render(report(), tmp_path)
+    assert text.count('id="drawing-1"') == 1 and 'id="drawing-2"' not in text
+    assert text.count('data-drawing="drawing-1"') == 2
+
+
+def test_every_reference_within_the_page_leads_somewhere(tmp_path: Path) -> None:
+    found = Elements(page.render(report(), tmp_path)).found
+    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in found:
+        for name in ("aria-labelledby", "href"):
+            if (value := attributes.get(name)) is not None:
+                assert value.removeprefix("#") in ids
+
+
+def test_every_table_has_a_caption_and_every_column_a_heading(tmp_path: Path) -> None:
+    text = page.render(report(), tmp_path)
+    for table in re.findall(r"<table.*?</table>", text, re.DOTALL):
+        assert re.search(r"<caption>\s*\S", table), table[:200]
+        assert "<th scope=" in table, table[:200]
+
+
+@pytest.mark.parametrize("groups", [slice(1, 2), slice(0, 0)])
+def test_a_build_of_which_nothing_came_has_a_page(tmp_path: Path, groups: slice) -> None:
+    made = report()
+    text = page.render(replace(made, groups=made.groups[groups]), tmp_path)
+    assert "Nothing was made." in text
+
+
+def test_a_failure_says_why_and_what_to_do(tmp_path: Path) -> None:
+    text = page.render(report(), tmp_path)
+    assert "crashed: a bug" in text and "→ report it" in text
+
+
+def test_a_composition_is_told_by_its_parts_and_wiring(tmp_path: Path) -> None:
+    made = report()
+    wiring = CompositionReport(
+        parts={"first": "eye/chain", "second": "eye/other"},
+        links={"second.h": "first.h"},
+        inputs={"x": ("first.x", "second.mask")},
+        outputs={"y": "second.y"},
+    )
+    composed = GroupReport(target="edge", group="whole", state="built", composition=wiring)
+    text = page.render(replace(made, groups=(*made.groups, composed)), tmp_path)
+    for told in ("eye/other", "first.x, second.mask", "second.h", "second.y"):
+        assert told in text
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(0.0, "0 %"), (1e-9, "&lt; 0.1 %"), (0.009, "90 %"), (0.02, "200 %"), (5.0, "500 times")],
+)
+def test_how_much_of_the_tolerance_an_error_takes(tmp_path: Path, error: float, told: str) -> None:
+    made = report()
+    verify = made.groups[0].verify
+    assert verify is not None
+    compared = replace(verify, numbers=(numbers("y", error, passed=error < 0.01),))
+    groups = (replace(made.groups[0], verify=compared),)
+    assert f"</svg> {told}</td>" in page.render(replace(made, groups=groups), tmp_path)

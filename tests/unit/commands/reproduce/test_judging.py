@@ -1,0 +1,67 @@
+"""What the lock beside a manifest says of a build of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from epctx.commands.reproduce import command
+from epctx.engine.plan import Plan
+from epctx.lockfile.types import Lock, LockedToolchain
+from epctx.manifest import Manifest
+
+PLAN = Plan(manifest=Manifest(name="m", path=Path("m.yaml"), targets=()), groups=(), whole=True)
+EP = "OpenVINOExecutionProvider"
+
+
+def lock(*, isa: str = "avx2", version: str = "1", code: str = "1") -> Lock:
+    provider = LockedToolchain(
+        code=f"epctx blake3:{code}", host={"isa": isa}, toolchain={"openvino": version}
+    )
+    return Lock(name="m", toolchain={}, sources={}, execution_providers={EP: provider}, groups={})
+
+
+def output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a file of the locks were another; what they are made of is tested with the lock."""
+    from epctx.lockfile import differences
+
+    told = differences.Difference(kind="output", where="default/g/m.bin", what="is another")
+    monkeypatch.setattr(differences, "_outputs", lambda old, new: [told])
+
+
+def test_without_a_lock_nothing_is_said() -> None:
+    assert command.judged(None, lock(), PLAN) == ("no lock", ())
+
+
+def test_the_same() -> None:
+    assert command.judged(lock(), lock(code="2"), PLAN) == ("the same", ())
+
+
+def test_another_toolchain_that_gives_the_same_bytes() -> None:
+    verdict, told = command.judged(lock(), lock(version="2"), PLAN)
+    assert verdict == "the same outputs"
+    assert [each.kind for each in told] == ["toolchain"]
+
+
+def test_another_toolchain_that_gives_other_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    output(monkeypatch)
+    verdict, told = command.judged(lock(), lock(version="2"), PLAN)
+    assert verdict == "differs"
+    assert [each.kind for each in told] == ["toolchain", "output"]
+
+
+def test_other_bytes_of_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    output(monkeypatch)
+    assert command.judged(lock(), lock(), PLAN)[0] == "differs"
+    assert command.judged(lock(), lock(code="2"), PLAN)[0] == "differs"
+
+
+def test_another_cpu_is_another_host_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    output(monkeypatch)
+    verdict, told = command.judged(lock(), lock(isa="avx512"), PLAN)
+    assert verdict == "made on another host"
+    assert 'made on another host: isa: "avx2" is now "avx512"' in str(told[0])
+    old = replace(lock(), name="m")
+    assert command.judged(old, lock(isa="avx512", version="2"), PLAN)[0] == "differs"

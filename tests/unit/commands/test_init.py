@@ -1,0 +1,211 @@
+"""The starter manifest: valid as it stands, for whatever models and names."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from epctx.commands import init
+from epctx.commands.init import REFERENCE, ModelInput
+from epctx.errors import ManifestError, ModelError, StorageError, UsageError
+from epctx.parsing import load
+
+
+def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+    target = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(shape))
+    graph = helper.make_graph([helper.make_node("Relu", [name], ["y"])], "g", [source], [target])
+    onnx.save(helper.make_model(graph), path)
+    return path
+
+
+def test_it_is_valid_and_loads(tmp_path: Path) -> None:
+    one = model(tmp_path / "models" / "one.onnx", 1, 3)
+    path = init.write([one], tmp_path / "epctx.yaml")
+    loaded = load.load(path)
+    (group,) = loaded.targets[0].groups
+    assert loaded.name == "one"
+    assert [m.path for m in group.models] == [one]
+    assert [spec.provider for spec in group.execution_providers] == [REFERENCE]
+
+
+def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
+    models = [model(tmp_path / "a.onnx", "batch", None), model(tmp_path / "b.onnx", "batch", 4)]
+    path = init.write(models, tmp_path / "epctx.yaml")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    proposed = [line.replace("# ", "", 1) for line in lines if line.lstrip().startswith("# ")]
+    settings = [line for line in proposed if line.startswith("    ") and ": {" in line]
+    assert {line.split(":")[0].strip() for line in settings} == {
+        "dimensions", "shapes", "options", "sharing_groups", "optimize", "partition", "verify",
+    }  # fmt: skip
+    text = "\n".join(
+        line.replace("# ", "", 1) if line.replace("# ", "", 1) in settings else line
+        for line in lines
+    )
+    path.write_text(text, encoding="utf-8")
+    (group,) = load.load(path).targets[0].groups
+    assert group.models[0].dimensions == {"batch": 1}
+    assert group.models[0].shapes == {"x": (1, 1)}
+    assert group.sharing_groups == {"main": ("a", "b")}
+    assert group.partition.require_coverage == 0.9
+
+
+def test_a_static_model_gets_no_proposal(tmp_path: Path) -> None:
+    text = init.text([model(tmp_path / "a.onnx", 1, 2)], tmp_path / "m.yaml", options={})
+    assert "dimensions" not in text and "shapes" not in text
+
+
+def test_options_and_sharing(tmp_path: Path) -> None:
+    models = [model(tmp_path / "a.onnx", 1), model(tmp_path / "b.onnx", 1)]
+    path = init.write(
+        models,
+        tmp_path / "m.yaml",
+        provider="QNNExecutionProvider",
+        options={"soc_model": "60", "vtcm_mb": "8"},
+        share=True,
+    )
+    (group,) = load.load(path).targets[0].groups
+    (spec,) = group.execution_providers
+    assert (spec.alias, spec.options) == ("qnn", {"soc_model": "60", "vtcm_mb": 8})
+    assert group.sharing_groups == {"main": ("a", "b")}
+
+
+def test_a_list_is_an_option_too(tmp_path: Path) -> None:
+    path = init.write(
+        [model(tmp_path / "a.onnx", 1)], tmp_path / "m.yaml", options={"ops": "[MatMul, Add]"}
+    )
+    (spec,) = load.load(path).targets[0].groups[0].execution_providers
+    assert spec.options == {"ops": ("MatMul", "Add")}
+
+
+@pytest.mark.parametrize(
+    ("files", "keys"),
+    [
+        (["a.onnx", "b/a.onnx", "c/A.onnx"], ["a", "a_2", "A_3"]),
+        (["a.onnx", "a.onnx"], ["a", "a_2"]),
+        (["con.onnx", "my model.onnx", "-x.onnx", "模型.onnx"], ["_con", "my_model", "x", "model"]),
+        (["...onnx", "a..onnx"], ["model", "a"]),
+        (["x" * 150 + ".onnx"], ["x" * 90]),
+    ],
+)
+def test_model_names_are_safe_and_told_apart(files: list[str], keys: list[str]) -> None:
+    found = init.model_names([Path(file) for file in files])
+    assert found == keys
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x", "input ids", "a: b", "#c", "on", "1", "null", "it's", 'a"b', "{", "ü", "a\tb", "- a"],
+)
+def test_names_in_the_model_are_written_so_that_they_are_read(tmp_path: Path, name: str) -> None:
+    text = init.text(
+        [model(tmp_path / "a.onnx", None, name, name=name)], tmp_path / "m.yaml", options={}
+    )
+    lines = [line.replace("# ", "", 1) for line in text.splitlines() if ": {" in line]
+    wanted = [line for line in lines if line.strip().startswith(("dimensions", "shapes"))]
+    from epctx.parsing.document import build
+
+    parsed = build.build("\n".join(wanted), file="m").root.plain()
+    assert parsed == {"dimensions": {name: 1}, "shapes": {name: [1, 1]}}
+
+
+def test_inputs_with_weights_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    x, w, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xwy")
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])], "g", [x, w], [y], [weight]
+    )
+    onnx.save(helper.make_model(graph), path)
+    assert init.inputs(path) == [ModelInput(name="x", shape=("n",))]
+
+
+def test_weights_need_not_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1024], bytes(4096), raw=True)
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1024])], [weight])  # fmt: skip
+    onnx.save(
+        helper.make_model(graph),
+        path,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
+    (tmp_path / "w.bin").unlink()
+    assert init.inputs(path) == [ModelInput(name="x", shape=("n",))]
+
+
+def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text("mine", encoding="utf-8")
+    one = model(tmp_path / "a.onnx", 1)
+    with pytest.raises(UsageError, match="there already"):
+        init.write([one], path)
+    assert path.read_text(encoding="utf-8") == "mine"
+    init.write([one], path, force=True)
+    assert load.check(path) == ()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "m.yaml"]
+
+
+def test_a_model_outside_is_refused_with_a_place_that_works(tmp_path: Path) -> None:
+    one = model(tmp_path / "models" / "a.onnx", 1)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="outside") as caught:
+        init.write([one], folder / "m.yaml")
+    beside = Path(caught.value.remedy.split("--out ")[1])
+    assert load.check(init.write([one], beside)) == ()
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "where", "what"),
+    [
+        ("Qnn", {}, "--provider", 'there is no provider "Qnn"'),
+        ("MadeUpExecutionProvider", {}, "--provider", "has no option schema"),
+        ("CPUExecutionProvider", {}, "--provider", "is the default EP"),
+        ("QNNExecutionProvider", {"soc_modle": "60"}, "--option soc_modle", "unknown option"),
+        ("QNNExecutionProvider", {"vtcm_mb": "lots"}, "--option vtcm_mb", "must be"),
+        ("QNNExecutionProvider", {"a: b": "x\ny"}, "--option", "unknown option"),
+    ],
+)
+def test_a_wrong_provider_or_option_is_told_by_its_argument(
+    tmp_path: Path, provider: str, options: dict[str, str], where: str, what: str
+) -> None:
+    path = tmp_path / "m.yaml"
+    with pytest.raises(ManifestError, match=what) as caught:
+        init.write([model(tmp_path / "a.onnx", 1)], path, provider=provider, options=options)
+    assert (caught.value.where or "").startswith(where)
+    assert caught.value.remedy and not path.exists()
+
+
+def test_sharing_needs_two_models_and_an_ep_that_can(tmp_path: Path) -> None:
+    one, two = model(tmp_path / "a.onnx", 1), model(tmp_path / "b.onnx", 1)
+    with pytest.raises(UsageError, match="two models"):
+        init.write([one], tmp_path / "m.yaml", share=True)
+    with pytest.raises(UsageError, match="cannot share") as caught:
+        init.write(
+            [one, two], tmp_path / "m.yaml", provider="TensorrtExecutionProvider", share=True
+        )
+    assert caught.value.where == "--share"
+
+
+def test_what_is_no_model_is_a_model_error(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("hello", encoding="utf-8")
+    for name in ("text.onnx", "none.onnx"):
+        with pytest.raises(ModelError):
+            init.write([tmp_path / name], tmp_path / "m.yaml")
+    assert not (tmp_path / "m.yaml").exists()
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    one = model(tmp_path / "new" / "models" / "a.onnx", 1)
+    target = tmp_path / "new" / "models" / "m.yaml"
+    init.write([one], target)
+    (tmp_path / "new" / "m.yaml").mkdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        init.write([one], tmp_path / "new" / "m.yaml", force=True)
+    assert not list((tmp_path / "new").glob(".m.yaml*"))

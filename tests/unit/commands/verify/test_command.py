@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epctx.commands.verify import command
+from epctx.commands.verify.folders import Missing
+from epctx.errors import CompileError, ManifestError
+from epctx.manifest import ProviderSpec
+from epctx.verification.findings import Finding, FolderReport
+from epctx.verification.request import VerifyRequest
+from tests.unit.verification import folders
+
+Answer = Callable[[VerifyRequest], FolderReport]
+
+
+class FakePool:
+    """Hands out itself as a worker that answers as the test says."""
+
+    answer: Answer
+    kinds: list[str]
+
+    def __init__(self, **_: Any) -> None:
+        FakePool.ended = 0
+
+    def shared(self) -> FakePool:
+        FakePool.kinds.append("shared")
+        return self
+
+    def isolated(self, label: str) -> FakePool:
+        FakePool.kinds.append("isolated")
+        return self
+
+    def __enter__(self) -> FakePool:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, request: VerifyRequest, kind: type, *, started: object) -> FolderReport:
+        assert kind is FolderReport
+        return FakePool.answer(request)
+
+    def end(self) -> None:
+        FakePool.ended += 1
+
+
+def right(request: VerifyRequest) -> FolderReport:
+    finding = Finding(
+        policy="integrity", check="sums", subject="x", outcome="pass", message="right"
+    )
+    return FolderReport(folder=request.label, findings=(finding,))
+
+
+@pytest.fixture(autouse=True)
+def pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "Pool", FakePool)
+    FakePool.answer = staticmethod(right)
+    FakePool.kinds = []
+
+
+def requests(*labels: str, **changes: Any) -> list[VerifyRequest]:
+    return [VerifyRequest(folder=Path("/x") / each, label=each, **changes) for each in labels]
+
+
+def test_the_report_is_in_the_order_asked() -> None:
+    report = command.run(requests("c", "a", "b"), strict=True)
+    assert [folder.folder for folder in report.folders] == ["c", "a", "b"]
+    assert report.strict and report.passed and FakePool.ended == 1
+
+
+def test_a_process_that_crashes_is_a_finding_and_the_rest_goes_on() -> None:
+    def crash(request: VerifyRequest) -> FolderReport:
+        if request.label == "a":
+            raise CompileError("the worker process crashed, SIGSEGV", why="log", remedy="see it")
+        return right(request)
+
+    FakePool.answer = staticmethod(crash)
+    report = command.run(requests("a", "b"))
+    (failed,) = report.findings("fail")
+    assert failed.check == "crash" and "SIGSEGV: log" in failed.message
+    assert report.folders[1].findings[0].outcome == "pass"
+
+
+def test_an_error_of_the_manifest_is_an_error_and_workers_end() -> None:
+    def refuse(request: VerifyRequest) -> FolderReport:
+        raise ManifestError("bad range", remedy="change it")
+
+    FakePool.answer = staticmethod(refuse)
+    with pytest.raises(ManifestError, match="bad range"):
+        command.run(requests("a"))
+    assert FakePool.ended == 1
+
+
+def test_a_group_that_is_missing_fails() -> None:
+    report = command.run(
+        [], [Missing(record="the lock x", label="g@t", folder=Path("dist/demo/t/g"))]
+    )
+    (failed,) = report.findings("fail")
+    assert not report.passed
+    assert failed.message == "the lock x has g@t, and it is not there"
+    assert failed.remedy == "run `epctx build --only g@t`"
+
+
+def test_eps_that_need_isolation_get_a_fresh_process() -> None:
+    command.run(requests("a", group=folders.group()))
+    unknown = ProviderSpec(alias="x", provider="AlienExecutionProvider")
+    command.run(requests("a", group=folders.group(execution_providers=(unknown,))))
+    real = ProviderSpec(alias="v", provider="OpenVINOExecutionProvider")
+    command.run(requests("a", group=folders.group(execution_providers=(real,))))
+    assert FakePool.kinds == ["shared", "shared", "isolated"]

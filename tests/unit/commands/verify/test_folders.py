@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from epctx.commands.verify import folders as group_folders
+from epctx.errors import UsageError
+from epctx.files.digest import of_file
+from epctx.lockfile.types import Lock, LockedFile, LockedSession
+from epctx.manifest import Manifest, Target
+from epctx.verification.request import VerifyRequest
+from tests.unit.verification import folders
+
+
+def manifest(*targets: str, groups: tuple[str, ...] = ("g",), name: str = "demo") -> Manifest:
+    made = tuple(replace(folders.group(f"{g}_m"), name=g) for g in groups)
+    return Manifest(
+        name=name,
+        path=Path("/somewhere/demo.yaml"),
+        targets=tuple(Target(name=target, groups=made) for target in targets),
+    )
+
+
+def built(root: Path, *places: str) -> Path:
+    for place in places:
+        group = place.rpartition("/")[2]
+        folder = folders.write(root / place)
+        (folder / "m_ctx.onnx").rename(folder / f"{group}_m_ctx.onnx")
+    return root
+
+
+def labels(requests: list[VerifyRequest], root: Path) -> list[str]:
+    return [request.folder.relative_to(root.resolve()).as_posix() for request in requests]
+
+
+def test_every_group_folder_below_is_found(tmp_path: Path) -> None:
+    root = built(tmp_path, "dist/demo/phone/g", "dist/demo/car/g", "dist/demo/car/h")
+    (root / "dist" / "demo.build.json").write_text("{}", encoding="utf-8")
+    found = group_folders.find([root / "dist"])
+    assert labels(found, root) == ["dist/demo/car/g", "dist/demo/car/h", "dist/demo/phone/g"]
+    assert all(request.models is None and request.group is None for request in found)
+    assert labels(group_folders.find([root / "dist/demo/car/g"]), root) == ["dist/demo/car/g"]
+
+
+def test_a_subfolder_of_a_group_is_not_another_group(tmp_path: Path) -> None:
+    root = built(tmp_path, "g")
+    folders.write(root / "g" / "contexts")
+    assert labels(group_folders.find([root]), root) == ["g"]
+
+
+def test_folders_without_epcontext_models_are_passed_over(tmp_path: Path) -> None:
+    root = built(tmp_path, "g")
+    (root / "models").mkdir()
+    plain = folders.model()
+    del plain.graph.node[0]
+    plain.graph.node[0].input[0] = "x"
+    (root / "models" / "source.onnx").write_bytes(plain.SerializeToString())
+    assert labels(group_folders.find([root]), root) == ["g"]
+    (root / "models" / "broken.onnx").write_bytes(b"\xff\xffbroken")
+    assert labels(group_folders.find([root]), root) == ["g", "models"]
+
+
+def test_a_model_is_looked_at_alone(tmp_path: Path) -> None:
+    root = built(tmp_path, "g")
+    (only,) = group_folders.find([root / "g" / "g_m_ctx.onnx"])
+    assert (only.models, only.folder) == (("g_m_ctx.onnx",), (root / "g").resolve())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+def test_linked_folders_are_not_followed(tmp_path: Path) -> None:
+    root = built(tmp_path, "real/g")
+    (root / "real" / "loop").symlink_to(root)
+    assert labels(group_folders.find([root]), root) == ["real/g"]
+
+
+def test_what_cannot_be_verified_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.bin").write_bytes(b"x")
+    for path, words in (
+        (tmp_path / "gone", "does not exist"),
+        (tmp_path / "empty", "has nothing to verify"),
+        (tmp_path / "x.bin", "is not an .onnx file"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            group_folders.find([path])
+
+
+def test_folders_get_the_group_of_their_target(tmp_path: Path) -> None:
+    root = built(tmp_path, "demo/phone/g", "demo/car/g")
+    of = manifest("phone", "car")
+    matched, missing = group_folders.match(group_folders.find([root]), of, [root])
+    assert [request.group for request in matched] == [
+        of.targets[1].groups[0],
+        of.targets[0].groups[0],
+    ]
+    assert missing == []
+
+
+def test_a_renamed_folder_is_known_by_its_models(tmp_path: Path) -> None:
+    root = built(tmp_path, "g", "h")
+    (root / "h").rename(root / "renamed")
+    of = manifest("only", groups=("g", "h"))
+    requests = group_folders.find([root / "renamed", root / "g" / "g_m_ctx.onnx"])
+    matched, _ = group_folders.match(requests, of, [root])
+    assert [request.group and request.group.name for request in matched] == ["h", "g"]
+
+
+def test_a_folder_of_no_group_or_of_several(tmp_path: Path) -> None:
+    root = built(tmp_path, "elsewhere/g")
+    requests = group_folders.find([root])
+    with pytest.raises(UsageError) as caught:
+        group_folders.match(requests, manifest("one", "two"), [root])
+    assert "is of several groups of the manifest demo.yaml: one/g, two/g" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        group_folders.match(requests, manifest("one", groups=("other",)), [root])
+    assert "is of no group of the manifest demo.yaml" in str(caught.value)
+    assert "one/other" in str(caught.value)
+
+
+def lock_of(root: Path, *keys: str) -> Lock:
+    """A lock that holds what is in the folders."""
+    groups = {}
+    for key in keys:
+        folder = root / "demo" / key
+        outputs = {
+            path.name: LockedFile(sha256=of_file(path, "sha256").hex, size=path.stat().st_size)
+            for path in sorted(folder.iterdir())
+            if path.name != "SHA256SUMS"
+        }
+        session = LockedSession(cpu=None, key="k", models=("m",), outputs=outputs, sharing=None)
+        groups[key] = SimpleNamespace(outputs=outputs, session_groups={"m": session})
+    return Lock(
+        execution_providers={},
+        groups=groups,
+        name="demo",
+        sources={},
+        toolchain={},  # type: ignore[arg-type]
+    )
+
+
+def test_a_lock_says_what_files_must_be(tmp_path: Path) -> None:
+    root = built(tmp_path, "demo/one/g", "demo/two/g")
+    lock = lock_of(root, "one/g", "two/g")
+    requests = group_folders.find([root])
+    matched, missing = group_folders.match_lock(requests, lock, [root], where="x.lock.yaml")
+    assert missing == []
+    expected = matched[0].expected
+    assert expected is not None
+    assert [each.name for each in expected] == ["g_m_ctx.onnx", "m_reference.bin"]
+    assert expected[1].size == (root / "demo/one/g/m_reference.bin").stat().st_size
+    alone = group_folders.find([root / "demo" / "one"])
+    _, missing = group_folders.match_lock(alone, lock, [root / "demo"], where="x.lock.yaml")
+    assert [(each.record, each.label) for each in missing] == [("the lock x.lock.yaml", "g@two")]
+
+
+def test_a_folder_that_the_lock_does_not_have(tmp_path: Path) -> None:
+    root = built(tmp_path, "demo/one/g", "elsewhere/h")
+    lock = lock_of(root, "one/g")
+    with pytest.raises(UsageError, match="is of no group of the lock x"):
+        group_folders.match_lock(group_folders.find([root / "elsewhere"]), lock, [root], where="x")
+
+
+def test_groups_that_were_never_built_are_missed(tmp_path: Path) -> None:
+    root = built(tmp_path, "dist/demo/one/g")
+    of = manifest("one", "two")
+    for path in (root / "dist", root / "dist" / "demo"):
+        _, missing = group_folders.match(group_folders.find([path]), of, [path])
+        assert [each.label for each in missing] == ["g@two"]
+    alone = root / "dist" / "demo" / "one" / "g"
+    assert group_folders.match(group_folders.find([alone]), of, [alone])[1] == []

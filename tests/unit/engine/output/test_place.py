@@ -1,0 +1,167 @@
+import threading
+from pathlib import Path
+
+import pytest
+
+from epctx.engine.output import place as publish
+from epctx.errors import StorageError
+from epctx.files import outputs
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> publish.Place:
+    return publish.Place(out=tmp_path / "dist", name="m")
+
+
+def stage(place: publish.Place, text: str) -> None:
+    folder = place.staged("t", "g")
+    folder.mkdir(parents=True)
+    written = outputs.write(folder / "a.bin", [text.encode()])
+    outputs.write_sums(folder, [written])
+
+
+def published(place: publish.Place) -> str:
+    return (place.group("t", "g") / "a.bin").read_text(encoding="utf-8")
+
+
+def never() -> None:
+    raise AssertionError("nobody else holds the lock")
+
+
+def test_a_group_is_swapped_in_and_nothing_else_is_left(place: publish.Place) -> None:
+    for text in ("one", "two"):
+        with place.locked(never):
+            stage(place, text)
+            place.publish("t", "g")
+        assert published(place) == text
+    left = sorted(p.relative_to(place.out).as_posix() for p in place.out.rglob("*"))
+    assert left == [".m.lock", "m", "m/t", "m/t/g", "m/t/g/SHA256SUMS", "m/t/g/a.bin"]
+
+
+@pytest.mark.parametrize(
+    ("renames", "killed"), [(0, False), (1, False), (0, True), (1, True), (2, True)]
+)
+def test_a_swap_that_is_cut_off_after_any_rename_is_repaired(
+    place: publish.Place, monkeypatch: pytest.MonkeyPatch, renames: int, killed: bool
+) -> None:
+    with place.locked(never):
+        stage(place, "old")
+        place.publish("t", "g")
+
+    class Cut(BaseException):
+        pass
+
+    rename, done = Path.rename, []
+
+    def cut(self: Path, target: Path) -> Path:
+        if len(done) == renames:
+            raise Cut
+        done.append(target)
+        return rename(self, target)
+
+    def dead(self: publish.Place) -> None:
+        raise Cut
+
+    with pytest.raises(Cut), monkeypatch.context() as patch, place.locked(never):
+        stage(place, "new")
+        patch.setattr(Path, "rename", cut)
+        if killed:  # then nothing is repaired on the way out either
+            patch.setattr(publish.Place, "_repair", dead)
+        try:
+            place.publish("t", "g")
+        finally:
+            patch.setattr(Path, "rename", rename)
+    with place.locked(never):
+        assert published(place) == ("new" if renames == 2 else "old")
+    assert not (place.out / "m.staging").exists()
+
+
+def test_a_second_build_waits_for_the_first(place: publish.Place) -> None:
+    waiting, order = threading.Event(), []
+
+    def second() -> None:
+        with place.locked(waiting.set):
+            order.append("second")
+
+    with place.locked(never):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(10)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+
+
+def test_prune_removes_groups_that_the_manifest_lost_and_nothing_of_the_user(
+    place: publish.Place,
+) -> None:
+    with place.locked(never):
+        stage(place, "x")
+        place.publish("t", "g")
+        own = place.root / "notes" / "mine"
+        own.mkdir(parents=True)
+        (own / "a.txt").touch()
+        place.prune(keep=set())
+    assert [p.name for p in place.root.iterdir()] == ["notes"]
+
+
+def test_an_output_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "dist").touch()
+    place = publish.Place(out=tmp_path / "dist", name="m")
+    with pytest.raises(StorageError, match="dist: cannot be written"), place.locked(never):
+        pass
+
+
+def test_a_small_file_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.json"
+    publish.replace_file(path, b"one")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        publish.replace_file(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def stage_package(place: publish.Place, text: str) -> None:
+    place.staged_package.mkdir(parents=True)
+    outputs.write(place.staged_package / "manifest.json", [text.encode()])
+
+
+@pytest.mark.parametrize(("renames", "left"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_swap_of_a_package_that_is_cut_off_is_repaired_by_the_next_command(
+    place: publish.Place, monkeypatch: pytest.MonkeyPatch, renames: int, left: str
+) -> None:
+    with place.locked(never):
+        stage_package(place, "old")
+        place.publish_package()
+
+    class Cut(BaseException):
+        pass
+
+    rename, done = Path.rename, []
+
+    def cut(self: Path, target: Path) -> Path:
+        if len(done) == renames:
+            raise Cut
+        done.append(target)
+        moved = rename(self, target)
+        if len(done) == renames == 2:
+            raise Cut
+        return moved
+
+    # Killed: nothing of the command runs after the cut.
+    monkeypatch.setattr(publish.Place, "_repair", lambda self: None)
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(Cut), place.locked(never):
+        stage_package(place, "new")
+        place.publish_package()
+    monkeypatch.undo()
+    with place.locked(never):
+        assert (place.package / "manifest.json").read_text(encoding="utf-8") == left
+    assert not place.staging.exists()

@@ -1,0 +1,51 @@
+import hashlib
+import io
+from pathlib import Path
+
+import blake3
+import msgspec
+import pytest
+
+from epctx import codec
+from epctx.files import digest
+
+
+def test_a_digest_prints_its_algorithm() -> None:
+    assert str(digest.of_bytes(b"")) == f"blake3:{blake3.blake3(b'').hexdigest()}"
+    assert str(digest.of_bytes(b"", "sha256")) == f"sha256:{hashlib.sha256(b'').hexdigest()}"
+
+
+def test_a_file_is_digested_as_its_bytes(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 40_000
+    (tmp_path / "f").write_bytes(content)
+    assert digest.of_file(tmp_path / "f") == digest.of_bytes(content)
+    assert digest.of_chunks([content[:5], content[5:]]) == digest.of_bytes(content)
+
+
+def test_the_writer_passes_the_bytes_on() -> None:
+    stream = io.BytesIO()
+    writer = digest.HashingWriter(stream)
+    writer.write(b"ab")
+    writer.write(memoryview(b"c"))
+    assert stream.getvalue() == b"abc"
+    assert (writer.size, writer.blake3) == (3, digest.of_bytes(b"abc"))
+    assert writer.sha256 == digest.of_bytes(b"abc", "sha256")
+
+
+def test_canonical_json_knows_no_order_of_keys_and_no_nan() -> None:
+    assert digest.canonical_json({"b": 1, "a": "ü"}) == '{"a":"ü","b":1}'.encode()
+    assert digest.of_json({"b": 1, "a": 2}) == digest.of_json({"a": 2, "b": 1})
+    assert digest.of_json([1, 2]) != digest.of_json([2, 1])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        digest.canonical_json(float("nan"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64, "../" * 21 + "x", "0" * 63 + "\n"]
+)
+def test_what_is_no_digest_is_none_however_it_comes(text: str) -> None:
+    """In a record of the cache `../../x` would be a path out of it."""
+    with pytest.raises(ValueError, match="is no digest"):
+        digest.Digest("blake3", text)
+    with pytest.raises(msgspec.ValidationError, match="is no digest"):
+        codec.decode(codec.encode({"algorithm": "blake3", "hex": text}), digest.Digest)

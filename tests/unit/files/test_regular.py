@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from epctx.errors import ModelError
+from epctx.files import regular
+from epctx.graph.weights.mapped import DataFile
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="No such file") as caught:
+        DataFile.open(tmp_path / "none.bin")
+    assert str(tmp_path / "none.bin") in str(caught.value)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder"):
+        DataFile.open(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="not a regular file"):
+        DataFile.open(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
+def test_a_loop_of_links_is_an_error_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(ModelError, match="cannot be opened"):
+        DataFile.open(tmp_path / "a")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced")
+def test_a_file_exchanged_while_it_is_opened_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, secret = tmp_path / "w.bin", tmp_path / "secret"
+    path.write_bytes(b"weights")
+    secret.write_bytes(b"secret!")
+    real_open = os.open
+
+    def race(target: Path, flags: int) -> int:
+        path.unlink()
+        path.symlink_to(secret)
+        return real_open(target, flags)
+
+    monkeypatch.setattr(regular.os, "open", race)
+    with pytest.raises(ModelError, match="exchanged"):
+        DataFile.open(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts its files by /proc")
+def test_one_file_per_tensor_may_exceed_the_soft_limit_of_open_files(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
+    low = [number for number in range(len(used) + 21) if number not in used][-1]
+    if hard <= low + 50:
+        pytest.skip("the hard limit is too low to show it")
+    for i in range(60):
+        (tmp_path / f"{i}.bin").write_bytes(bytes(8))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        files = [DataFile.open(tmp_path / f"{i}.bin") for i in range(60)]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > low
+        assert all(bytes(file.view()) == bytes(8) for file in files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_at_the_hard_limit_of_open_files_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    monkeypatch.setattr(regular, "_raise_file_limit", lambda: False)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(regular.os, "open", full)
+    with pytest.raises(ModelError, match="Too many open files"):
+        DataFile.open(tmp_path / "w.bin")
+
+
+def test_a_file_deleted_while_it_is_opened_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w.bin").write_bytes(b"weights")
+    real_open = os.open
+
+    def race(target: Path, flags: int) -> int:
+        descriptor = real_open(target, flags)
+        (tmp_path / "w.bin").rename(tmp_path / "moved")
+        return descriptor
+
+    monkeypatch.setattr(regular.os, "open", race)
+    with pytest.raises(ModelError, match="exchanged"):
+        DataFile.open(tmp_path / "w.bin")

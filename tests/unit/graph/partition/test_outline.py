@@ -1,0 +1,53 @@
+from dataclasses import replace
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from epctx.graph.partition.outline import Outlined
+from epctx.manifest import PartitionSettings
+from epctx.stages import partition
+from tests.kit.building import mlp, model_of, partitioned, reference
+
+
+def test_every_node_is_there_with_its_owner_and_what_it_needs(tmp_path: Path) -> None:
+    settings = PartitionSettings(exclude_nodes=("relu0",))
+    model = partitioned("m", mlp(layers=2), [reference()], tmp_path, settings)
+    outline = Outlined(model.model, partition.name_of).owned(model.partitions)
+    assert outline.names == ("mm0", "add0", "relu0", "mm1", "add1", "relu1", "tail")
+    assert outline.op_types == ("MatMul", "Add", "Relu", "Tanh")
+    assert outline.ops == (0, 1, 2, 0, 1, 2, 3)
+    assert outline.predecessors == ((), (0,), (1,), (2,), (3,), (4,), (5,))
+    assert outline.owners == (0, 0, -1, 1, 1, 1, 1)
+    sizes = [outline.owners.count(number) for number in range(len(model.partitions))]
+    assert sizes == [len(part.nodes) for part in model.partitions]
+
+
+def test_a_node_without_a_name_and_one_of_another_domain(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Gelu", ["r"], ["y"], name="g", domain="com.microsoft"),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", values[:1], values[1:]),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+    )
+    outline = Outlined(ir.from_proto(model), partition.name_of).owned(())
+    assert outline.names == ("-> r", "g")
+    assert outline.op_types == ("Relu", "com.microsoft::Gelu")
+    assert outline.owners == (-1, -1)
+
+
+@pytest.mark.parametrize(("name", "owners"), [("relu0", (0,)), ("made by the EP", (-1,))])
+def test_a_node_that_has_become_another_object_is_known_by_its_name(
+    tmp_path: Path, name: str, owners: tuple[int, ...]
+) -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu0")
+    model = model_of(helper.make_graph([node], "g", values[:1], values[1:]))
+    made = partitioned("m", model, [reference()], tmp_path)
+    outlined = Outlined(made.model, partition.name_of)
+    again = replace(made.partitions[0], nodes=(ir.node("Relu", [], name=name),))
+    assert outlined.owned([again]).owners == owners

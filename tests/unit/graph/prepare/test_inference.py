@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from epctx.graph.prepare.inference import infer
+from epctx.graph.serde import protos
+
+
+def _model(body: str) -> onnx.ModelProto:
+    head = '<ir_version: 10, opset_import: ["":17, "com.microsoft":1, "mine":1]>'
+    return onnx.parser.parse_model(f"{head} {body}")
+
+
+def _dims(model: onnx.ModelProto) -> dict[str, list[object]]:
+    return {
+        value.name: [d.dim_value or d.dim_param or "?" for d in protos.dimensions(value.type)]
+        for value in protos.values(model)
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def test_types_and_shapes_are_inferred() -> None:
+    model = infer(_model("g (float[4, 8] x) => (float z) { y = Transpose(x) z = Relu(y) }"))
+    assert _dims(model) == {"x": [4, 8], "y": [8, 4], "z": [8, 4]}
+    assert model.graph.value_info[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def test_the_given_model_stays_as_it_is() -> None:
+    model = _model(
+        "g (float[4, 8] x) => (float[1, 8] z) <float[1, 8] y> { y = Relu(x) z = Relu(y) }"
+    )
+    before = model.SerializeToString()
+    infer(model)
+    assert model.SerializeToString() == before
+
+
+def test_sizes_from_before_the_dimensions_were_fixed_are_replaced() -> None:
+    model = infer(
+        _model("g (float[4, 8] x) => (float[1, 8] z) <float[1, 8] y> { y = Relu(x) z = Relu(y) }")
+    )
+    assert _dims(model) == {"x": [4, 8], "y": [4, 8], "z": [4, 8]}
+
+
+def test_a_rank_from_before_is_replaced() -> None:
+    model = infer(_model("g (float[4, 8] x) => (float[A, B, C] z) { z = Relu(x) }"))
+    assert _dims(model)["z"] == [4, 8]
+
+
+def test_behind_an_unknown_operator_what_is_declared_stays_and_is_inferred_from() -> None:
+    model = infer(
+        _model(
+            "g (float[4, 8] x) => (float z) <float[4, 16] y> "
+            "{ y = mine.Op(x) t = Transpose(y) z = Relu(t) }"
+        )
+    )
+    assert _dims(model) == {"x": [4, 8], "y": [4, 16], "t": [16, 4], "z": [16, 4]}
+
+
+def test_unknown_operators_one_after_the_other() -> None:
+    nodes = " ".join(f"m{i} = mine.Op(t{i}) t{i + 1} = Transpose(m{i})" for i in range(40))
+    declared = ", ".join(f"float[4, {i + 1}] m{i}" for i in range(40))
+    model = infer(_model(f"g (float[4, 8] t0) => (float[9] t40) <{declared}> {{ {nodes} }}"))
+    dims = _dims(model)
+    assert [dims[f"t{i + 1}"] for i in range(40)] == [[i + 1, 4] for i in range(40)]
+
+
+def test_what_depends_on_data_is_as_declared_and_is_inferred_from() -> None:
+    model = infer(
+        _model(
+            "g (float[4, 8] x, int64[2] s) => (float[7] z) <float[8, 4] y, float[1, 1] t> "
+            "{ y = Reshape(x, s) t = Relu(y) z = Relu(t) }"
+        )
+    )
+    assert _dims(model) == {"x": [4, 8], "s": [2], "y": [8, 4], "t": [8, 4], "z": [8, 4]}
+
+
+def test_what_is_declared_completes_what_is_inferred() -> None:
+    model = infer(_model("g (float[4, N] x, int64[2] s) => (float[8, 3] z) { z = Reshape(x, s) }"))
+    assert _dims(model)["z"] == [8, 3]
+
+
+def test_a_name_of_an_output_stays() -> None:
+    model = infer(_model("g (float[N, 8] x) => (float[batch, 8] z) { z = Relu(x) }"))
+    assert _dims(model)["z"] == ["batch", 8]
+
+
+def test_a_declared_type_that_contradicts_is_not_mixed_in() -> None:
+    model = infer(
+        _model("g (float[4, 8] x) => (float z) <int64[4, 9] y> { y = Relu(x) z = Relu(y) }")
+    )
+    (y,) = model.graph.value_info
+    assert y.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert _dims(model)["y"] == [4, 8]
+
+
+def test_numbered_symbols_do_not_stay() -> None:
+    model = infer(_model("g (float[4, 8] x) => (int64 z) { y = NonZero(x) z = Identity(y) }"))
+    assert _dims(model)["z"] == [2, "?"]
+    assert "unk__" not in str(model)
+
+
+def test_shapes_inside_subgraphs_are_inferred() -> None:
+    model = infer(
+        _model(
+            "g (float[4, 8] x, bool c) => (float z) { z = If(c) "
+            "<then_branch = t () => (float o) { i = Transpose(x) o = Relu(i) }, "
+            "else_branch = e () => (float[1, 1] p) { p = Transpose(x) }> }"
+        )
+    )
+    dims = _dims(model)
+    assert dims["i"] == dims["o"] == dims["p"] == dims["z"] == [8, 4]
+
+
+def test_small_constants_are_read() -> None:
+    model = _model("g (float[4, 8] x) => (float z) <int64[2] s = {2, -1}> { z = Reshape(x, s) }")
+    assert _dims(infer(model))["z"] == [2, 16]
+
+
+def test_shapes_computed_by_nodes_are_followed() -> None:
+    model = _model(
+        "g (float[4, 8] x, float[2, 16] y) => (float z) { s = Shape(y) z = Reshape(x, s) }"
+    )
+    assert _dims(infer(model))["z"] == [2, 16]
+
+
+def test_weights_that_are_elsewhere_are_not_needed() -> None:
+    model = _model("g (float[N, 8] x) => (float z) { z = MatMul(x, w) }")
+    weight = model.graph.initializer.add(name="w", data_type=1, dims=[8, 3])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="nowhere")
+    assert _dims(infer(model))["z"] == ["N", 3]
+
+
+def test_where_inference_gives_up_the_declared_model_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _model("g (float[4, 8] x) => (float[4, 8] z) { z = Relu(x) }")
+
+    def fail(*_: object, **__: object) -> None:
+        raise onnx.shape_inference.InferenceError("no")
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", fail)
+    assert infer(model) is model
+    assert "shapes are not inferred: no" in caplog.text
+
+
+def test_sequences_keep_their_declared_types() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("SequenceConstruct", ["x"], ["z"])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2])],
+        [helper.make_tensor_sequence_value_info("z", 1, [None])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert infer(model).graph.output[0].type.HasField("sequence_type")

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from epctx.errors import ModelError
+from epctx.graph.prepare import shapes
+from epctx.graph.serde import protos
+
+
+def _model(body: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["":17]> {body}')
+
+
+def _fix(
+    model: onnx.ModelProto,
+    dimensions: Mapping[str, int] | None = None,
+    shapes_: Mapping[str, Sequence[int]] | None = None,
+) -> onnx.ModelProto:
+    shapes.fix(model, dimensions or {}, shapes_ or {}, where="m.onnx")
+    return model
+
+
+def _refused(
+    model: onnx.ModelProto,
+    dimensions: Mapping[str, int] | None = None,
+    shapes_: Mapping[str, Sequence[int]] | None = None,
+) -> str:
+    with pytest.raises(ModelError) as caught:
+        _fix(model, dimensions, shapes_)
+    assert caught.value.exit_code == 4
+    return str(caught.value)
+
+
+def _dims(model: onnx.ModelProto) -> dict[str, list[object]]:
+    return {
+        value.name: [d.dim_value or d.dim_param or "?" for d in protos.dimensions(value.type)]
+        for value in protos.values(model)
+    }
+
+
+TWO = "g (float[batch, seq, 8] x, float[batch, 4] m) => (float[batch, seq, out] z) "
+
+
+def test_a_dimension_is_fixed_wherever_it_is_named() -> None:
+    model = _model(
+        TWO[:-1] + " <float[batch, seq, 8] y> { y = Relu(x) z = If(c) "
+        "<then_branch = t () => (float[batch, seq, 8] o) <float[batch] i> { o = Relu(y) }, "
+        "else_branch = e () => (seq(float[other, seq]) p) { p = Relu(y) }> }"
+    )
+    _fix(model, {"batch": 2, "seq": 16})
+    assert _dims(model) == {
+        "x": [2, 16, 8],
+        "m": [2, 4],
+        "z": [2, 16, "out"],
+        "y": [2, 16, 8],
+        "o": [2, 16, 8],
+        "i": [2],
+        "p": ["other", 16],
+    }
+
+
+def test_without_wishes_nothing_changes() -> None:
+    model = _model(TWO + "{ z = Relu(x) }")
+    before = model.SerializeToString()
+    assert _fix(model).SerializeToString() == before
+
+
+def test_a_shape_fixes_the_names_in_it_everywhere() -> None:
+    model = _fix(_model(TWO + "{ z = Relu(x) }"), shapes_={"x": (3, 5, 8)})
+    assert _dims(model) == {"x": [3, 5, 8], "m": [3, 4], "z": [3, 5, "out"]}
+
+
+def test_a_shape_fixes_dimensions_without_a_name() -> None:
+    model = _fix(
+        _model("g (float[?, 3, ?, ?] x) => (float[?] z) { z = Relu(x) }"),
+        shapes_={"x": (1, 3, 224, 224)},
+    )
+    assert _dims(model)["x"] == [1, 3, 224, 224]
+    assert _dims(model)["z"] == ["?"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ()])
+def test_a_shape_gives_a_rank_where_there_is_none(shape: tuple[int, ...]) -> None:
+    model = _model("g (float[N] x) => (float[N] z) { z = Relu(x) }")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    _fix(model, shapes_={"x": shape})
+    assert model.graph.input[0].type.tensor_type.HasField("shape")
+    assert _dims(model)["x"] == list(shape)
+
+
+def test_a_static_shape_may_be_repeated() -> None:
+    model = _model("g (float[2, 3] x) => (float[2, 3] z) { z = Relu(x) }")
+    before = model.SerializeToString()
+    assert _fix(model, shapes_={"x": (2, 3)}).SerializeToString() == before
+
+
+def test_dimensions_and_shapes_may_agree() -> None:
+    model = _fix(_model(TWO + "{ z = Relu(x) }"), {"batch": 3}, {"x": (3, 5, 8), "m": (3, 4)})
+    assert _dims(model)["m"] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "shapes_", "parts"),
+    [
+        (
+            {"bacth": 1},
+            {},
+            ["`dimensions` names 'bacth'", "it has batch, seq", "did you mean 'batch'?"],
+        ),
+        ({"zzz": 1}, {}, ["it has batch, seq", "take 'zzz' out of `dimensions`"]),
+        ({"out": 1}, {}, ["which is no symbolic dimension of an input"]),
+        ({}, {"X": (1,)}, ["`shapes` names 'X', which is no graph input", "it has x, m"]),
+        ({"batch": 0}, {}, ["dimensions: batch is 0", "1 or more"]),
+        ({"batch": -1}, {}, ["dimensions: batch is -1"]),
+        ({}, {"x": (1, 2)}, ["`shapes: x` has 2 dimensions, the input has 3", "[batch, seq, 8]"]),
+        ({}, {"x": (1, 2, 9)}, ["dimension 2 the size 9, the model 8", "export the model"]),
+        ({}, {"x": (1, 0, 8)}, ["shapes: x is 0"]),
+        (
+            {"batch": 1},
+            {"x": (2, 4, 8)},
+            ["'batch' is 1 by `dimensions: batch` and 2 by `shapes: x`"],
+        ),
+        ({}, {"x": (2, 4, 8), "m": (3, 4)}, ["2 by `shapes: x` and 3 by `shapes: m`"]),
+    ],
+)
+def test_wishes_that_cannot_be_met(
+    dimensions: dict[str, int], shapes_: dict[str, tuple[int, ...]], parts: list[str]
+) -> None:
+    message = _refused(_model(TWO + "{ z = Relu(x) }"), dimensions, shapes_)
+    assert message.startswith("m.onnx: ")
+    for part in parts:
+        assert part in message
+
+
+def test_a_nameless_dimension_is_at_least_one() -> None:
+    model = _model("g (float[?] x) => (float[?] z) { z = Relu(x) }")
+    assert "sizes are 1 or more" in _refused(model, shapes_={"x": (0,)})
+
+
+def test_a_model_without_symbolic_dimensions_says_so() -> None:
+    model = _model("g (float[2] x) => (float[2] z) { z = Relu(x) }")
+    assert "it has no symbolic dimension" in _refused(model, {"batch": 1})
+
+
+def test_an_input_that_is_no_tensor_has_no_shape() -> None:
+    model = _model("g (seq(float[N]) x) => (seq(float[N]) z) { z = Identity(x) }")
+    assert "is not a tensor" in _refused(model, shapes_={"x": (1,)})
+    assert _dims(_fix(model, {"N": 4})) == {"x": [4], "z": [4]}
+
+
+def test_an_initializer_is_no_input_that_has_a_shape() -> None:
+    model = _model("g (float[N] x, float[2] w) => (float[N] z) { z = Add(x, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "w"))
+    assert "it has x" in _refused(model, shapes_={"w": (2,)})
+
+
+def test_dynamic_inputs_are_shown_in_words() -> None:
+    proto = _model(
+        "g (float[batch, ?, 8] x, float[2] s, float[N] r, float[M] w) => (float[N] z) "
+        "{ z = Relu(x) }"
+    )
+    proto.graph.input[2].type.tensor_type.ClearField("shape")
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "w"))
+    model = ir.serde.deserialize_model(proto)
+    assert shapes.dynamic_inputs(model) == {"x": "[batch, ?, 8]", "r": "unknown rank"}
+
+    with pytest.raises(ModelError) as caught:
+        shapes.require_static_inputs(model, provider="QNNExecutionProvider", where="m.onnx")
+    message = str(caught.value)
+    assert "QNNExecutionProvider needs static shapes" in message
+    assert "x [batch, ?, 8], r unknown rank" in message
+    assert "`dimensions: {batch: 1}`" in message
+    assert "`shapes: {x: [...], r: [...]}`" in message
+
+
+def test_a_static_model_is_let_through() -> None:
+    model = ir.serde.deserialize_model(_model("g (float[2] x) => (float[2] z) { z = Relu(x) }"))
+    assert shapes.dynamic_inputs(model) == {}
+    shapes.require_static_inputs(model, provider="QNN", where="m.onnx")

@@ -1,0 +1,300 @@
+"""Writing external data, read back by epctx, by onnx, and by onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.errors import CompileError, ManifestError, StorageError
+from epctx.graph.serde import canonical
+from epctx.graph.weights.external_data import MappedTensor, PlacedTensor, place, write
+from epctx.manifest import ModelSource
+from epctx.stages import load
+from tests.kit import onnx_text
+
+RNG = np.random.default_rng(0)
+W = RNG.standard_normal((40, 40)).astype(np.float32)
+X = RNG.standard_normal((2, 40)).astype(np.float32)
+
+
+def _branch(name: str, factor: float) -> onnx.GraphProto:
+    weight = numpy_helper.from_array(W * np.float32(factor), f"{name}w")
+    constant = numpy_helper.from_array(W + np.float32(factor))
+    nodes = [
+        helper.make_node("Constant", [], [f"{name}c"], value=constant),
+        helper.make_node("MatMul", ["y", f"{name}c"], [f"{name}t"]),
+        helper.make_node("MatMul", [f"{name}t", f"{name}w"], [f"{name}o"]),
+    ]
+    output = helper.make_tensor_value_info(f"{name}o", TensorProto.FLOAT, [2, 40])
+    return helper.make_graph(nodes, name, [], [output], [weight])
+
+
+def _proto() -> onnx.ModelProto:
+    """Weights as initializers and constants, of the graph and of branches, one of them twice."""
+    nodes = [
+        helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(-W)),
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["a", "w/copy"], ["b"]),
+        helper.make_node("MatMul", ["b", "k"], ["c"]),
+        helper.make_node("Add", ["c", "bias"], ["y"]),
+        helper.make_node(
+            "If", ["p"], ["z"], then_branch=_branch("t", 2), else_branch=_branch("e", 3)
+        ),
+        helper.make_node("Identity", ["words"], ["spoken"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", TensorProto.FLOAT, [2, 40]), value("p", TensorProto.BOOL, [])],
+        [value("z", TensorProto.FLOAT, [2, 40]), value("spoken", TensorProto.STRING, [2])],
+        [
+            numpy_helper.from_array(W, "w"),
+            numpy_helper.from_array(W.T.copy(), "w/copy"),
+            numpy_helper.from_array(W[0], "bias"),
+            numpy_helper.from_array(W, "unused"),
+            numpy_helper.from_array(np.array(["a", "b"], dtype=object), "words"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _load(path: Path) -> ir.Model:
+    return load.run(ModelSource(name="m", path=path)).model
+
+
+def _run(path: Path) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    results = []
+    for p in (True, False):
+        results += session.run(None, {"x": X, "p": np.array(p)})
+    return results
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.onnx"
+    onnx.save(_proto(), path)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "m.onnx"
+
+
+def _external(proto: onnx.ModelProto) -> dict[str, dict[str, str]]:
+    return {
+        tensor.name: {entry.key: entry.value for entry in tensor.external_data}
+        for tensor in proto.graph.initializer
+        if tensor.data_location == TensorProto.EXTERNAL
+    }
+
+
+@pytest.mark.parametrize("location", ["w.data", "sub/w.data", None])
+@pytest.mark.parametrize("size_threshold", [0, 1024])
+@pytest.mark.parametrize("attributes", [False, True])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_what_is_written_is_read_by_everybody(
+    source: Path,
+    out: Path,
+    location: str | None,
+    size_threshold: int,
+    attributes: bool,
+    checksum: bool,
+) -> None:
+    model = _load(source)
+    digest = canonical.digest(model)
+
+    files = write(
+        model,
+        out,
+        location,
+        size_threshold=size_threshold,
+        attributes=attributes,
+        checksum=checksum,
+    )
+
+    assert {file.name for file in files} == {
+        path.relative_to(out.parent).as_posix() for path in out.parent.rglob("*") if path.is_file()
+    }
+    for file in files:
+        data = (out.parent / file.name).read_bytes()
+        assert (file.size, file.sha256.hex) == (len(data), hashlib.sha256(data).hexdigest())
+    onnx.checker.check_model(out)
+    onnx.load(out)
+    for one, other in zip(_run(source), _run(out), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert canonical.digest(_load(out)) == digest
+    assert canonical.is_canonical(out)
+
+
+def test_offsets_are_aligned_and_keys_are_those_of_the_specification(
+    source: Path, out: Path
+) -> None:
+    data, _ = write(_load(source), out, "w.data", size_threshold=0)
+    external = _external(onnx.load(out, load_external_data=False))
+    assert external.keys() == {"w", "w/copy", "bias"}
+    for keys in external.values():
+        assert keys.keys() == {"location", "offset", "length"}
+        assert keys["location"] == "w.data"
+        assert int(keys["offset"]) % 4096 == 0
+    bias = external["bias"]
+    content = (out.parent / "w.data").read_bytes()
+    assert content[int(bias["offset"]) :][: int(bias["length"])] == W[0].tobytes()
+    assert data.size == len(content)
+
+
+def test_the_checksum_is_the_sha1_of_the_file(source: Path, out: Path) -> None:
+    write(_load(source), out, "w.data", checksum=True)
+    sha1 = hashlib.sha1((out.parent / "w.data").read_bytes(), usedforsecurity=False).hexdigest()
+    external = _external(onnx.load(out, load_external_data=False))
+    assert {keys["checksum"] for keys in external.values()} == {sha1}
+    (out.parent / "w.data").write_bytes(bytes((out.parent / "w.data").stat().st_size))
+    with pytest.raises(Exception, match="SHA-1"):
+        _load(out)
+
+
+def test_the_threshold_is_in_bytes(source: Path, out: Path) -> None:
+    write(_load(source), out, "w.data", size_threshold=W.nbytes)
+    proto = onnx.load(out, load_external_data=False)
+    assert _external(proto).keys() == {"w", "w/copy"}
+    out.unlink()
+    (out.parent / "w.data").unlink()
+    (only,) = write(_load(source), out, "w.data", size_threshold=W.nbytes + 1)
+    assert only.name == "m.onnx"
+
+
+def test_a_content_that_two_values_share_is_stored_once(out: Path) -> None:
+    model = onnx_text.model(
+        "g (float[2] x) => (float[2] z) { y = Add(x, a) z = Add(y, b) }", infer=False
+    )
+    tensor = ir.tensor(np.array([1, 2], np.float32))
+    for node in model.graph:
+        node.inputs[1].const_value = tensor
+        node.inputs[1].type, node.inputs[1].shape = ir.TensorType(tensor.dtype), ir.Shape([2])
+        model.graph.initializers.add(node.inputs[1])
+    data, _ = write(model, out, "w.data", size_threshold=0)
+    assert data.size == 8
+    onnx.checker.check_model(out)
+
+
+def test_ranges_of_one_file_that_are_the_same_are_stored_once(source: Path, out: Path) -> None:
+    write(_load(source), out, "w.data")
+    proto = onnx.load(out, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        if tensor.name == "w/copy":
+            tensor.external_data[1].value = _external(proto)["w"]["offset"]
+    onnx.save(proto, out)
+    again = out.with_name("again.onnx")
+    data, _ = write(_load(out), again, "again.data")
+    assert data.size < 4 * 2 * W.nbytes
+    offsets = _external(onnx.load(again, load_external_data=False))
+    assert offsets["w"]["offset"] == offsets["w/copy"]["offset"]
+
+
+def test_a_file_for_each_tensor_has_a_name_that_any_system_takes(out: Path) -> None:
+    names = ["a:b/c\\d", "A:B/C\\D", "../x", "", "CON", "x" * 300, "ü"]
+    values = [
+        ir.Value(name=name or "_", const_value=ir.tensor([i])) for i, name in enumerate(names)
+    ]
+    nodes = [
+        ir.Node("", "Identity", [v], outputs=[ir.Value(name=f"y{i}")]) for i, v in enumerate(values)
+    ]
+    graph = ir.Graph(
+        [],
+        [node.outputs[0] for node in nodes],
+        nodes=nodes,
+        initializers=values,
+        opset_imports={"": 17},
+        name="g",
+    )
+    for value in (*values, *graph.outputs):
+        value.type, value.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([1])
+    files = place(ir.Model(graph, ir_version=8), None, size_threshold=0)
+    found = [file.location for file in files]
+    assert len({name.casefold() for name in found}) == len(names)
+    assert all(name.isascii() and len(name) < 130 for name in found)
+    assert not any(set(name) & set(':/\\ <>"|?*') or name.startswith(".") for name in found)
+    assert "CON.data" not in found
+
+
+def test_placed_tensors_still_have_their_content(source: Path) -> None:
+    model = _load(source)
+    (file,) = place(model, "w.data")
+    tensor = model.graph.initializers["w"].const_value
+    assert isinstance(tensor, PlacedTensor)
+    assert isinstance(tensor.content, MappedTensor)
+    np.testing.assert_array_equal(tensor.numpy(), W)
+    np.testing.assert_array_equal(np.asarray(tensor), W)
+    assert tensor.tobytes() == W.tobytes()
+    content = b"".join(file.chunks())
+    assert len(content) == file.size
+    assert content == b"".join(file.chunks())
+    assert content[tensor.offset :][: tensor.length] == W.tobytes()
+
+
+def test_the_files_are_a_function_of_the_graph(source: Path, tmp_path: Path) -> None:
+    proto = _proto()
+    proto.graph.initializer.reverse()
+    onnx.save(proto, tmp_path / "other.onnx")
+    results = []
+    for path in (source, tmp_path / "other.onnx"):
+        out = tmp_path / f"out of {path.name}"
+        out.mkdir()
+        results.append(write(_load(path), out / "m.onnx", "w.data", attributes=True))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("location", ["", "../w.data", "/w.data", "a\\b", "C:w", "a/../../b"])
+def test_a_location_is_inside_the_folder(source: Path, out: Path, location: str) -> None:
+    with pytest.raises(ManifestError, match="file of external initializers"):
+        write(_load(source), out, location)
+    assert list(out.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("location", ["m.onnx", "M.ONNX", "./m.onnx"])
+def test_the_model_and_its_data_are_two_files(source: Path, out: Path, location: str) -> None:
+    with pytest.raises(StorageError, match="is there already"):
+        write(_load(source), out, location)
+    assert list(out.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "w.data"])
+def test_nothing_is_overwritten(source: Path, out: Path, name: str) -> None:
+    (out.parent / name).write_bytes(b"precious")
+    with pytest.raises(StorageError, match="is there already"):
+        write(_load(source), out, "w.data")
+    assert (out.parent / name).read_bytes() == b"precious"
+
+
+def test_a_disk_that_refuses_is_a_storage_error(
+    source: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _load(source)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        write(model, out, "w.data")
+    assert caught.value.exit_code == 9
+
+
+def test_what_is_left_in_the_model_may_be_too_much(
+    source: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canonical, "MAX_SIZE", 1000)
+    with pytest.raises(CompileError, match="2 GB"):
+        write(_load(source), out, "w.data", size_threshold=10**9)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from epctx.errors import ManifestError
+from epctx.graph import inputs as feeds
+from epctx.graph.inputs import InputSpec, generate, specs
+
+
+def spec(name: str = "x", dtype: object = np.float32, shape: tuple = (4, 5), **more) -> InputSpec:
+    return InputSpec(
+        name=name, dtype=np.dtype(dtype), shape=shape, kind=str(np.dtype(dtype)), **more
+    )
+
+
+def one(wanted: InputSpec, *, seed: int = 0, index: int = 0, **ranges: tuple) -> np.ndarray:
+    return generate([wanted], seed=seed, index=index, ranges=ranges)[wanted.name]
+
+
+def test_a_value_depends_on_seed_set_and_name_alone() -> None:
+    a, b = spec("a"), spec("b")
+    together = generate([a, b], seed=3, index=1)
+    assert np.array_equal(together["a"], generate([b, a], seed=3, index=1)["a"])
+    assert np.array_equal(together["a"], one(a, seed=3, index=1))
+    for other in (one(b, seed=3, index=1), one(a, seed=4, index=1), one(a, seed=3, index=2)):
+        assert not np.array_equal(together["a"], other)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_floats_are_standard_normal(dtype: object) -> None:
+    values = one(spec(dtype=dtype, shape=(100, 100)))
+    assert values.dtype == dtype and values.shape == (100, 100)
+    wide = values.astype(np.float64)
+    assert abs(wide.mean()) < 0.05 and abs(wide.std() - 1) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+def test_narrow_integers_use_their_whole_range(dtype: object) -> None:
+    values, bounds = one(spec(dtype=dtype, shape=(300, 300))), np.iinfo(dtype)
+    span = int(bounds.max) - int(bounds.min)
+    assert int(values.min()) < bounds.min + span * 0.01
+    assert int(values.max()) > bounds.max - span * 0.01
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64, np.bool_])
+def test_wide_integers_and_booleans_are_zero_or_one(dtype: object) -> None:
+    values = one(spec(dtype=dtype, shape=(100,)))
+    assert values.dtype == dtype and set(values.tolist()) == {0, 1}
+
+
+def test_ranges_are_inclusive() -> None:
+    drawn = one(spec(dtype=np.int64, shape=(1000,)), x=(-2, 2))
+    assert set(drawn.tolist()) == {-2, -1, 0, 1, 2}
+    assert set(one(spec(dtype=np.int32, shape=(9,)), x=(7, 7)).tolist()) == {7}
+    assert one(spec(dtype=np.bool_, shape=(50,)), x=(1, 1)).all()
+    floats = one(spec(shape=(1000,)), x=(10, 12))
+    assert floats.dtype == np.float32 and 10 <= floats.min() < 10.1 and 11.9 < floats.max() <= 12
+    extremes = one(spec(dtype=np.uint64, shape=(3,)), x=(0, float(2**53)))
+    assert extremes.dtype == np.uint64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "why"),
+    [
+        (np.int32, (5, 4), "its low end is above its high end"),
+        (np.int32, (0.5, 4), "int32 holds integers only"),
+        (np.uint8, (-1, 4), r"uint8 holds [0, 255]"),
+        (np.bool_, (0, 2), r"bool holds [0, 1]"),
+        (np.float16, (0, 1e6), r"float16 holds [-65504, 65504]"),
+        (np.float32, (1, 0), "its low end is above its high end"),
+        (np.float32, (float("nan"), 1), "its low end is above its high end"),
+        (np.float64, (-1.7e308, 1.7e308), "it is wider than float64 can tell"),
+        (np.int64, (0, float("inf")), "int64 holds"),
+    ],
+)
+def test_a_range_that_the_input_cannot_hold_is_refused(
+    dtype: object, given: tuple, why: str
+) -> None:
+    with pytest.raises(ManifestError) as caught:
+        one(spec(dtype=dtype), x=given)
+    assert why in str(caught.value)
+    assert "verify.inputs.ranges" in str(caught.value)
+
+
+def test_a_hint_of_the_graph_is_used_unless_a_range_is_given() -> None:
+    ids = spec(dtype=np.int64, shape=(2000,), hint=(0, 30))
+    assert set(one(ids).tolist()) == set(range(31))
+    assert set(one(ids, x=(3, 4)).tolist()) == {3, 4}
+
+
+def test_scalars_and_empty_inputs() -> None:
+    assert one(spec(shape=())).shape == ()
+    assert one(spec(shape=(0, 3))).shape == (0, 3)
+
+
+def model(inputs: list, nodes: list, initializers: list = ()) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, [], list(initializers))
+    return helper.make_model(graph)
+
+
+def test_specs_leave_out_inputs_that_are_initializers() -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
+    found = specs(
+        model(
+            [
+                helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [2, "n", None]),
+                helper.make_tensor_value_info("w", TensorProto.FLOAT, [1]),
+            ],
+            [],
+            [weight],
+        )
+    )
+    assert [(s.name, s.kind, s.shape) for s in found] == [("x", "bfloat16", (2, "n", None))]
+    assert str(found[0]) == "bfloat16[2, n, ?]"
+
+
+def test_what_cannot_be_generated_says_why() -> None:
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [1])
+    shapeless = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    found = specs(
+        model(
+            [
+                helper.make_tensor_value_info("words", TensorProto.STRING, [1]),
+                helper.make_value_info("many", helper.make_sequence_type_proto(tensor)),
+                helper.make_value_info("maybe", helper.make_optional_type_proto(tensor)),
+                helper.make_tensor_value_info("nibbles", TensorProto.INT4, [2]),
+                helper.make_tensor_value_info("n", TensorProto.FLOAT, ["batch"]),
+                helper.make_tensor_value_info("m", TensorProto.FLOAT, [None]),
+                helper.make_value_info("s", shapeless),
+                helper.make_tensor_value_info("z", TensorProto.COMPLEX64, [1]),
+            ],
+            [],
+        )
+    )
+    assert [s.problem for s in found] == [
+        "input 'words' is of type string, for which no values are generated",
+        "input 'many' is of type sequence, for which no values are generated",
+        "input 'maybe' is of type optional, for which no values are generated",
+        "input 'nibbles' is of type int4, for which no values are generated",
+        "input 'n' has a dimension 'batch' of unknown size",
+        "input 'm' has a dimension without a name of unknown size",
+        "input 's' has a dimension without a name of unknown size",
+        "input 'z' is of type complex64, for which no values are generated",
+    ]
+
+
+def test_token_ids_reach_the_whole_embedding_table() -> None:
+    def table(name: str, rows: int) -> onnx.TensorProto:
+        return helper.make_tensor(name, TensorProto.FLOAT, [rows, 2], [0.0] * rows * 2)
+
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.INT32, [1, 3])
+        for name in ("ids", "types", "mask")
+    ]
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["ids64"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["words", "ids64"], ["a"]),
+        helper.make_node("Gather", ["small", "ids"], ["b"], axis=-2),
+        helper.make_node("Gather", ["small", "types"], ["c"]),
+        helper.make_node("Gather", ["a", "mask"], ["d"]),
+        helper.make_node("Gather", ["small", "types"], ["e"], axis=7),
+    ]
+    found = specs(model(infos, nodes, [table("words", 100), table("small", 7)]))
+    assert {s.name: s.hint for s in found} == {"ids": (0, 6), "types": (0, 6), "mask": None}
+
+
+def test_digest_is_of_names_types_shapes_and_values() -> None:
+    base = {"a": np.zeros(4, np.float32), "b": np.ones(1, np.int64)}
+    same = {"b": base["b"].copy(), "a": base["a"].copy()}
+    assert feeds.digest(base) == feeds.digest(same)
+    for changed in (
+        {**base, "a": np.zeros(4, np.int32)},
+        {**base, "a": np.zeros((2, 2), np.float32)},
+        {**base, "a": np.array([0, 0, 0, 1], np.float32)},
+        {"c": base["a"], "b": base["b"]},
+    ):
+        assert feeds.digest(changed) != feeds.digest(base)
+    feeds.digest({"x": np.array(1, ml_dtypes.bfloat16), "e": np.zeros((0, 2))})

@@ -1,0 +1,543 @@
+"""For each field of each record: what changes it changes the key, and nothing else does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from epctx.cache.digests import FreshDigests
+from epctx.files import digest
+from epctx.files.digest import Digest
+from epctx.keys import (
+    CompileRecord,
+    FolderRecord,
+    OptimizeRecord,
+    RecordingRecord,
+    Toolchain,
+    VerifyRecord,
+    records,
+)
+from epctx.keys import (
+    make as making,
+)
+from epctx.keys import toolchain as toolchains
+from epctx.keys.records import key
+from epctx.keys.source_digests import SourceDigests
+from epctx.manifest import (
+    ExternalInitializers,
+    ModelGroup,
+    ModelSource,
+    OptimizeSettings,
+    PartitionSettings,
+    ProviderSpec,
+    Tolerance,
+    VerifyInputs,
+    VerifySettings,
+)
+from epctx.providers import registry
+from epctx.providers.base import Fingerprint
+from epctx.providers.onnxruntime import host
+
+
+def cpu(*flags: str) -> host.Cpu:
+    return host.Cpu(vendor="V", family="6", model="1", flags=flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """All that a session group of two models and two EPs is made from."""
+
+    group: ModelGroup
+    optimized: Mapping[str, Digest]
+    sources: Mapping[str, SourceDigests]
+    outputs: Mapping[str, Digest]
+    inputs: VerifyInputs | None = None
+    fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(toolchain={"sdk": "1"}))
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    code: str = "epctx one"
+    cpu: host.Cpu = field(default_factory=lambda: cpu("avx"))
+    own: str = "sources"
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+def of(text: str) -> Digest:
+    return digest.of_bytes(text.encode())
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    for name in ("backend.so", "library.so", "inputs.npz"):
+        (tmp_path / name).write_text(name)
+    models = tuple(
+        ModelSource(name=name, path=tmp_path / f"{name}.onnx", dimensions={"batch": 1})
+        for name in ("one", "two")
+    )
+    eps = (
+        ProviderSpec(
+            alias="a",
+            provider="First",
+            options={"soc": "60", "backend": str(tmp_path / "backend.so")},
+            path_options=("backend",),
+        ),
+        ProviderSpec(alias="b", provider="Second"),
+    )
+    return Case(
+        group=ModelGroup(
+            name="group",
+            models=models,
+            execution_providers=eps,
+            sharing_groups={"main": ("one", "two")},
+            verify=VerifySettings(inputs=VerifyInputs(seed=1)),
+        ),
+        optimized={"one": of("one"), "two": of("two")},
+        sources={
+            name: SourceDigests(model=of(name), locations=("w",), data=(of(f"{name}.data"),))
+            for name in ("one", "two")
+        },
+        outputs={"one_ctx.onnx": of("out")},
+        inputs=VerifyInputs(seed=1),
+        fingerprint=Fingerprint(
+            toolchain={"sdk": "1"}, host={"isa": "avx"}, files={"lib": tmp_path / "library.so"}
+        ),
+    )
+
+
+class _Provider:
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    def fingerprint(self) -> Fingerprint:
+        return self._case.fingerprint
+
+    def drivers(self) -> Mapping[str, str]:
+        return self._case.drivers
+
+
+Records = tuple[OptimizeRecord, CompileRecord, VerifyRecord, RecordingRecord, FolderRecord]
+
+
+def make(case: Case) -> Records:
+    """The records of a case, made as a build makes them, in an environment as it says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "create", lambda spec: _Provider(case))
+        patch.setattr(Toolchain, "_provider_code", lambda self, name, module: case.code)
+        patch.setattr(Toolchain, "_own", lambda self, patterns: case.own)
+        patch.setattr(toolchains, "version", lambda name: case.versions.get(name, "1.0"))
+        patch.setattr(host, "cpu", lambda: case.cpu)
+        patch.setattr("epctx.graph.passes.registry.fingerprint", lambda passes: case.extensions)
+        digests = FreshDigests()
+        toolchain = Toolchain(digests)
+        source = case.group.models[0]
+        optimized = making.optimize(
+            source, case.sources[source.name], case.group.optimize, toolchain
+        )
+        compiled = making.compile(case.group, case.optimized, toolchain)
+        verified = making.verify(
+            case.group,
+            compiled=key(compiled),
+            outputs=case.outputs,
+            models=[(model, case.sources[model.name]) for model in case.group.models],
+            inputs=case.inputs and making.inputs(case.inputs, digests),
+            toolchain=toolchain,
+        )
+        run_with = making.inputs(case.inputs or VerifyInputs(), digests)
+        run = case.group if case.inputs else replace(case.group, verify=VerifySettings())
+        recorded = making.recording(run, key(compiled), run_with, toolchain)
+        folder = making.folder([key(verified)], case.outputs, toolchain)
+        return optimized, compiled, verified, recorded, folder
+
+
+Edit = Callable[[Case], Case]
+
+
+def group(**changes: object) -> Edit:
+    return lambda case: replace(case, group=replace(case.group, **changes))  # type: ignore[arg-type]
+
+
+def models(**changes: object) -> Edit:
+    """Of the first model."""
+
+    def edit(case: Case) -> Case:
+        first, *others = case.group.models
+        edited = replace(first, **changes)  # type: ignore[arg-type]
+        return replace(case, group=replace(case.group, models=(edited, *others)))
+
+    return edit
+
+
+def eps(**changes: object) -> Edit:
+    """Of the first EP."""
+
+    def edit(case: Case) -> Case:
+        first, *others = case.group.execution_providers
+        edited = replace(first, **changes)  # type: ignore[arg-type]
+        return replace(case, group=replace(case.group, execution_providers=(edited, *others)))
+
+    return edit
+
+
+def partition(**changes: object) -> Edit:
+    return group(partition=PartitionSettings(**changes))  # type: ignore[arg-type]
+
+
+def verify(**changes: object) -> Edit:
+    return lambda case: group(verify=replace(case.group.verify, **changes))(case)  # type: ignore[arg-type]
+
+
+def tolerance(**changes: float) -> Edit:
+    return verify(tolerance=Tolerance(**changes))
+
+
+def case_(**changes: object) -> Edit:
+    return lambda case: replace(case, **changes)  # type: ignore[arg-type]
+
+
+def inputs(**changes: object) -> Edit:
+    return case_(inputs=VerifyInputs(**{"seed": 1, **changes}))  # type: ignore[arg-type]
+
+
+def source(**changes: object) -> Edit:
+    """Of the first model's content."""
+
+    def edit(case: Case) -> Case:
+        changed = replace(case.sources["one"], **changes)  # type: ignore[arg-type]
+        return replace(case, sources={**case.sources, "one": changed})
+
+    return edit
+
+
+def fingerprint(**changes: object) -> Edit:
+    return lambda case: replace(
+        case,
+        fingerprint=replace(case.fingerprint, **changes),  # type: ignore[arg-type]
+    )
+
+
+def content(name: str) -> Edit:
+    """Another content of a file beside the models."""
+
+    def edit(case: Case) -> Case:
+        (case.group.models[0].path.parent / name).write_text("edited")
+        return case
+
+    return edit
+
+
+def reversed_eps(case: Case) -> Case:
+    eps = tuple(reversed(case.group.execution_providers))
+    return group(execution_providers=eps)(case)
+
+
+def reversed_models(case: Case) -> Case:
+    return replace(case, optimized=dict(reversed(list(case.optimized.items()))))
+
+
+def with_files(case: Case) -> Case:
+    return inputs(files=(case.group.models[0].path.parent / "inputs.npz",))(case)
+
+
+def with_extension(case: Case) -> Case:
+    """A pass of another package, which has changed."""
+    case = group(optimize=OptimizeSettings(level="explicit", passes=("p",)))(case)
+    return replace(case, extensions={"p": "pkg 1 blake3:0"})
+
+
+def renamed(case: Case) -> Case:
+    """As the manifest's keys say, but not the compiled models, which have names of their own."""
+    sources = {"uno": case.sources["one"], "two": case.sources["two"]}
+    return models(name="uno")(replace(case, sources=sources))
+
+
+OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
+PINNED = [
+    "4844b1df3818a35a",
+    "22ad20917a2a0970",
+    "f6ae7b322b49b47c",
+    "27949d69f4eea2a5",
+    "b2d500bc983cfa3c",
+]
+CHANGES: list[tuple[str, Edit, set[int]]] = [
+    # The record's field, what is edited, and which keys must change with it.
+    ("OptimizeRecord.model", source(model=of("edited")), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.model", source(model=of("edited")), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.data", source(data=(of("edited"),)), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.dimensions", models(dimensions={"batch": 2}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("VerifiedModel.shapes", models(shapes={"x": (1, 3)}), {OPTIMIZE, VERIFY, FOLDER}),
+    ("OptimizeRecord.level", group(optimize=OptimizeSettings(level="none")), {OPTIMIZE}),
+    (
+        "OptimizeRecord.passes",
+        group(optimize=OptimizeSettings(level="explicit", passes=("simplify",))),
+        {OPTIMIZE},
+    ),
+    ("OptimizeRecord.extensions", with_extension, {OPTIMIZE}),
+    (
+        "OptimizeRecord.toolchain",
+        case_(versions={"numpy": "2"}),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "OptimizeRecord.toolchain",
+        case_(versions={"onnx": "2"}),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompileRecord.toolchain",
+        case_(versions={"onnxruntime": "2"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "VerifyRecord.toolchain",
+        case_(own="edited sources"),
+        {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompiledModel.optimized",
+        case_(optimized={"one": of("1"), "two": of("two")}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompiledModel.name",
+        case_(optimized={"uno": of("one"), "two": of("two")}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("VerifiedModel.name", renamed, {VERIFY, FOLDER}),
+    ("CompileRecord.models", reversed_models, {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.models",
+        case_(optimized={"one": of("one")}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("CompileRecord.embed_mode", group(embed_mode=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.node_name_prefix",
+        group(node_name_prefix="p_"),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("CompileRecord.partition", partition(min_nodes=2), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "PartitionRecord.exclude_op_types",
+        partition(exclude_op_types=("TopK",)),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "PartitionRecord.exclude_nodes",
+        partition(exclude_nodes=("/head/*",)),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("PartitionRecord.min_nodes", partition(min_nodes=3), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "PartitionRecord.require_coverage",
+        partition(require_coverage=0.5),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "PartitionRecord.max_partitions",
+        partition(max_partitions=3),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompileRecord.session_options",
+        group(session_options={"a": "b"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "CompileRecord.external_initializers",
+        group(external_initializers=ExternalInitializers(file="{model}.data")),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "InitializersRecord.file",
+        group(external_initializers=ExternalInitializers(file="w-{model}.data")),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    (
+        "InitializersRecord.size_threshold",
+        group(external_initializers=ExternalInitializers(file="{model}.data", size_threshold=9)),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("CompileRecord.providers", reversed_eps, {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "CompileRecord.providers",
+        group(execution_providers=()),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("ProviderRecord.provider", eps(provider="Other"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.options", eps(options={"soc": "73"}), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.options", content("backend.so"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("ProviderRecord.code", case_(code="epctx two"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "ProviderRecord.toolchain",
+        fingerprint(toolchain={"sdk": "2"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("ProviderRecord.toolchain", content("library.so"), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    (
+        "ProviderRecord.host",
+        fingerprint(host={"isa": "avx512"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("VerifyRecord.compile", eps(options={"soc": "73"}), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.outputs", case_(outputs={"one_ctx.onnx": of("edited")}), {VERIFY, FOLDER}),
+    ("VerifyRecord.outputs", case_(outputs={"uno_ctx.onnx": of("out")}), {VERIFY, FOLDER}),
+    ("VerifyRecord.inputs", case_(inputs=None), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.seed", inputs(seed=2), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.count", inputs(count=2), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.ranges", inputs(ranges={"x": (0.0, 1.0)}), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.files", with_files, {VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.tolerance", tolerance(max_abs=1.0), {VERIFY, FOLDER}),
+    ("ToleranceRecord.cosine_min", tolerance(cosine_min=0.9), {VERIFY, FOLDER}),
+    ("ToleranceRecord.max_abs", tolerance(max_abs=0.1), {VERIFY, FOLDER}),
+    ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
+    ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY, FOLDER}),
+    ("VerifyRecord.budget", verify(budget=60.0), {VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.devices", case_(drivers={"npu": "2"}), {VERIFY, RECORDING, FOLDER}),
+    (
+        "VerifyRecord.devices",
+        case_(cpu=cpu("avx", "avx2")),
+        {VERIFY, RECORDING, FOLDER},
+    ),
+    ("RecordingRecord.compile", group(embed_mode=1), {COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.inputs", inputs(seed=3), {VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.budget", verify(budget=5.0), {VERIFY, RECORDING, FOLDER}),
+    ("RecordingRecord.devices", case_(drivers={"npu": "3"}), {VERIFY, RECORDING, FOLDER}),
+    (
+        "RecordingRecord.toolchain",
+        case_(versions={"onnxruntime": "3"}),
+        {COMPILE, VERIFY, RECORDING, FOLDER},
+    ),
+    ("FolderRecord.sessions", tolerance(max_abs=3.0), {VERIFY, FOLDER}),
+    ("FolderRecord.outputs", case_(outputs={"one_ctx.onnx": of("edited")}), {VERIFY, FOLDER}),
+    ("FolderRecord.toolchain", case_(own="edited"), {OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER}),
+    ("VerifyRecord.models", renamed, {VERIFY, FOLDER}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "keys"), CHANGES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(CHANGES)]
+)
+def test_what_changes_a_field_changes_the_keys_that_have_it(
+    case: Case, name: str, edit: Edit, keys: set[int]
+) -> None:
+    before = [key(record) for record in make(case)]
+    after = [key(record) for record in make(edit(case))]
+    assert {i for i in range(5) if before[i] != after[i]} == keys
+
+
+RECORDS = (
+    records.OptimizeRecord,
+    records.CompileRecord,
+    records.VerifyRecord,
+    records.RecordingRecord,
+    records.FolderRecord,
+    records.CompiledModel,
+    records.PartitionRecord,
+    records.InitializersRecord,
+    records.ProviderRecord,
+    records.InputsRecord,
+    records.VerifiedModel,
+    records.ToleranceRecord,
+)
+
+
+def test_each_field_of_each_record_is_tested() -> None:
+    fields = {
+        f"{record.__name__}.{each.name}"
+        for record in RECORDS
+        for each in dataclasses.fields(record)
+        if each.name not in ("action", "version")
+    }
+    assert {name for name, _, _ in CHANGES} == fields
+
+
+def test_each_record_has_its_kind_and_version_in_the_key(case: Case) -> None:
+    made = make(case)
+    assert [record.action for record in made] == [
+        "optimize",
+        "compile",
+        "verify",
+        "recording",
+        "verify",
+    ]
+    for record in made:
+        assert key(record) != key(replace(record, version=record.version + 1))
+        assert key(record) != key(replace(record, action="other"))
+
+
+def moved(case: Case) -> Case:
+    """Everything in another folder, under other file names."""
+    folder = case.group.models[0].path.parent
+    other = folder / "elsewhere"
+    other.mkdir()
+    for name in ("backend.so", "library.so", "inputs.npz"):
+        (folder / name).rename(other / f"moved-{name}")
+    first, second = case.group.models
+    edited = (
+        replace(first, path=other / "m.onnx", external_data_dir=other / "weights"),
+        replace(second, path=other / "n.onnx"),
+    )
+    options = {**case.group.execution_providers[0].options, "backend": f"{other}/moved-backend.so"}
+    case = eps(options=options)(group(models=edited)(case))
+    case = source(locations=("other-place",))(case)
+    return fingerprint(files={"lib": other / "moved-library.so"})(case)
+
+
+def all_excluded(case: Case, *names: str) -> Case:
+    return partition(exclude_op_types=names, exclude_nodes=names)(case)
+
+
+SAME: dict[str, tuple[Edit, Edit]] = {
+    # Two edits that give the same keys.
+    "group name": (group(), group(name="other")),
+    "alias": (eps(), eps(alias="other")),
+    "sharing group name": (group(), group(sharing_groups={"other": ("one", "two")})),
+    "timeout": (group(), group(timeout=3.0)),
+    "unknown options allowed": (eps(), eps(allow_unknown_options=True)),
+    "paths": (group(), moved),
+    "order of options": (
+        eps(options={"a": "1", "b": "2"}),
+        eps(options={"b": "2", "a": "1"}),
+    ),
+    "order of dimensions": (
+        models(dimensions={"a": 1, "b": 2}),
+        models(dimensions={"b": 2, "a": 1}),
+    ),
+    "order of what is excluded": (
+        lambda case: all_excluded(case, "A", "B"),
+        lambda case: all_excluded(case, "B", "A", "B"),
+    ),
+    "a seed that files leave unused": (
+        with_files,
+        lambda case: replace(
+            with_files(case), inputs=replace(with_files(case).inputs, seed=7, count=3)
+        ),
+    ),
+    "a budget for what is not run": (
+        case_(inputs=None),
+        lambda case: verify(budget=3.0, numbers="generating")(replace(case, inputs=None)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_cannot_change_the_bytes_changes_no_key(case: Case, name: str) -> None:
+    one, two = SAME[name]
+    assert [key(r) for r in make(one(case))] == [key(r) for r in make(two(case))]
+
+
+def test_values_of_other_types_are_other_values(case: Case) -> None:
+    keys = {key(make(eps(options={"n": value})(case))[COMPILE]) for value in (1, 1.5, True, "1")}
+    assert len(keys) == 4
+
+
+def test_the_form_of_keys_is_pinned(case: Case) -> None:
+    """A key that changes without its version is a cache that misses, or worse, that hits."""
+    fixed = replace(case, group=replace(case.group, execution_providers=()))
+    assert [key(record).hex[:16] for record in make(fixed)] == PINNED

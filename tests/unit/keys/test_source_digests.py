@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from epctx.cache.store import Cache
+from epctx.errors import ModelError
+from epctx.files import digest
+from epctx.keys.source_digests import SourceDigests, Sources
+from epctx.manifest import ModelSource
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> ModelSource:
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "a.data").write_bytes(b"a")
+    (tmp_path / "b.data").write_bytes(b"b")
+    return ModelSource(name="m", path=tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def sources(cache: Cache) -> Sources:
+    return Sources(digests=cache.digests, records=cache.records)
+
+
+def known(sources: Sources, *locations: str) -> None:
+    """As after a model was loaded."""
+    model = digest.of_bytes(b"model")
+    sources.remember(SourceDigests(model=model, locations=locations, data=()))
+
+
+def test_a_model_that_was_never_loaded_is_unknown(sources: Sources, source: ModelSource) -> None:
+    assert sources.find(source) is None
+
+
+def test_its_data_files_are_known_by_its_content(sources: Sources, source: ModelSource) -> None:
+    known(sources, "b.data", "w/a.data")
+    assert sources.find(source) == SourceDigests(
+        model=digest.of_bytes(b"model"),
+        locations=("b.data", "w/a.data"),
+        data=(digest.of_bytes(b"b"), digest.of_bytes(b"a")),
+    )
+
+
+def test_a_copy_with_its_data_elsewhere_is_known_too(
+    sources: Sources, source: ModelSource, tmp_path: Path
+) -> None:
+    known(sources, "b.data")
+    (tmp_path / "copy.onnx").write_bytes(b"model")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.data").write_bytes(b"other weights")
+    copy = ModelSource(
+        name="c", path=tmp_path / "copy.onnx", external_data_dir=tmp_path / "elsewhere"
+    )
+    found = sources.find(copy)
+    assert found is not None
+    assert found.data == (digest.of_bytes(b"other weights"),)
+
+
+def test_another_model_is_unknown(sources: Sources, source: ModelSource) -> None:
+    known(sources)
+    source.path.write_bytes(b"edited")
+    assert sources.find(source) is None
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "b.data"])
+def test_a_missing_file_is_named(sources: Sources, source: ModelSource, name: str) -> None:
+    known(sources, "b.data")
+    path = source.path.with_name(name)
+    path.unlink()
+    with pytest.raises(ModelError, match="does not exist") as caught:
+        sources.find(source)
+    assert caught.value.where == str(path)
+    path.mkdir()
+    with pytest.raises(ModelError, match="cannot be read"):
+        sources.find(source)
+
+
+def test_without_a_cache_every_model_is_unknown(cache: Cache, source: ModelSource) -> None:
+    sources = Sources(digests=cache.digests, records=None)
+    known(sources)
+    assert sources.find(source) is None

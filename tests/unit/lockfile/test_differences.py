@@ -1,0 +1,241 @@
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from epctx.lockfile.differences import between_locks, causes_between
+from epctx.lockfile.types import Lock, LockedCpu, LockedFile, LockedSource, LockedToolchain
+
+QNN = "QNNExecutionProvider"
+
+
+def told(old: Lock, new: Lock) -> list[tuple[str, str]]:
+    return [(difference.kind, str(difference)) for difference in between_locks(old, new)]
+
+
+def group(lock: Lock, **changes: object) -> Lock:
+    edited = replace(lock.groups["default/llm"], **changes)  # type: ignore[arg-type]
+    return replace(lock, groups={"default/llm": edited})
+
+
+def session(lock: Lock, **changes: object) -> Lock:
+    old = lock.groups["default/llm"].session_groups["prefill"]
+    return group(lock, session_groups={"prefill": replace(old, **changes)})  # type: ignore[arg-type]
+
+
+def outputs(lock: Lock, **changes: LockedFile | None) -> Lock:
+    files = lock.groups["default/llm"].outputs | changes
+    return session(lock, outputs={name: file for name, file in files.items() if file is not None})
+
+
+def ep(lock: Lock, **changes: object) -> Lock:
+    edited = replace(lock.execution_providers[QNN], **changes)  # type: ignore[arg-type]
+    return replace(lock, execution_providers={QNN: edited})
+
+
+def test_equal_locks(lock: Lock) -> None:
+    assert told(lock, lock) == []
+
+
+def test_another_onnxruntime(lock: Lock) -> None:
+    new = replace(lock, toolchain={**lock.toolchain, "onnxruntime": "1.32.0"})
+    assert told(lock, new) == [
+        ("toolchain", 'toolchain: onnxruntime: "1.31.1" is now "1.32.0"'),
+    ]
+
+
+def test_other_code_of_the_same_epctx_is_a_difference_if_bytes_are(lock: Lock) -> None:
+    toolchain = {**lock.toolchain, "epctx/compile": "blake3:0"}
+    new = replace(ep(lock, code="epctx blake3:2"), toolchain=toolchain)
+    new = session(new, key="blake3:0")
+    assert told(lock, new) == []
+    file = LockedFile(sha256="9" * 64, size=20)
+    assert told(lock, outputs(new, **{"decode_ctx.onnx": file})) == [
+        ("code", "toolchain: epctx/compile is another"),
+        ("code", f"{QNN}: its code is another"),
+        ("output", "default/llm/decode_ctx.onnx: has other content of the same size, 20 bytes"),
+    ]
+
+
+def test_another_epctx_is_a_difference(lock: Lock) -> None:
+    new = replace(lock, toolchain={**lock.toolchain, "epctx": "0.2.0", "epctx/compile": "blake3:0"})
+    assert told(lock, new) == [("toolchain", 'toolchain: epctx: "0.1.0" is now "0.2.0"')]
+
+
+def test_another_ep_package_and_library(lock: Lock) -> None:
+    toolchain = {"onnxruntime-qnn": "2.8.0", "onnxruntime-qnn/libQnnHtp.so": "blake3:0"}
+    assert told(lock, ep(lock, toolchain=toolchain)) == [
+        ("toolchain", f'{QNN}: onnxruntime-qnn: "2.7.0" is now "2.8.0"'),
+        ("toolchain", f"{QNN}: onnxruntime-qnn/libQnnHtp.so is another"),
+    ]
+    assert told(lock, ep(lock, code="other 1 blake3:0")) == [
+        ("toolchain", f"{QNN}: its code is another")
+    ]
+
+
+def test_an_ep_that_is_new_or_gone(lock: Lock) -> None:
+    other = LockedToolchain(code="x", host={}, toolchain={})
+    new = replace(lock, execution_providers={"Other": other})
+    assert told(lock, new) == [
+        ("toolchain", "Other: is used now"),
+        ("toolchain", f"{QNN}: is not used any more"),
+    ]
+
+
+def test_a_host_that_the_bytes_depend_on_is_no_broken_build(lock: Lock) -> None:
+    here, there = ep(lock, host={"isa": "avx2"}), ep(lock, host={"isa": "avx512"})
+    assert told(here, there) == [
+        ("host", f'{QNN}: made on another host: isa: "avx2" is now "avx512"')
+    ]
+
+
+def test_a_cpu_that_nothing_depends_on_is_no_difference(lock: Lock) -> None:
+    cpu = LockedCpu(family="25", flags=(), model="1", vendor="AuthenticAMD")
+    new = session(replace(lock, cpus={"cpu-2": cpu}), cpu="cpu-2")
+    assert told(lock, new) == []
+
+
+def test_another_input_byte(lock: Lock) -> None:
+    source = LockedSource(digest="blake3:0", size=70)
+    new = replace(lock, sources={**lock.sources, "models/tiny.data": source})
+    assert told(lock, new) == [
+        ("source", "models/tiny.data: has other content of the same size, 70 bytes")
+    ]
+
+
+def test_sources_that_grew_that_are_new_that_are_gone(lock: Lock) -> None:
+    new = replace(
+        lock,
+        sources={
+            "models/tiny.onnx": LockedSource(digest="blake3:0", size=8),
+            "models/b.data": LockedSource(digest="blake3:1", size=1),
+        },
+    )
+    assert [what for _, what in told(lock, new)] == [
+        "models/b.data: is a new source",
+        "models/tiny.data: is not a source any more",
+        "models/tiny.onnx: has other content: 7 bytes are now 8",
+    ]
+
+
+def test_another_ep_option(lock: Lock) -> None:
+    (provider,) = lock.groups["default/llm"].execution_providers
+    edited = replace(provider, options={**provider.options, "soc_model": "57"})
+    assert told(lock, group(lock, execution_providers=(edited,))) == [
+        (
+            "setting",
+            'default/llm: execution_providers[0].options.soc_model: "60" is now "57"',
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"embed_mode": 1}, "embed_mode: 0 is now 1"),
+        ({"node_name_prefix": "p_"}, 'node_name_prefix: "" is now "p_"'),
+        ({"optimize": "none"}, 'optimize: "basic" is now "none"'),
+        ({"passes": ("simplify",)}, 'passes[0]: "simplify" is new'),
+        ({"session_options": {}}, 'session_options.session.x: "1" is gone'),
+    ],
+)
+def test_settings(lock: Lock, changes: dict[str, object], what: str) -> None:
+    assert told(lock, group(lock, **changes)) == [("setting", f"default/llm: {what}")]
+
+
+def test_the_order_in_a_sharing_group(lock: Lock) -> None:
+    assert told(lock, session(lock, models=("decode", "prefill"))) == [
+        ("setting", 'default/llm: session groups.prefill.models[0]: "prefill" is now "decode"'),
+        ("setting", 'default/llm: session groups.prefill.models[1]: "decode" is now "prefill"'),
+    ]
+
+
+def test_a_group_that_is_new_or_gone(lock: Lock) -> None:
+    new = replace(lock, groups={"default/eye": lock.groups["default/llm"]})
+    assert told(lock, new) == [
+        ("setting", "default/eye: is built now"),
+        ("setting", "default/llm: is not built any more"),
+    ]
+
+
+def test_outputs(lock: Lock) -> None:
+    new = outputs(
+        lock,
+        **{
+            "decode_ctx.onnx": LockedFile(sha256="9" * 64, size=20),
+            "prefill_ctx.onnx": LockedFile(sha256="9" * 64, size=11),
+            "prefill_qnn.bin": None,
+            "more.data": LockedFile(sha256="9" * 64, size=1),
+        },
+    )
+    assert told(lock, new) == [
+        ("output", "default/llm/decode_ctx.onnx: has other content of the same size, 20 bytes"),
+        ("output", "default/llm/more.data: is a new output"),
+        ("output", "default/llm/prefill_ctx.onnx: 10 bytes are now 11"),
+        ("output", "default/llm/prefill_qnn.bin: is not an output any more"),
+    ]
+    assert causes_between(lock, new) == ()
+
+
+def test_keys_are_told_only_where_no_cause_is(lock: Lock) -> None:
+    new = session(lock, key="blake3:0")
+    assert told(lock, new) == [("key", "default/llm: the key of session group prefill is another")]
+    both = replace(new, toolchain={**lock.toolchain, "onnxruntime": "2"})
+    assert [kind for kind, _ in told(lock, both)] == ["toolchain"]
+
+
+def test_causes_come_before_outputs(lock: Lock) -> None:
+    changed = outputs(lock, **{"decode_ctx.onnx": LockedFile(sha256="9" * 64, size=21)})
+    new = replace(changed, toolchain={**lock.toolchain, "onnxruntime": "2"})
+    assert [kind for kind, _ in told(lock, new)] == ["toolchain", "output"]
+
+
+def leaves(value: object, *path: str | int) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict) and value:
+        for key, child in value.items():
+            yield from leaves(child, *path, key)
+    elif isinstance(value, list) and value:
+        for index, child in enumerate(value):
+            yield from leaves(child, *path, index)
+    else:
+        yield path
+
+
+def edited(value: object) -> object:
+    """Another value that has the same place."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return 1 - value if value in (0, 1) else value + 1
+        case str():
+            return "extended" if value == "basic" else f"{value}x"
+        case dict():
+            return {"new": "blake3:0"}
+        case list():
+            return ["new"]
+        case None:
+            return 7
+    raise TypeError(value)
+
+
+APART = {"code", "epctx/compile", "cpus", "cpu", "name", "lock_version", "sharing"}
+"""Names, what tells where a binary was made, and what matters only if bytes differ."""
+
+
+def test_every_field_that_can_matter_is_compared(lock: Lock) -> None:
+    document = msgspec.json.decode(msgspec.json.encode(lock))
+    tried = set()
+    for path in leaves(document):
+        changed = copy.deepcopy(document)
+        place = changed
+        for step in path[:-1]:
+            place = place[step]
+        value = place[path[-1]]
+        place[path[-1]] = 0.5 if isinstance(value, float) else edited(value)
+        new = msgspec.convert(changed, Lock) if path != ("lock_version",) else lock
+        assert bool(told(lock, new)) is not bool(APART & set(path)), path
+        tried.add(path)
+    assert len(tried) > 40

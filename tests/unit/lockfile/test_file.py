@@ -1,0 +1,138 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from epctx import lockfile as locks
+from epctx.errors import LockError
+from epctx.lockfile.types import Lock
+from epctx.parsing.schema import files
+
+
+def test_the_place_is_beside_the_manifest() -> None:
+    assert locks.place(Path("manifests/tiny.yaml")) == Path("manifests/tiny.lock.yaml")
+
+
+def test_what_is_written_is_read(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.lock.yaml"
+    path.write_text(locks.text(lock), encoding="utf-8")
+    assert locks.read(path) == lock
+    assert locks.text(locks.read(path)) == locks.text(lock)
+
+
+def test_a_lock_fits_its_schema(lock: Lock) -> None:
+    import yaml
+
+    schema = json.loads(files.read("lock"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = yaml.safe_load(locks.text(lock))
+    jsonschema.Draft202012Validator(schema).validate(document)
+
+
+def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
+    """Drift between the types and the schema fails here."""
+    import msgspec
+
+    (generated,), definitions = msgspec.json.schema_components([Lock])
+    schema = json.loads(files.read("lock"))
+    for name, definition in definitions.items():
+        mine = schema if name == "Lock" else schema["$defs"][name]
+        assert set(mine["properties"]) == set(definition["properties"]), name
+        absent = {"compositions"} if name == "Lock" else set()  # where there are none
+        assert set(mine["required"]) == set(definition["properties"]) - absent, name
+        assert mine["additionalProperties"] is False, name
+    assert set(schema["$defs"]) - {"blake3", "sha256"} == set(definitions) - {"Lock"}
+    assert generated == {"$ref": "#/$defs/Lock"}
+
+
+def test_what_is_composed_of_nothing_leaves_no_line(lock: Lock) -> None:
+    assert "compositions:" in locks.text(lock)
+    assert "compositions" not in locks.text(replace(lock, compositions={}))
+
+
+def test_outputs_of_a_group(lock: Lock) -> None:
+    outputs = lock.groups["default/llm"].outputs
+    assert sorted(outputs) == ["decode_ctx.onnx", "prefill_ctx.onnx", "prefill_qnn.bin"]
+
+
+def test_the_actions_that_a_lock_reaches(lock: Lock) -> None:
+    assert locks.action_names(lock) == {"a" * 64, "c" * 64}
+
+
+def test_one_changed_output_is_one_changed_line(lock: Lock) -> None:
+    before = locks.text(lock).splitlines()
+    group = lock.groups["default/llm"]
+    session = group.session_groups["prefill"]
+    edited = replace(session.outputs["prefill_ctx.onnx"], sha256="4" * 64)
+    session = replace(session, outputs={**session.outputs, "prefill_ctx.onnx": edited})
+    group = replace(group, session_groups={"prefill": session})
+    after = locks.text(replace(lock, groups={"default/llm": group})).splitlines()
+    assert len(before) == len(after)
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert [line.strip() for line in changed] == [f'sha256: "{"4" * 64}"']
+
+
+def refusal(content: str | bytes) -> LockError:
+    data = content if isinstance(content, bytes) else content.encode()
+    with pytest.raises(LockError) as caught:
+        locks.parse(data, where="x.lock.yaml")
+    return caught.value
+
+
+def test_a_newer_lock_asks_for_an_update(lock: Lock) -> None:
+    error = refusal(locks.text(lock).replace("lock_version: 1", "lock_version: 2"))
+    assert error.what == "has lock_version 2, this epctx reads 1"
+    assert error.remedy == "update epctx"
+
+
+@pytest.mark.parametrize("version", ["lock_version: one", "lock_version: 0", ""])
+def test_a_version_that_never_was(lock: Lock, version: str) -> None:
+    error = refusal(locks.text(lock).replace("lock_version: 1", version))
+    assert "has lock_version" in error.what
+    assert "epctx build" in error.remedy
+
+
+def test_a_merge_in_it_is_told_with_its_line(lock: Lock) -> None:
+    lines = locks.text(lock).splitlines()
+    error = refusal("\n".join([*lines[:3], "<<<<<<< ours", *lines[3:]]))
+    assert error.where is not None and error.where.startswith("x.lock.yaml:")
+    assert "take either side" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\xff\xfe", "is no YAML"),
+        ("- 1\n", "is no lock"),
+        ("", "is no lock"),
+        ("lock_version: 1\n", "is no lock"),
+        ("a: 1\na: 2\n", "is no YAML"),
+        ("a: &x [1]\nb: *x\n", "is no YAML"),
+        ("a: &x [*x]\n", "is no YAML"),
+        ("[" * 100_000, "is no YAML"),
+        ("a: !!python/object:os.system {}\n", "is no YAML"),
+    ],
+)
+def test_what_is_no_lock(content: str | bytes, what: str) -> None:
+    assert refusal(content).what == what
+
+
+def test_a_key_that_is_there_twice_is_named() -> None:
+    error = refusal("name: a\nb: 1\nname: c\n")
+    assert error.why == "it has the key 'name' twice"
+    assert error.where == "x.lock.yaml:3:1"
+
+
+def test_a_field_of_another_kind_is_named(lock: Lock) -> None:
+    error = refusal(locks.text(lock).replace("size: 70", "size: large"))
+    assert "`$.sources[...].size`" in str(error.why)
+
+
+def test_a_missing_lock(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="there is no lock") as caught:
+        locks.read(tmp_path / "m.lock.yaml")
+    assert caught.value.exit_code == 8
+    with pytest.raises(LockError, match="cannot be read"):
+        locks.read(tmp_path)

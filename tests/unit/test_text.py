@@ -1,0 +1,39 @@
+"""Sizes in words; did you mean."""
+
+import pytest
+
+from epctx.text import did_you_mean, nearest, nearest_file, size_words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (51_851_264, "51.9 MB"), (3e9, "3.00 GB")],
+)
+def test_sizes(size: int, words: str) -> None:
+    assert size_words(size) == words
+
+
+def test_the_nearest_name_whatever_its_case() -> None:
+    assert nearest("SOC_modle", ["soc_id", "soc_model"]) == "soc_model"
+    assert nearest("x", ["y"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("resnet5.onnx", "resnet50.onnx"),
+        ("Resnet50.ONNX", "resnet50.onnx"),
+        ("nope.onnx", None),  # `.onnx` alone makes nothing alike
+        ("resnet50.onx", "resnet50.onnx"),
+        ("resnet50", "resnet50.onnx"),
+        ("weights.bim", "weights.bin"),
+        ("w.bin", "weights.bin"),  # the only one
+    ],
+)
+def test_a_suffix_that_all_have_does_not_make_files_alike(name: str, found: str | None) -> None:
+    assert nearest_file(name, ["nonzero.onnx", "resnet50.onnx", "weights.bin"]) == found
+
+
+def test_without_a_near_name_there_is_a_choice() -> None:
+    assert did_you_mean("modle", ["model"]) == 'did you mean "model"?'
+    assert did_you_mean("zzz", ["b", "a"]) == "choose one of: a, b"

@@ -1,0 +1,110 @@
+"""Golden files: the same bytes for the same arrays; broken and hostile ones are refused."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from epctx.errors import VerificationError
+from epctx.manifest import Tolerance
+from epctx.verification.numbers import golden_files
+from epctx.verification.numbers.golden_files import GoldenCase, GoldenModel, GoldenSet
+
+ARRAYS = {
+    "ids": np.arange(6, dtype=np.int64).reshape(2, 3),
+    "a/b:0": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+    "scalar": np.array(1.5),
+    "empty": np.zeros((0, 3), np.float16),
+    "flags": np.array([True, False]),
+}
+MODEL = GoldenModel(
+    precision="float32",
+    tolerance=Tolerance(),
+    sets=(GoldenSet(label="seed 0, set 0", inputs=tuple(ARRAYS), outputs=("y",)),),
+)
+
+
+def write(folder: Path) -> Path:
+    path = folder / "m.npz"
+    y = {"y": np.ones(3, np.float32)}
+    golden_files.write(path, [GoldenCase(label="seed 0, set 0", inputs=ARRAYS, outputs=y)])
+    return path
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (case,) = golden_files.read(tmp_path, "m", MODEL)
+    for name, array in ARRAYS.items():
+        assert case.inputs[name].dtype == array.dtype and case.inputs[name].shape == array.shape
+        np.testing.assert_array_equal(case.inputs[name], array)
+    with np.load(path, allow_pickle=False) as plain:  # whoever has numpy can look into it
+        np.testing.assert_array_equal(plain["0/outputs/y"], np.ones(3, np.float32))
+
+
+def test_the_same_arrays_are_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    assert write(tmp_path).read_bytes() == write(tmp_path / "other").read_bytes()
+
+
+def test_what_numpy_has_no_name_for_keeps_its_bits(tmp_path: Path) -> None:
+    array = np.array([1.5, -2], ml_dtypes.bfloat16)
+    text = np.array(["a", "bc"], object)
+    case = GoldenCase(label="l", inputs={"x": array, "t": text}, outputs={})
+    golden_files.write(tmp_path / "m.npz", [case])
+    sets = (GoldenSet(label="l", inputs=("x", "t"), outputs=()),)
+    model = GoldenModel(precision="bfloat16", tolerance=Tolerance(), sets=sets)
+    (read,) = golden_files.read(tmp_path, "m", model)
+    np.testing.assert_array_equal(read.inputs["x"].view(ml_dtypes.bfloat16), array)
+    assert read.inputs["t"].tolist() == ["a", "bc"]
+
+
+def packed(path: Path, content: bytes, *, kind: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name in ARRAYS:
+            archive.writestr(f"0/inputs/{name}.npy", content)
+        archive.writestr("0/outputs/y.npy", content)
+
+
+def compressed(path: Path) -> None:
+    packed(path, b"\0" * 1000, kind=zipfile.ZIP_DEFLATED)
+
+
+def pickled(path: Path) -> None:
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    packed(path, start + pickle.dumps([print]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (Path.unlink, "it is not there"),
+        (lambda path: path.write_bytes(b"PK\x03\x04"), "not a zip file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-40]), "not a zip file"),
+        (compressed, "compressed"),
+        (pickled, "allow_pickle"),
+        (lambda path: packed(path, b"\x93NUMPY"), ""),
+        (lambda path: zipfile.ZipFile(path, "w").close(), "it has no"),
+    ],
+)
+def test_broken_files_are_refused(
+    tmp_path: Path, damage: Callable[[Path], object], why: str
+) -> None:
+    damage(write(tmp_path))
+    with pytest.raises(VerificationError) as caught:
+        golden_files.read(tmp_path, "m", MODEL)
+    assert why in str(caught.value.why)
+
+
+@pytest.mark.parametrize("content", [None, b"{", b'{"version": 2, "models": {}}'])
+def test_a_broken_record_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / golden_files.RECORD).write_bytes(content)
+    with pytest.raises(VerificationError):
+        golden_files.read_record(tmp_path)

@@ -1,0 +1,469 @@
+"""The numbers policy over sessions that a test controls; real ones are in tests/integration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
+from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
+from epctx.verification.findings import Finding, FolderReport
+from epctx.verification.numbers import recordings, sessions
+from epctx.verification.numbers.input_sets import InputSets
+from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.source_model import SourceModel
+from tests.unit.verification import folders
+from tests.unit.verification.folders import context_node
+
+Outputs = dict[str, Any]
+Change = Callable[[Outputs], Outputs]
+
+OPENED: list[str] = []
+"""What happened to sessions, in order."""
+
+
+class Session:
+    """A session of the files: it computes what the source does, then `change`s it."""
+
+    def __init__(self, source: Path, name: str, change: Change) -> None:
+        self._session = sessions.open_source(ModelSource(name=name, path=source))
+        self._change = change
+        self._name = name
+        OPENED.append(f"open {name}")
+
+    def get_outputs(self) -> list[Any]:
+        return self._session.get_outputs()
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
+        OPENED.append(f"run {self._name}")
+        results = dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
+        changed = self._change(results)
+        return [changed[name] for name in names]
+
+    def get_reason_apart(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        OPENED.append(f"close {self._name}")
+
+
+def source_model(path: Path, *, fill: float | None = None, shape: tuple = (1, 4)) -> Path:
+    """z = tanh(x @ w): w is random, or all `fill`."""
+    rng = np.random.default_rng(1)
+    w = rng.standard_normal((4, 4)) if fill is None else np.full((4, 4), fill)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["y"], name="mm"),
+            helper.make_node("Tanh", ["y"], ["z"], name="tanh"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(w.astype(np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(made, path)
+    return path
+
+
+class Case:
+    """A folder with its source; `check` verifies its numbers."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = tmp_path / "out"
+        self.models = ("m",)
+        self.sources: dict[str, Path] = {}
+        self.sharing: dict[str, tuple[str, ...]] = {}
+        self.change: Change = lambda outputs: outputs
+        self.failure: Exception | None = None
+        self.verify: dict[str, Any] = {}
+        self.request: dict[str, Any] = {}
+        self.tmp = tmp_path
+        folders.write(self.folder, sums=False)
+        self.source("m")
+        monkeypatch.setattr(sessions, "open_files", self._open)
+        OPENED.clear()
+
+    def source(self, name: str, **how: Any) -> None:
+        self.sources[name] = source_model(self.tmp / f"{name}.onnx", **how)
+
+    def _open(
+        self, path: Path, providers: Sequence[object], *, sharing: bool, data: Path
+    ) -> Session:
+        if self.failure is not None:
+            raise self.failure
+        name = path.name.removesuffix("_ctx.onnx")
+        return Session(self.sources[name], f"{name}{' shared' * sharing}", self.change)
+
+    def report(self) -> FolderReport:
+        models = tuple(ModelSource(name=n, path=self.sources[n]) for n in self.models)
+        group = folders.group(
+            models=models, sharing_groups=self.sharing, verify=VerifySettings(**self.verify)
+        )
+        return folders.report(self.folder, policies=("numbers",), group=group, **self.request)
+
+    def check(self, *checks: str) -> list[Finding]:
+        return [f for f in self.report().findings if not checks or f.check in checks]
+
+    def one(self, check: str = "outputs") -> Finding:
+        (finding,) = self.check(check)
+        return finding
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    return Case(tmp_path, monkeypatch)
+
+
+def test_equal_outputs_pass_and_are_in_the_report(case: Case) -> None:
+    case.verify = {"inputs": VerifyInputs(seed=7, count=2)}
+    report = case.report()
+    assert [(f.check, f.outcome) for f in report.findings] == [
+        ("interface", "pass"),
+        ("sensitivity", "pass"),
+        ("loads", "pass"),
+        ("outputs", "pass"),
+    ]
+    assert report.findings[-1].message == (
+        "1 output on 2 input sets of the files agree with the source model, to the bit"
+    )
+    assert [(n.model, n.output, n.input_set, n.sessions, n.passed) for n in report.numbers] == [
+        ("m_ctx.onnx", "z", "seed 7, set 0", "files", True),
+        ("m_ctx.onnx", "z", "seed 7, set 1", "files", True),
+    ]
+    assert report.numbers[0].tolerance == Tolerance(cosine_min=0.999999, max_rel=5e-5)
+
+
+def test_a_small_difference_is_within_the_default_and_measured(case: Case) -> None:
+    case.change = lambda out: {"z": out["z"] * np.float32(1 + 2e-6)}
+    finding = case.one()
+    assert finding.outcome == "pass" and "largest relative error" in finding.message
+
+
+def test_a_wrong_output_fails_and_says_where(case: Case) -> None:
+    def wrong(outputs: Outputs) -> Outputs:
+        outputs["z"][0, 2] += 0.5
+        return outputs
+
+    case.change = wrong
+    finding = case.one()
+    assert finding.outcome == "fail"
+    assert finding.message.startswith("seed 0, set 0: output 'z': relative error ")
+    assert "; worst at [0, 2]: " in finding.message and "verify.tolerance" in finding.remedy
+    case.verify = {"tolerance": Tolerance(max_rel=10, cosine_min=-1)}
+    assert case.one().outcome == "pass"
+
+
+def test_a_wrong_type_or_shape_fails(case: Case) -> None:
+    case.change = lambda out: {"z": out["z"].astype(np.float64)}
+    assert "its type is float64, not float32" in case.one().message
+    case.change = lambda out: {"z": out["z"].reshape(4, 1)}
+    assert "its shape is [4, 1], not [1, 4]" in case.one().message
+
+
+def test_outputs_that_do_not_depend_on_inputs_are_noticed(case: Case) -> None:
+    case.source("m", fill=0.0)
+    finding = case.one("sensitivity")
+    assert finding.outcome == "not checkable"
+    assert finding.message == "its outputs do not depend on the inputs: comparing them cannot fail"
+    assert not case.check("outputs"), "nothing has passed"
+    case.verify = {"inputs": VerifyInputs(count=3)}
+    assert case.one("sensitivity").outcome == "not checkable"
+    case.change = lambda out: {"z": out["z"] + 1}
+    assert case.check("outputs")[0].outcome == "fail", "what is wrong is wrong all the same"
+
+
+def test_outputs_of_one_value_are_noticed_where_there_is_one_set_of_inputs(case: Case) -> None:
+    """As a quantized Softmax of many classes: zeros on both sides agree perfectly."""
+    case.source("m", fill=0.0)
+    np.savez(case.tmp / "inputs.npz", x=np.ones((1, 4), np.float32))
+    case.verify = {"inputs": VerifyInputs(files=(case.tmp / "inputs.npz",))}
+    finding = case.one("sensitivity")
+    assert finding.outcome == "not checkable"
+    assert finding.message.startswith("its outputs have one value in all their elements")
+    assert not case.check("outputs")
+    case.source("m")
+    assert not case.check("sensitivity")
+    assert case.one().outcome == "pass"
+
+
+def test_one_output_of_several_that_does_not_depend_on_inputs(case: Case) -> None:
+    judge = Judge(
+        file="m",
+        sessions="files",
+        providers=(),
+        precision="float32",
+        asked=Tolerance(),
+        idle=frozenset({"b"}),
+    )
+    outputs = {"a": np.ones(2, np.float32), "b": np.zeros(2, np.float32)}
+    list(judge.judge("set 0", outputs, outputs))
+    (told,) = judge.summary()
+    assert told.message.startswith("1 output on 1 input set of the files agree")
+
+
+def test_sharing_models_are_loaded_together_and_closed_in_reverse(case: Case) -> None:
+    case.models = ("m", "second")
+    case.sharing = {"main": ("m", "second")}
+    case.source("second")
+    (case.folder / "second_ctx.onnx").write_bytes(
+        folders.model(context_node("s", partition_name="s")).SerializeToString()
+    )
+    assert {f.outcome for f in case.check()} == {"pass"}
+    assert OPENED == [
+        "open m shared",
+        "open second shared",
+        "run m shared",
+        "run second shared",
+        "close second shared",
+        "close m shared",
+    ]
+
+
+def test_models_that_share_with_nobody_set_no_share_option(case: Case) -> None:
+    case.check()
+    assert OPENED == ["open m", "run m", "close m"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome", "check", "words"),
+    [
+        (InvalidGraph("bad checksum", remedy="rebuild"), "fail", "loads", "bad checksum"),
+        (RuntimeError("[ONNXRuntimeError] : 1 : FAIL"), "fail", "loads", "cannot be loaded: [ONNX"),
+        (
+            ProviderUnavailable("no SDK", remedy="pip"),
+            "not checkable",
+            "outputs",
+            "not on this host",
+        ),
+    ],
+)
+def test_a_model_that_does_not_load(
+    case: Case, failure: Exception, outcome: str, check: str, words: str
+) -> None:
+    case.failure = failure
+    (finding,) = case.check(check)
+    assert finding.outcome == outcome and words in finding.message and finding.remedy
+
+
+def test_a_run_that_fails_where_its_source_runs(case: Case) -> None:
+    def crash(outputs: Outputs) -> Outputs:
+        raise RuntimeError("Status Message: device lost")
+
+    case.change = crash
+    finding = case.one("runs")
+    assert finding.message == "seed 0, set 0: fails where its source runs: device lost"
+
+
+def test_a_run_that_the_runtime_refuses_says_what_to_do(case: Case) -> None:
+    """As for an output whose static shape the source declares, and its data decide otherwise."""
+
+    def refuse(outputs: Outputs) -> Outputs:
+        raise InvalidGraph("output 'z' is [1, 3]", remedy="correct what the source declares")
+
+    case.change = refuse
+    finding = case.one("runs")
+    assert finding.message == "seed 0, set 0: output 'z' is [1, 3]"
+    assert finding.remedy == "correct what the source declares"
+
+
+def test_nothing_that_failed_before_is_loaded(case: Case) -> None:
+    folders.write_sums(case.folder)
+    (case.folder / "m_reference.bin").write_bytes(b"flipped")
+    models = (ModelSource(name="m", path=case.sources["m"]),)
+    report = folders.report(
+        case.folder, policies=("integrity", "numbers"), group=folders.group(models=models)
+    )
+    finding = report.findings[-1]
+    assert (finding.outcome, OPENED) == ("not checkable", [])
+    assert finding.message.startswith("not run, since integrity failed: m_reference.bin was chang")
+
+
+def test_numbers_off_and_no_source_are_said(case: Case) -> None:
+    case.verify = {"numbers": "off"}
+    assert (case.one().outcome, case.one().message) == (
+        "not checkable",
+        "the manifest says `numbers: off`",
+    )
+    (finding,) = folders.report(case.folder, policies=("numbers",)).findings
+    assert finding.outcome == "not checkable" and "--manifest" in finding.remedy
+    case.verify = {}
+    case.sources["m"].unlink()
+    assert "no source: " in case.one().message
+
+
+def test_generating_without_a_generating_session(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    finding = case.one()
+    assert finding.outcome == "not checkable" and "no generating session" in finding.message
+    assert OPENED == []
+
+
+def record(case: Case, inputs: VerifyInputs, change: Change) -> None:
+    """What a worker does that keeps the outputs of its generating sessions."""
+    case.request = {"recorded": case.tmp / "recorded"}
+    source = SourceModel.read(ModelSource(name="m", path=case.sources["m"]))
+    session = Session(case.sources["m"], "generating", change)
+    for each in InputSets(inputs).cases(source.inputs):
+        (result,) = session.run(["z"], each.feeds)
+        recordings.write(case.tmp / "recorded", "m", each.feeds, {"z": result})
+
+
+def test_generating_sessions_that_cannot_tell_are_not_checkable(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    case.request = {"recorded": case.tmp / "recorded"}
+    recordings.refuse(case.tmp / "recorded", "m", "two EPs took turns inside a partition")
+    finding = case.one()
+    assert finding.outcome == "not checkable"
+    assert finding.message == "two EPs took turns inside a partition"
+    assert finding.remedy == "set `verify.numbers: full`"
+    case.verify = {"numbers": "full"}
+    assert case.one().outcome == "pass", "the files told what the sessions could not"
+
+
+def test_recorded_outputs_of_generating_sessions_are_compared(case: Case) -> None:
+    inputs = VerifyInputs(seed=3, count=2)
+    case.verify = {"numbers": "generating", "inputs": inputs}
+    record(case, inputs, lambda out: out)
+    assert case.one().message == (
+        "1 output on 2 input sets of the generating sessions agree with the source model, "
+        "to the bit"
+    )
+    record(case, inputs, lambda out: {"z": -out["z"]})
+    assert [f.outcome for f in case.check("outputs")] == ["fail", "fail"]
+    assert case.check("outputs")[0].message.endswith("(of the generating sessions)")
+
+
+def test_recordings_of_other_inputs_are_not_used(case: Case) -> None:
+    record(case, VerifyInputs(seed=3), lambda out: out)
+    case.verify = {"numbers": "generating", "inputs": VerifyInputs(seed=4)}
+    finding = case.one()
+    assert finding.outcome == "not checkable" and "ran other inputs" in finding.message
+
+
+def test_the_budget_ends_the_numbers_not_the_findings(case: Case) -> None:
+    case.verify = {"budget": 0.0, "inputs": VerifyInputs(count=2)}
+    findings = case.check("outputs")
+    assert [f.message for f in findings] == [
+        "seed 0, set 0: not checked: budget (0 s are used up)",
+        "seed 0, set 1: not checked: budget (0 s are used up)",
+    ]
+    assert {f.outcome for f in findings} == {"not checkable"}
+
+
+def test_the_budget_in_the_middle(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from epctx.verification.numbers import policy
+
+    clock = [0.0]
+    monkeypatch.setattr(policy.time, "monotonic", lambda: clock[0])
+
+    def slow(outputs: Outputs) -> Outputs:
+        clock[0] += 10
+        return outputs
+
+    case.change = slow
+    case.verify = {"budget": 5.0, "inputs": VerifyInputs(count=3)}
+    outcomes = [(f.outcome, f.message[:13]) for f in case.check("outputs")]
+    assert outcomes == [
+        ("not checkable", "seed 0, set 1"),
+        ("not checkable", "seed 0, set 2"),
+        ("pass", "1 output on 1"),
+    ]
+
+
+def test_the_interface_must_be_the_sources(case: Case) -> None:
+    other = folders.model()
+    other.graph.output[0].name = other.graph.node[1].output[0] = "q"
+    other.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    (case.folder / "m_ctx.onnx").write_bytes(other.SerializeToString())
+    finding = case.one("interface")
+    assert finding.outcome == "fail"
+    assert "its outputs are ['q'], those of the source model ['z']" in finding.message
+    assert "its input 'x' is float64, the source model's float32" in finding.message
+
+
+def test_a_dimension_without_a_size_is_not_checkable(case: Case) -> None:
+    dynamic = folders.model()
+    dynamic.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    (case.folder / "m_ctx.onnx").write_bytes(dynamic.SerializeToString())
+    finding = case.one()
+    assert finding.outcome == "not checkable"
+    assert finding.message == "input 'x' has a dimension 'batch' of unknown size"
+
+
+def test_a_source_that_does_not_run_on_the_inputs(case: Case) -> None:
+    case.source("m", shape=(3, 4))
+    finding = case.one()
+    assert finding.outcome == "not checkable"
+    assert "the source model itself does not run: " in finding.message
+    assert "verify.inputs" in finding.remedy
+
+
+# --- inputs from files ---------------------------------------------------------------------------
+
+
+def test_inputs_from_files(case: Case) -> None:
+    file = case.tmp / "case.npz"
+    np.savez(file, x=np.ones((1, 4), np.float32))
+    case.verify = {"inputs": VerifyInputs(files=(file,))}
+    report = case.report()
+    assert [n.input_set for n in report.numbers] == ["case.npz"]
+    assert {f.outcome for f in report.findings} == {"pass"}
+
+
+def test_a_file_that_fits_no_model_is_an_error(case: Case) -> None:
+    file = case.tmp / "case.npz"
+    np.savez(file, xx=np.ones((1, 4), np.float32))
+    case.verify = {"inputs": VerifyInputs(files=(file,))}
+    with pytest.raises(ManifestError, match='names "xx", which is no input'):
+        case.report()
+    file.unlink()
+    with pytest.raises(ModelError, match=r"case\.npz: does not exist"):
+        case.report()
+
+
+def test_a_range_for_no_input_is_an_error(case: Case) -> None:
+    case.verify = {"inputs": VerifyInputs(ranges={"xs": (0, 1)})}
+    with pytest.raises(ManifestError) as caught:
+        case.report()
+    assert 'a range is given for "xs", which is no input of any model' in str(caught.value)
+    assert 'did you mean "x"?' in str(caught.value)
+
+
+def test_files_go_to_the_models_that_they_fit(case: Case) -> None:
+    case.models = ("m", "wide")
+    case.source("wide", shape=(2, 4))
+    wide = folders.model(context_node("w"))
+    for info in (*wide.graph.input, *wide.graph.output, *wide.graph.value_info):
+        info.type.tensor_type.shape.dim[0].dim_value = 2
+    (case.folder / "wide_ctx.onnx").write_bytes(wide.SerializeToString())
+    for name, rows in (("one", 1), ("two", 2)):
+        np.savez(case.tmp / f"{name}.npz", x=np.ones((rows, 4), np.float32))
+    files = tuple(case.tmp / f"{name}.npz" for name in ("one", "two"))
+    case.verify = {"inputs": VerifyInputs(files=files)}
+    assert [(n.model, n.input_set) for n in case.report().numbers] == [
+        ("m_ctx.onnx", "one.npz"),
+        ("wide_ctx.onnx", "two.npz"),
+    ]
+    case.verify = {"inputs": VerifyInputs(files=files[:1])}
+    finding = next(f for f in case.check("outputs") if f.subject == "wide_ctx.onnx")
+    assert (finding.outcome, finding.message) == ("not checkable", "no input file fits it")
+
+
+def test_a_file_for_a_model_that_is_not_run_is_no_error(case: Case) -> None:
+    case.models = ("m", "wide")
+    case.source("wide", shape=("batch", 4))
+    np.savez(case.tmp / "one.npz", x=np.ones((1, 4), np.float32))
+    np.savez(case.tmp / "two.npz", x=np.ones((2, 4), np.float32))
+    files = (case.tmp / "one.npz", case.tmp / "two.npz")
+    case.verify = {"inputs": VerifyInputs(files=files)}
+    assert [n.input_set for n in case.report().numbers] == ["one.npz"]
+    case.source("wide", shape=(3, 4))
+    with pytest.raises(ManifestError, match=r"two\.npz: has shape \[2, 4\] for input 'x'"):
+        case.report()

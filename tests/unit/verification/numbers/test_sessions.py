@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.manifest import ModelSource
+from epctx.verification.numbers import sessions
+from epctx.verification.numbers.sessions import NotComparable
+
+
+def save(path: Path, text: str, *weights: onnx.TensorProto) -> Path:
+    made = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 4]> {text}'
+    )
+    made.graph.initializer.extend(weights)
+    onnx.save(made, path)
+    return path
+
+
+def test_external_data_of_another_folder_is_found(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.full((2, 2), 3, np.float32), "w")
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+            [weight],
+        ),
+        opset_imports=[helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+    (tmp_path / "data").mkdir()
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="w.data",
+              size_threshold=0)  # fmt: skip
+    (tmp_path / "w.data").rename(tmp_path / "data" / "w.data")
+    source = ModelSource(
+        name="m",
+        path=tmp_path / "m.onnx",
+        external_data_dir=tmp_path / "data",
+        dimensions={"n": 3, "unknown": 7},
+    )
+    session = sessions.open_source(source)
+    assert session.get_inputs()[0].shape == [3, 2]
+    found = sessions.run_source(session, {"x": np.ones((3, 2), np.float32)})
+    assert found["y"].tolist() == [[6, 6]] * 3
+
+
+def test_types_that_numpy_does_not_have(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", "g (bfloat16[2] x) => (bfloat16[2] y) { y = Identity(x) }")
+    x = np.array([1.5, -2], ml_dtypes.bfloat16)
+    session = sessions.open_source(ModelSource(name="m", path=path))
+    found = sessions.run_source(session, {"x": x})
+    assert found["y"].dtype == ml_dtypes.bfloat16 and np.array_equal(found["y"], x)
+
+
+def test_the_tensors_of_a_sequence_are_numbered(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "m.onnx",
+        "g (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x, x) }",
+    )
+    session = sessions.open_source(ModelSource(name="m", path=path))
+    found = sessions.run_source(session, {"x": np.ones(2, np.float32)})
+    assert list(found) == ["y[0]", "y[1]"]
+
+
+def test_maps_cannot_be_compared(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "m.onnx",
+        "g (float[1,2] x) => (seq(map(int64,float)) y) "
+        "{ y = ai.onnx.ml.ZipMap <classlabels_int64s = [1, 2]> (x) }",
+    )
+    session = sessions.open_source(ModelSource(name="m", path=path))
+    with pytest.raises(NotComparable, match=r"output 'y\[0\]' is a map"):
+        sessions.run_source(session, {"x": np.ones((1, 2), np.float32)})
+
+
+def test_errors_of_onnxruntime_become_one_line() -> None:
+    long = RuntimeError(
+        "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running X node. "
+        "Name:'x' Status Message: indices element out of data bounds\nstack\nmore"
+    )
+    assert sessions.words(long) == "indices element out of data bounds"
+    assert sessions.words(RuntimeError("plain")) == "plain"
+    assert sessions.words(RuntimeError("")) == "RuntimeError"
+
+
+def test_sessions_are_closed_in_reverse_and_nothing_stays_shared() -> None:
+    from epctx.runtime.workspace import SHARED
+
+    closed: list[str] = []
+
+    class Session:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    SHARED.leave("graph", object())
+    sessions.close([Session("first"), Session("second")])  # type: ignore[list-item]
+    assert closed == ["second", "first"] and len(SHARED) == 0

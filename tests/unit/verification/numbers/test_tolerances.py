@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.manifest import Tolerance
+from epctx.verification.numbers.tolerances import DEFAULTS, limits, precision
+
+
+class Coarse:
+    """An EP that says how exact it is."""
+
+    def tolerance(self, of: str, dtype: str) -> Tolerance:
+        if dtype == "uint8":
+            return Tolerance(max_abs=1)
+        return Tolerance(cosine_min=0.99, max_abs=None, max_rel=0.1)
+
+
+FINE = object()
+
+
+def source(kind: int, *ops: str, weight: type = np.float32) -> onnx.ModelProto:
+    info = [helper.make_tensor_value_info("x", kind, [1])]
+    nodes = [helper.make_node(op, ["x"], [f"y{i}"]) for i, op in enumerate(ops)]
+    weights = [numpy_helper.from_array(np.zeros(1, weight), "w")]
+    return helper.make_model(helper.make_graph(nodes, "g", info, [], weights))
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (source(TensorProto.FLOAT), "float32"),
+        (source(TensorProto.FLOAT, weight=np.float16), "float16"),
+        (source(TensorProto.BFLOAT16, weight=np.float16), "bfloat16"),
+        (source(TensorProto.DOUBLE, weight=np.float64), "float64"),
+        (source(TensorProto.INT64, weight=np.int64), "float32"),
+        (source(TensorProto.FLOAT, "Relu", "QuantizeLinear"), "quantized"),
+        (source(TensorProto.FLOAT, "QLinearConv"), "quantized"),
+        (source(TensorProto.UINT8, "MatMulInteger"), "quantized"),
+    ],
+)
+def test_the_precision_of_a_source_model(model: onnx.ModelProto, expected: str) -> None:
+    assert precision(model) == expected
+
+
+def test_the_reference_defaults_hold_what_is_promised() -> None:
+    assert limits([FINE], "float32", "float32", Tolerance()) == Tolerance(
+        cosine_min=0.999999, max_rel=1e-5
+    )
+    assert limits([], "float16", "float16", Tolerance()) == DEFAULTS["float16"]
+
+
+def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
+    assert limits([FINE], "quantized", "uint8", Tolerance()) == Tolerance()
+    assert limits([FINE, Coarse()], "quantized", "uint8", Tolerance()) == Tolerance(max_abs=1)
+    assert limits([FINE], "float32", "int64", Tolerance(max_abs=2)) == Tolerance(max_abs=2)
+
+
+def test_of_several_eps_the_loosest_counts_limit_by_limit() -> None:
+    assert limits([FINE, Coarse()], "float32", "float32", Tolerance()) == Tolerance(
+        cosine_min=0.99, max_rel=0.1
+    )
+
+
+def test_the_manifest_replaces_limit_by_limit() -> None:
+    asked = Tolerance(max_abs=0.5, cosine_min=0.9)
+    assert limits([Coarse()], "float32", "float32", asked) == Tolerance(
+        cosine_min=0.9, max_abs=0.5, max_rel=0.1
+    )
