@@ -7,7 +7,7 @@ from textwrap import dedent
 
 def printed(code: str) -> list[str]:
     """What a new process prints that defers what workers defer, then runs `code`."""
-    head = "import sys\nfrom epctx.worker import lazy_modules\nlazy_modules.defer(lazy_modules.SELDOM)\n"
+    head = "import sys\nfrom epctx.worker import lazy_modules as lazy\nlazy.defer(lazy.SELDOM)\n"
     command = [sys.executable, "-c", head + dedent(code)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -17,7 +17,7 @@ def printed(code: str) -> list[str]:
 def test_the_jobs_of_a_worker_are_imported_without_sympy() -> None:
     assert printed(
         """
-        from epctx.worker import executing
+        from epctx.worker import dispatch
         print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)
         """
     ) == ["True False"]
@@ -37,7 +37,7 @@ def test_what_was_deferred_is_there_when_it_is_used() -> None:
 def test_what_is_missing_is_missing() -> None:
     assert printed(
         """
-        lazy_modules.defer(["no_such_module"])
+        lazy.defer(["no_such_module"])
         try:
             import no_such_module
         except ModuleNotFoundError as error:
