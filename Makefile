@@ -16,6 +16,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 unit: $(READY) browser
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench"

@@ -82,25 +82,25 @@ def build(
     Raises:
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
-    from epctx.engine import build as runner
-    from epctx.engine import plan as planning
+    from epctx.commands import build as command
     from epctx.engine.release import Release
 
-    hear: Listener = listener or (lambda event: None)
-    report, failure = runner.run(
-        planning.read(Path(manifest), only=only, allow_outside=allow_outside),
+    done = command.run(
+        Path(manifest),
         out=Path(out),
-        jobs=jobs or os.cpu_count() or 1,
+        listener=listener or (lambda event: None),
+        only=only,
+        jobs=jobs or 0,
         keep_going=keep_going,
         numbers=verify,
-        listener=hear,
-        cache=runner.open_cache(hear) if cache else None,
+        cached=cache,
         locked=locked,
         release=Release(golden=golden, archive=archive, attest=attest),
+        allow_outside=allow_outside,
     )
-    if failure is not None:
-        raise failure
-    return report
+    if done.failure is not None:
+        raise done.failure
+    return done.report
 
 
 def package(
@@ -125,16 +125,15 @@ def package(
     """
     from epctx.commands.package import command
 
-    hear: Listener = listener or (lambda event: None)
     done, failure = command.run(
         Path(manifest),
         out=Path(out),
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or 0,
         numbers=verify,
         cached=cache,
         locked=locked,
         allow_outside=allow_outside,
-        listener=hear,
+        listener=listener or (lambda event: None),
     )
     if failure is not None:
         raise failure

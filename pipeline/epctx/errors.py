@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from epctx.limits import MESSAGE_LENGTH
+MESSAGE_LENGTH: Final = 4000
+"""Characters of each part of a message at most: models hold names of any length."""
 
 
 class EpctxError(Exception):

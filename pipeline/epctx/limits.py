@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from epctx.errors import UsageError
+
 PREFIX: Final = "EPCTX_LIMIT_"
 _UNITS: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
@@ -58,7 +60,6 @@ class Limit:
         return amount(self.value, self.unit)
 
     def _parse(self, text: str) -> int:
-        from epctx.errors import UsageError  # whose messages are bounded by this module
 
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) > 0):
             raise UsageError(
@@ -149,8 +150,6 @@ RECORD_BYTES: Final = Limit(
 )
 TENSOR_RANK: Final = 64
 """Dimensions of a tensor: numpy's own limit."""
-MESSAGE_LENGTH: Final = 4000
-"""Characters of each part of an error message: models hold names of any length. Not to be set."""
 LOG_BYTES: Final = Limit(
     name="LOG_BYTES",
     default=16 << 20,
@@ -198,7 +197,6 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
         UsageError: one is not.
     """
-    from epctx.errors import UsageError
     from epctx.text import did_you_mean
 
     known = {limit.variable: limit for limit in ALL}

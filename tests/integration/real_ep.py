@@ -235,10 +235,11 @@ def _expected(source: str):
     import onnx
     import onnxruntime as ort
 
-    from epctx.graph import inputs as feeds_
+    from epctx.graph.inputs import specs
+    from epctx.runtime.feeds import generate
 
-    inputs = feeds_.specs(onnx.load(source, load_external_data=False))
-    feeds = feeds_.generate(inputs, seed=0, index=0, ranges={})
+    inputs = specs(onnx.load(source, load_external_data=False))
+    feeds = generate(inputs, seed=0, index=0, ranges={})
     cpu = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
     names = [output.name for output in cpu.get_outputs()]
     return feeds, dict(zip(names, cpu.run(None, dict(feeds)), strict=True))

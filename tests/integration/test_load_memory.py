@@ -47,7 +47,7 @@ canonical.digest(model)
 with open(sys.argv[1] + ".inline", "wb") as stream:
     for chunk in canonical.chunks(model):
         stream.write(chunk)
-external_data.write(model, Path(sys.argv[1] + ".out.onnx"), "out.data")
+data_files.write(model, Path(sys.argv[1] + ".out.onnx"), "out.data")
 done.set()
 watcher.join()
 print(peak - before)

@@ -12,8 +12,9 @@ import pytest
 
 from epctx import api
 from epctx.commands.package.report import PackageReport
-from epctx.graph import inputs as feeds
+from epctx.graph.inputs import specs
 from epctx.providers import registry
+from epctx.runtime.feeds import generate
 from scripts import quickstart_models
 from tests.integration import package_reader
 from tests.integration.package_reader import Request
@@ -75,13 +76,13 @@ def test_the_reader_picks_the_openvino_variant_and_its_numbers_are_right(
     model: str, copied: Path, made: tuple[Path, PackageReport], tmp_path: Path
 ) -> None:
     source = ort.InferenceSession(str(made[0] / "models" / "tiny_llm_npu.onnx"))
-    inputs = feeds.specs(onnx.load(copied / "intel" / "llm" / f"{model}_ctx.onnx"))
+    inputs = specs(onnx.load(copied / "intel" / "llm" / f"{model}_ctx.onnx"))
     ranges = {
         "input_ids": (0.0, 2047.0),
         "past_mask": (0.0, 1.0),
         "attention_bias": (-1.0, 0.0),
     }
-    given = feeds.generate(inputs, seed=7, index=0, ranges=ranges)
+    given = generate(inputs, seed=7, index=0, ranges=ranges)
     expected = dict(
         zip([o.name for o in source.get_outputs()], source.run(None, given), strict=True)
     )

@@ -263,11 +263,12 @@ def test_an_output_that_changes_meanwhile_is_not_packaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from epctx.commands.package import contents
+    from epctx.commands.package.items import Item
 
     project = with_extras(tmp_path)
     found = contents.found
 
-    def changing(path: Path) -> contents.Item:
+    def changing(path: Path) -> Item:
         item = found(path)
         path.write_text("another", encoding="utf-8")
         return item

@@ -15,10 +15,10 @@ import pytest
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
-from epctx.graph.model import PartitionedModel
+from epctx.graph.model import Replacement
 from epctx.graph.partition import surgery
 from epctx.manifest import ModelSource
-from epctx.providers.base import Replacement
+from epctx.providers.base import PartitionedModel
 from epctx.providers.default import CpuKernels
 from epctx.stages import load
 from scripts import random_weights

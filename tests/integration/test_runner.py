@@ -17,7 +17,7 @@ import yaml
 from epctx import api
 from epctx.engine import scheduler
 from epctx.engine.events import Event
-from epctx.engine.scheduler import Ended
+from epctx.engine.state import Ended
 from epctx.errors import CompileError
 from tests.kit.building import mlp
 

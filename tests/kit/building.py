@@ -11,10 +11,10 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.graph.model import OptimizedModel
 from epctx.graph.serde import canonical
 from epctx.manifest import ExternalInitializers, ModelSource, OptionValue, PartitionSettings
-from epctx.providers.base import ExecutionProvider, SessionGroupSpec
+from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, dump, load, partition
 

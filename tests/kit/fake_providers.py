@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from epctx.files.digest import of_bytes
-from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.graph.model import OptimizedModel
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import Capability
+from epctx.providers.base import Capability, PartitionedModel
 from epctx.stages import partition
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epctx.graph.serde import canonical, wire
-from epctx.graph.weights.external_data import content_digest, write
+from epctx.graph.serde.data_files import write
+from epctx.graph.weights.external_data import content_digest
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import strategies

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epctx.graph.dataflow import Dataflow, subgraphs
-from epctx.graph.model import PartitionedModel
+from epctx.graph.model import Replacement
 from epctx.graph.partition import surgery
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import Replacement
+from epctx.providers.base import PartitionedModel
 from tests.kit import strategies
 from tests.kit.fake_providers import Taker, partitioned
 from tests.kit.onnx_text import run, session

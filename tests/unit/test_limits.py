@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import epctx
-from epctx import limits
+from epctx import errors, limits
 from epctx.errors import InvalidManifest, ModelError, UsageError
 from epctx.parsing import document
 from epctx.worker.environment import environment
@@ -67,6 +67,6 @@ def test_each_limit_is_used() -> None:
 
 def test_a_message_is_bounded_whatever_a_model_calls_its_nodes() -> None:
     error = ModelError(f"node {'n' * 10**7} is broken", where="w" * 10**6, remedy="none")
-    assert len(str(error)) < 3 * limits.MESSAGE_LENGTH
+    assert len(str(error)) < 3 * errors.MESSAGE_LENGTH
     assert str(error).startswith("www") and "is broken" in str(error)
     assert "characters more" in str(error)

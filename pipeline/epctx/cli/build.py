@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -62,45 +61,37 @@ def build(
     ] = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
-    import epctx
     from epctx.cli import progress, summary
-    from epctx.engine import build as runner
-    from epctx.engine import noop, plan
+    from epctx.commands import build as command
     from epctx.engine.release import Release
-    from epctx.parsing.schema import files
 
-    release = Release(golden=golden, archive=archive, attest=attest)
-    watched = None if no_cache or locked or release.asked else noop.Watched()
-    if watched is not None:
-        watched.note([manifest])
-        watched.code(Path(epctx.__file__).parent, Path(str(files.root())))
-    planned = plan.read(manifest, only=only or (), allow_outside=allow_outside)
     with progress.live(ui) as listener:
-        cache = None if no_cache else runner.open_cache(listener)
-        report, failure = runner.run(
-            planned,
+        done = command.run(
+            manifest,
             out=out,
-            jobs=jobs or os.cpu_count() or 1,
+            listener=listener,
+            only=only or (),
+            jobs=jobs,
             keep_going=keep_going,
             numbers=not no_verify,
-            listener=listener,
-            cache=cache,
+            cached=not no_cache,
             locked=locked,
-            watched=watched,
-            release=release,
+            release=Release(golden=golden, archive=archive, attest=attest),
+            allow_outside=allow_outside,
+            watch=True,
         )
-    ui.emit(report)
-    summary.summary(ui, report, out)
-    if watched is not None and cache is not None and summary.nothing_done(report):
+    ui.emit(done.report)
+    summary.summary(ui, done.report, out)
+    if summary.nothing_done(done.report):
         if ui.json and not ui.verbose:
-            watched.remember(cache.records, document(report).splitlines(), report=True)
+            done.remember(document(done.report).splitlines(), report=True)
         elif ui.plain:
-            watched.remember(cache.records, [] if ui.quiet else summary.nothing(report, out))
-    told = list(summary.failures(report))
+            done.remember([] if ui.quiet else summary.nothing(done.report, out))
+    told = list(summary.failures(done.report))
     for each in told:
         ui.error(each)
-    github.failures(report, manifest)
-    if failure is not None and told:
-        raise typer.Exit(failure.exit_code)
-    if failure is not None:  # of no group
-        raise failure
+    github.failures(done.report, manifest)
+    if done.failure is not None and told:
+        raise typer.Exit(done.failure.exit_code)
+    if done.failure is not None:  # of no group
+        raise done.failure

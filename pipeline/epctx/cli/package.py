@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +53,7 @@ def package(
         done, failure = command.run(
             manifest,
             out=out,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=jobs,
             numbers=not no_verify,
             cached=not no_cache,
             locked=locked,

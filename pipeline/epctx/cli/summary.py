@@ -12,9 +12,8 @@ from rich.text import Text
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
-from epctx.engine.report import BuildReport, Failure, GroupReport
+from epctx.engine.report import BuildReport, Failure, GroupReport, ModelReport
 from epctx.errors import EpctxError
-from epctx.stages.report import ModelReport
 from epctx.text import size_words
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")

@@ -19,14 +19,15 @@ from epctx.engine.events import Event, Listener
 from epctx.engine.group import Telling
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, writer
-from epctx.engine.lookup import Compiled, Lookup
+from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
 from epctx.engine.output import place as publish
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.release import Release, release
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.engine.scheduler import Build, Built, Ended
+from epctx.engine.scheduler import Build
+from epctx.engine.state import Built, Compiled, Ended
 from epctx.engine.up_to_date import Assessment, assess
 from epctx.errors import EpctxError, LockError, StorageError
 from epctx.files import outputs

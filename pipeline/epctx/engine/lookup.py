@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from epctx.cache import Action, Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.plan import SessionGroup
 from epctx.engine.results import StoredCompile, StoredOptimize, StoredRecording, objection
+from epctx.engine.state import Compiled, Optimized, Verified
 from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.keys import (
-    CompileRecord,
     FolderRecord,
-    OptimizeRecord,
     RecordingRecord,
     Toolchain,
     VerifyRecord,
@@ -28,73 +26,6 @@ from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
 from epctx.verification.findings import FolderReport
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimized:
-    """A model's optimize action, as far as it is known.
-
-    Attributes:
-        found: the content of the source; None: no model with these bytes was loaded before.
-        record, key: None with `found`.
-        action: None: to be carried out.
-    """
-
-    source: ModelSource
-    found: SourceDigests | None = None
-    record: OptimizeRecord | None = None
-    key: Digest | None = None
-    action: Action[StoredOptimize] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """A session group's compile action, as far as it is known.
-
-    Attributes:
-        models: in its order.
-        record, key: None: a model of it is to be optimized first.
-        action: None: to be carried out.
-        recording_record, recording_key: of what its generating sessions compute; None: nothing is
-            to be.
-        recording: None: to be carried out, with the compile.
-    """
-
-    session: SessionGroup
-    models: tuple[Optimized, ...]
-    record: CompileRecord | None = None
-    key: Digest | None = None
-    action: Action[StoredCompile] | None = None
-    recording_record: RecordingRecord | None = None
-    recording_key: Digest | None = None
-    recording: Action[StoredRecording] | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is to be carried out."""
-        return self.action is not None and (
-            self.recording_record is None or self.recording is not None
-        )
-
-    @property
-    def outputs(self) -> dict[str, Digest]:
-        """Its files by name; none where it is to be carried out."""
-        if self.action is None:
-            return {}
-        return {file.name: file.blake3 for file in self.action.result.output.files}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verified:
-    """A verify action, of a session group or of a folder beside them.
-
-    Attributes:
-        action: None: to be carried out.
-    """
-
-    record: VerifyRecord | FolderRecord
-    key: Digest
-    action: Action[FolderReport] | None
 
 
 class Lookup:

@@ -9,13 +9,12 @@ from pathlib import Path
 from epctx.cache import Cache
 from epctx.engine import report as build_report
 from epctx.engine.actions.compose import ComposedGroup
-from epctx.engine.lookup import Compiled
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
-from epctx.engine.scheduler import Built, Ended
+from epctx.engine.state import Built, Compiled, Ended
 from epctx.engine.up_to_date import Assessment, files_of
 from epctx.files import identity
 from epctx.files.outputs import OutputFile

@@ -17,7 +17,7 @@ from epctx.engine.output import place as publish
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
-from epctx.engine.scheduler import Ended
+from epctx.engine.state import Ended
 from epctx.errors import Interrupted, UsageError
 from epctx.files import outputs
 from epctx.files.digest import of_bytes

@@ -11,7 +11,8 @@ from epctx.errors import EpctxError
 from epctx.files.outputs import OutputFile
 from epctx.lockfile.types import Lock
 from epctx.providers.onnxruntime import packages
-from epctx.stages.report import CompositionReport, ModelReport
+from epctx.stages.report import CompositionReport
+from epctx.stages.report import ModelReport as ModelReport
 from epctx.verification.findings import FolderReport
 
 SCHEMA_VERSION = 1

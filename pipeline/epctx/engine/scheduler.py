@@ -5,45 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 from epctx.engine.actions.base import Actions
-from epctx.engine.actions.compile import Compiling, Made
+from epctx.engine.actions.compile import Compiling
 from epctx.engine.actions.verify import settle
 from epctx.engine.group import Progress, Telling
 from epctx.engine.last_keys import History
-from epctx.engine.lookup import Compiled, Lookup
+from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import PlannedGroup, SessionGroup
+from epctx.engine.state import Built, Ended, Made
 from epctx.errors import EpctxError, Interrupted
 from epctx.files import outputs
-from epctx.verification.findings import FolderReport
 from epctx.worker.pool import Pool
-
-
-class Ended(EpctxError):
-    """Why a group that did not fail itself was not built: another failed, or the user stopped."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Built:
-    """A group that was built and verified in its staged folder, or why it was not.
-
-    Attributes:
-        made: its session groups; none where it failed.
-        verify: None where it failed.
-    """
-
-    planned: PlannedGroup
-    progress: Progress
-    made: tuple[Made, ...] = ()
-    verify: FolderReport | None = None
-    failure: EpctxError | None = None
-
-    @property
-    def sessions(self) -> tuple[Compiled, ...]:
-        """What is known of its session groups."""
-        return tuple(made.compiled for made in self.made)
 
 
 class Build:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from epctx.engine.lookup import Compiled, Lookup, Verified
+from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of, difference
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.results import joined
+from epctx.engine.state import Compiled, Verified
 from epctx.files.outputs import OutputFile
 from epctx.verification.findings import FolderReport
 

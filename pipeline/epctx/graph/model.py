@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.files.digest import Digest
-from epctx.manifest import PartitionSettings
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -120,31 +119,16 @@ class Outline:
     predecessors: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionedModel:
-    """A model and who takes which part of it; the default EP takes what is in no partition.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replacement:
+    """What takes the place of one partition.
 
     Attributes:
-        partitions: ordered topologically; those that were made of what an EP left come after.
-        declined: one entry for each node left to the default EP.
-        nodes: count of nodes of the main graph.
-        boundary_quantize: of those, Quantize/DequantizeLinear nodes at the graph's border left to
-            the default EP; `coverage` does not count them.
-        settings: by which it was partitioned; what an EP leaves goes by them to the EPs after.
-        leftover: partitioned is what EPs have left of theirs: the EPs after may take nothing of it.
+        partition: the partition replaced.
+        fragment: a model with the partition's inputs and outputs, by name and in order: one
+            EPContext node, or (ONNX Runtime as a composite EP) several and some CPU nodes. Every
+            output of an EPContext node has its type and shape.
     """
 
-    name: str
-    model: ir.Model
-    partitions: tuple[Partition, ...]
-    declined: tuple[Decline, ...]
-    nodes: int
-    boundary_quantize: int = 0
-    settings: PartitionSettings = field(default_factory=PartitionSettings)
-    leftover: bool = False
-
-    @property
-    def coverage(self) -> float:
-        """EP nodes over all nodes, boundary Quantize/DequantizeLinear apart; 1.0 if none."""
-        counted = self.nodes - self.boundary_quantize
-        return sum(len(p.nodes) for p in self.partitions) / counted if counted else 1.0
+    partition: Partition
+    fragment: ir.Model

@@ -18,11 +18,11 @@ from onnx import helper, numpy_helper
 
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode, read_all
-from epctx.graph.model import PartitionedModel
+from epctx.graph.model import Replacement
 from epctx.graph.partition import boundary, surgery
 from epctx.graph.partition.assign import Border, assign
 from epctx.graph.serde import canonical
-from epctx.providers.base import ExecutionProvider, Replacement, SessionGroupSpec
+from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
 from epctx.runtime.loading import Loaded, load
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import SessionConfig

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from epctx.files.digest import Buffer
 from epctx.files.outputs import OwnFile
-from epctx.manifest import OptionValue
+from epctx.manifest import OptionValue, PartitionSettings
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Partition, PartitionedModel
+    from epctx.graph.model import Decline, Partition, Replacement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +75,34 @@ class SessionGroupSpec:
         return self.open_ended or len(self.models) > 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Replacement:
-    """What takes the place of one partition.
+@dataclass(frozen=True, kw_only=True)
+class PartitionedModel:
+    """A model and who takes which part of it; the default EP takes what is in no partition.
 
     Attributes:
-        partition: the partition replaced.
-        fragment: a model with the partition's inputs and outputs, by name and in order: one
-            EPContext node, or (ONNX Runtime as a composite EP) several and some CPU nodes. Every
-            output of an EPContext node has its type and shape.
+        partitions: ordered topologically; those that were made of what an EP left come after.
+        declined: one entry for each node left to the default EP.
+        nodes: count of nodes of the main graph.
+        boundary_quantize: of those, Quantize/DequantizeLinear nodes at the graph's border left to
+            the default EP; `coverage` does not count them.
+        settings: by which it was partitioned; what an EP leaves goes by them to the EPs after.
+        leftover: partitioned is what EPs have left of theirs: the EPs after may take nothing of it.
     """
 
-    partition: Partition
-    fragment: ir.Model
+    name: str
+    model: ir.Model
+    partitions: tuple[Partition, ...]
+    declined: tuple[Decline, ...]
+    nodes: int
+    boundary_quantize: int = 0
+    settings: PartitionSettings = field(default_factory=PartitionSettings)
+    leftover: bool = False
+
+    @property
+    def coverage(self) -> float:
+        """EP nodes over all nodes, boundary Quantize/DequantizeLinear apart; 1.0 if none."""
+        counted = self.nodes - self.boundary_quantize
+        return sum(len(p.nodes) for p in self.partitions) / counted if counted else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from epctx.files.digest import Buffer
 from epctx.manifest import Tolerance
-from epctx.verification.findings import Outcome
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -26,6 +25,8 @@ Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
 floating-point type."""
 
 
+Outcome = Literal["pass", "fail", "not checkable"]
+"""Of a check, an EP's or any other."""
 PrefixPlace = Literal["name", "partition_name", "graph"]
 """Of an EPContext node; `graph`: the name of its graph in the context binary."""
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from epctx import limits
 from epctx.errors import ManifestError, ModelError
-from epctx.graph.inputs import Array, Feeds, InputSpec
+from epctx.graph.inputs import Array, InputSpec
+from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
 
 _INPUT = re.compile(r"input_(\d+)\.pb")

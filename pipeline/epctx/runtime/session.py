@@ -1,4 +1,4 @@
-"""`epctx.runtime.InferenceSession`: EPContext models run as the spec's inference workflow says."""
+"""Sessions over EPContext models, which run as the spec's inference workflow says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import onnxruntime as ort
 
-import epctx
 from epctx.errors import UsageError
 from epctx.manifest import OptionValue
 from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
@@ -21,7 +21,7 @@ from epctx.runtime.selection import ProviderArgument, bind
 from epctx.runtime.values import Value, to_python, to_value
 
 
-class InferenceSession:
+class Session:
     """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
 
     A model without EPContext nodes is run by onnxruntime's CPU EP. In one that has some, each EP
@@ -33,9 +33,7 @@ class InferenceSession:
         session_options: an `onnxruntime.SessionOptions`, or session config entries as a mapping.
             Those of the spec's table are honoured: `ep.share_ep_contexts`, `ep.context_file_path`
             (needed to find context binaries of a model from bytes),
-            `session.model_external_initializers_file_folder_path`; with `ep.context_enable` a
-            model is compiled by the providers first, as `epctx.compile_model` does, and what came
-            out is run (in a group that shares: once the group's last session was created).
+            `session.model_external_initializers_file_folder_path`.
         providers: EPs in priority order: names, or pairs of name and options. Default: every
             installed EP that accepts a `source` of the model, with its default options.
         provider_options: the options of `providers`, in the same order.
@@ -55,13 +53,6 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
     ) -> None:
         config = SessionConfig.read(session_options)
-        if config.enable:
-            path_or_bytes = epctx.compile_model(
-                path_or_bytes,
-                session_options=session_options,
-                providers=providers,
-                provider_options=provider_options,
-            )
         source = ModelSource.of(path_or_bytes, config)
         bound = bind(providers, provider_options)
         self._lock = threading.Lock()
@@ -69,8 +60,12 @@ class InferenceSession:
         self._load: Callable[[], Loaded] | None = partial(
             load, source, config, session_options, bound
         )
-        if not config.enable or config.stop_share or not config.share:
+        if self._loads_at_once(config):
             self._open()
+
+    def _loads_at_once(self, config: SessionConfig) -> bool:
+        """Whether the model is loaded when the session is made, and not when it is first used."""
+        return True
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, without those that have an initializer."""
@@ -136,7 +131,7 @@ class InferenceSession:
         with self._lock:
             self._loaded = self._load = None
 
-    def __enter__(self) -> InferenceSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -148,9 +143,7 @@ class InferenceSession:
         self.close()
 
     def _open(self) -> Loaded:
-        """The loaded model. One that was generated for a group that shares is loaded when it is
-        first needed: its context binary is written by the group's last session.
-        """
+        """The loaded model, which is loaded now if it was not when the session was made."""
         with self._lock:
             if self._loaded is None and self._load is not None:
                 self._loaded = self._load()

@@ -17,8 +17,9 @@ from epctx.manifest import OptionValue
 from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
-    from epctx.graph.inputs import Array, Feeds, InputSpec
-    from epctx.runtime.session import InferenceSession
+    from epctx.graph.inputs import Array, InputSpec
+    from epctx.runtime.feeds import Feeds
+    from epctx.runtime.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def run(job: RunJob) -> RunReport:
     """
     import onnxruntime as ort
 
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
 
     os.chdir(job.folder)
     options = ort.SessionOptions()
@@ -107,7 +108,7 @@ def run(job: RunJob) -> RunReport:
         )
     )
     begun = time.perf_counter()
-    with InferenceSession(job.model, options, providers=job.providers) as session:
+    with Session(job.model, options, providers=job.providers) as session:
         loaded = time.perf_counter() - begun
         reports = []
         for number, (label, feeds) in enumerate(cases):
@@ -133,10 +134,10 @@ def run(job: RunJob) -> RunReport:
 
 
 def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
-    from epctx.graph import inputs as feeds
+    from epctx.graph import inputs as graph_inputs
     from epctx.graph.serde import skeleton
 
-    specs = feeds.specs(skeleton.read(path))
+    specs = graph_inputs.specs(skeleton.read(path))
     known = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
     for name in dimensions:
         if name not in known:
@@ -158,8 +159,7 @@ def _cases(
     count: int,
     ranges: Mapping[str, tuple[float, float]],
 ) -> Iterator[tuple[str, Feeds]]:
-    from epctx.graph import inputs as feeds
-    from epctx.runtime import feed_files
+    from epctx.runtime import feed_files, feeds
 
     try:
         if files:
@@ -195,7 +195,7 @@ def _unfixed(spec: InputSpec) -> str:
 
 
 def _measure(
-    session: InferenceSession, feeds: Feeds, repeat: int, label: str
+    session: Session, feeds: Feeds, repeat: int, label: str
 ) -> tuple[float, dict[str, Array]]:
     names = [arg.name for arg in session.get_outputs()]
     times = []

@@ -10,12 +10,12 @@ import onnx_ir as ir
 
 from epctx.errors import CompileError
 from epctx.graph import epcontext
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
-    Replacement,
+    PartitionedModel,
     ReportsPlacement,
     SessionGroupSpec,
     Workspace,

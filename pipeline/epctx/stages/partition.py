@@ -14,12 +14,12 @@ import onnx_ir as ir
 from epctx.errors import CompileError, EpctxError
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Decline, OptimizedModel, PartitionedModel
+from epctx.graph.model import Decline, OptimizedModel
 from epctx.graph.partition import boundary
 from epctx.graph.partition.assign import Border, assign
 from epctx.manifest import PartitionSettings
 from epctx.providers import default
-from epctx.providers.base import ExecutionProvider, ForeseesPlacement
+from epctx.providers.base import ExecutionProvider, ForeseesPlacement, PartitionedModel
 from epctx.stages.exclusion import Exclusion, Unmatched
 
 Reasons = tuple[tuple[str, str], ...]

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.providers.hooks import Outcome
+from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
 from epctx.verification.request import Claim
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from epctx.errors import EpctxError
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Verdict
-from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.providers.hooks import Outcome, Verdict
+from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epctx.manifest import Tolerance
+from epctx.providers.hooks import Outcome as Outcome
 
-Outcome = Literal["pass", "fail", "not checkable"]
 PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
 """In the order in which they are applied; only the last one runs models."""

@@ -13,7 +13,7 @@ from epctx.errors import InvalidGraph, ModelError
 from epctx.files import paths
 from epctx.files.outputs import GOLDEN
 from epctx.graph import epcontext
-from epctx.graph import inputs as feeds
+from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos, skeleton
@@ -231,7 +231,7 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
         producer=model.producer_name,
         nodes=tuple(nodes),
         broken=tuple(broken),
-        inputs=feeds.specs(model),
+        inputs=graph_inputs.specs(model),
         outputs=tuple(info.name for info in model.graph.output),
         contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
         data=tuple(dict.fromkeys(skeleton.location(t) for t in external_tensors(model))),

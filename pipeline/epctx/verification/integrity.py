@@ -20,7 +20,8 @@ from epctx.files import digest, paths
 from epctx.files.digest import Algorithm, Digest
 from epctx.files.outputs import OutputFile
 from epctx.files.regular import open_regular, require_bounded
-from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.providers.hooks import Outcome
+from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import SUMS, GroupFolder
 from epctx.verification.request import ExpectedFile
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from epctx.verification.findings import Finding, Outcome
+from epctx.providers.hooks import Outcome
+from epctx.verification.findings import Finding
 from epctx.verification.folder import SUMS, ContextModel, GroupFolder
 
 _REBUILD = "build the group again"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from epctx import codec
 from epctx.files import outputs
 from epctx.graph import epcontext
-from epctx.graph.model import OptimizedModel, PartitionedModel
+from epctx.graph.model import OptimizedModel
 from epctx.graph.optimized import store
 from epctx.graph.partition.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider, SessionGroupSpec
+from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
 from epctx.runtime import trial
 from epctx.runtime.trial import RunJob
 from epctx.stages import compile, dump, load, optimize, partition, verify

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from epctx.graph.inputs import Array, Feeds
-from epctx.graph.model import Partition, PartitionedModel
-from epctx.providers.base import ExecutionProvider, Generating
+from epctx.graph.inputs import Array
+from epctx.graph.model import Partition
+from epctx.providers.base import ExecutionProvider, Generating, PartitionedModel
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.runtime import values
+from epctx.runtime.feeds import Feeds
 from epctx.stages.compile import CompiledGroup
 from epctx.verification.numbers import record as recording
 from epctx.verification.numbers import recordings

@@ -7,11 +7,11 @@ from junitparser import Failure, JUnitXml, Skipped, TestCase
 
 from epctx.cli import junit
 from epctx.manifest import Tolerance
+from epctx.providers.hooks import Outcome
 from epctx.verification.findings import (
     Comparison,
     Finding,
     FolderReport,
-    Outcome,
     OutputNumbers,
     VerifyReport,
     Worst,

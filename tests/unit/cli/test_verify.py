@@ -8,7 +8,8 @@ from typer.testing import CliRunner, Result
 
 from epctx import api
 from epctx.cli.app import app
-from epctx.verification.findings import Finding, FolderReport, Outcome, PolicyName, VerifyReport
+from epctx.providers.hooks import Outcome
+from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
 
 
 def finding(

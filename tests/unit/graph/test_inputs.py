@@ -7,8 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx.errors import ManifestError
-from epctx.graph import inputs as feeds
-from epctx.graph.inputs import InputSpec, generate, specs
+from epctx.graph.inputs import InputSpec, specs
+from epctx.runtime import feeds
+from epctx.runtime.feeds import generate
 
 
 def spec(name: str = "x", dtype: object = np.float32, shape: tuple = (4, 5), **more) -> InputSpec:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition, Replacement
 from epctx.provider_tests import ExecutionProviderConformance
 from epctx.providers.base import (
     Capability,
@@ -20,7 +20,7 @@ from epctx.providers.base import (
     ExecutionProvider,
     Fingerprint,
     Kernel,
-    Replacement,
+    PartitionedModel,
     SessionGroupSpec,
     SharedContexts,
 )

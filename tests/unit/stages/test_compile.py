@@ -13,10 +13,15 @@ from epctx.errors import CompileError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Decline, OptimizedModel, Partition, PartitionedModel
+from epctx.graph.model import Decline, OptimizedModel, Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import ContextBinary, ExecutionProvider, Replacement, SessionGroupSpec
+from epctx.providers.base import (
+    ContextBinary,
+    ExecutionProvider,
+    PartitionedModel,
+    SessionGroupSpec,
+)
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, partition
 from epctx.stages.compile import CompiledGroup

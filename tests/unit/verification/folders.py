@@ -10,8 +10,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
+from epctx.providers.hooks import Outcome
 from epctx.stages import verify
-from epctx.verification.findings import Finding, FolderReport, Outcome, PolicyName
+from epctx.verification.findings import Finding, FolderReport, PolicyName
 from epctx.verification.request import VerifyRequest
 from tests.kit.sealing import without_graphs
 

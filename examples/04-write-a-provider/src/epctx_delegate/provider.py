@@ -9,9 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers import base, contexts
+from epctx.providers.base import PartitionedModel
 from epctx_delegate.program import OPERATORS, VERSION, Kernel, Program, Weights, decode, encode
 
 LABEL = "delegate"

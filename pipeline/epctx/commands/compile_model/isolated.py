@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from epctx import api
+from epctx.commands import build
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
 from epctx.errors import UsageError
@@ -31,7 +31,16 @@ def compile_group(requests: Sequence[Request]) -> None:
     with tempfile.TemporaryDirectory(prefix="epctx-") as scratch, outputs.staging(folder) as out:
         manifest = described.write(requests, Path(scratch))
         described.parsed(manifest)
-        api.build(manifest, out=out, jobs=1, verify=False, allow_outside=True)
+        done = build.run(
+            manifest,
+            out=out,
+            listener=lambda event: None,
+            jobs=1,
+            numbers=False,
+            allow_outside=True,
+        )
+        if done.failure is not None:
+            raise done.failure
         built = out / described.NAME / "default" / described.GROUP
         models = {built / f"{r.name}_ctx.onnx": r.output for r in requests}
         others = [path for path in sorted(built.iterdir()) if path not in models]

@@ -14,10 +14,9 @@ from pathlib import Path
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
 from epctx.errors import CompileError, UsageError
-from epctx.graph.model import PartitionedModel
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
-from epctx.providers.base import ExecutionProvider, SessionGroupSpec, Workspace
+from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec, Workspace
 from epctx.stages import dump, load, optimize, partition
 from epctx.stages.compile import Chain, CompiledGroup
 

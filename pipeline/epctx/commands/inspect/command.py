@@ -23,7 +23,7 @@ from epctx.commands.inspect.inspection import (
 from epctx.errors import EpctxError, InvalidGraph, ModelError, UsageError
 from epctx.files import paths
 from epctx.graph import epcontext
-from epctx.graph import inputs as feeds
+from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos, skeleton
 from epctx.graph.weights.external_data import byte_size
@@ -117,7 +117,7 @@ def _model(path: Path) -> ModelFile:
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,
         opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
-        inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in feeds.specs(proto)),
+        inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in graph_inputs.specs(proto)),
         outputs=tuple(_edge(info.name, types) for info in proto.graph.output),
         nodes=tuple(map(partial(_described, types), contexts, read)),
         operators=dict(Counter(plain).most_common()),
@@ -189,7 +189,7 @@ def _types(model: onnx.ModelProto) -> dict[str, str]:
         for tensor in graph.initializer:
             found[tensor.name] = f"{_kind(tensor.data_type)}{list(tensor.dims)}"
         for info in (*graph.value_info, *graph.input, *graph.output):
-            found[info.name] = str(feeds.spec(info))
+            found[info.name] = str(graph_inputs.spec(info))
     return found
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.cache.digests import FreshDigests
+from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport
-from epctx.engine import build as runner
-from epctx.engine import plan as planning
 from epctx.engine.events import Event, Listener
 from epctx.engine.output.place import Place
+from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 
@@ -38,37 +38,38 @@ def run(
     """Build all of a manifest into `out`, and write its package beside it.
 
     Returns what came of it, and the build's first failure in manifest order. The arguments are
-    those of `runner.run`.
+    those of `commands.build.run`.
 
     Raises:
-        EpctxError: as `planning.read`, `runner.run` and `commands.package.writing.write` raise.
+        EpctxError: as `commands.build.run` and `commands.package.writing.write` raise.
     """
-    plan = planning.read(manifest, allow_outside=allow_outside)
-    place = Place(out=out.resolve(), name=plan.manifest.name)
-    writing.refuse_in_the_way(plan.manifest, place)
-    cache = runner.open_cache(listener) if cached else None
-    report, failure = runner.run(
-        plan,
+    done = build.run(
+        manifest,
         out=out,
-        jobs=jobs,
-        keep_going=False,
-        numbers=numbers,
         listener=listener,
-        cache=cache,
+        jobs=jobs,
+        numbers=numbers,
+        cached=cached,
         locked=locked,
+        allow_outside=allow_outside,
+        refuse=lambda plan: writing.refuse_in_the_way(plan.manifest, _place(out, plan)),
     )
-    if failure is not None:
-        return Packaging(build=report), failure
+    if done.failure is not None:
+        return Packaging(build=done.report), done.failure
 
     def waiting() -> None:
         what = "another build holds the output"
-        listener(Event(group=plan.manifest.name, state="waiting", detail=what))
+        listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
 
     package = writing.write(
-        plan.manifest,
-        report,
-        place,
-        digests=cache.digests if cache is not None and not locked else FreshDigests(),
+        done.plan.manifest,
+        done.report,
+        _place(out, done.plan),
+        digests=done.cache.digests if done.cache is not None and not locked else FreshDigests(),
         waiting=waiting,
     )
-    return Packaging(build=report, package=package), None
+    return Packaging(build=done.report, package=package), None
+
+
+def _place(out: Path, plan: Plan) -> Place:
+    return Place(out=out.resolve(), name=plan.manifest.name)

@@ -20,8 +20,9 @@ from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.files.regular import open_regular
 from epctx.lockfile.types import Lock
+from epctx.providers.hooks import Outcome
 from epctx.verification import integrity
-from epctx.verification.findings import Finding, Outcome
+from epctx.verification.findings import Finding
 
 _CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or package again: nothing else belongs into a package"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.commands.package.form import CPU
+from epctx.commands.package.items import Item
 from epctx.errors import ModelError
 from epctx.providers import hooks, registry
 
 if TYPE_CHECKING:
-    from epctx.commands.package.contents import Item
     from epctx.engine.report import GroupReport
     from epctx.lockfile.types import LockedGroup
     from epctx.manifest import ModelGroup
@@ -75,8 +75,6 @@ def of_group(
         ProviderUnavailable: an EP of it is not installed.
         ModelError: a model cannot be read back.
     """
-    from epctx.commands.package.contents import Item
-
     providers = [registry.create(spec) for spec in group.execution_providers]
     sharing = {name for members in group.sharing_groups.values() for name in members}
     models = tuple(

@@ -8,7 +8,8 @@ from typing import Final
 
 from epctx.commands.package import form
 from epctx.commands.package.form import MANIFEST, Package, Variant
-from epctx.verification.findings import Finding, Outcome
+from epctx.providers.hooks import Outcome
+from epctx.verification.findings import Finding
 
 REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")

@@ -11,8 +11,10 @@ from pathlib import Path
 from epctx.cache.digests import FileDigests
 from epctx.commands.package import assets as assets_
 from epctx.commands.package import contents, describing, finding, form, variants
-from epctx.commands.package.contents import Contents, Item
+from epctx.commands.package import items as items_
+from epctx.commands.package.contents import Contents
 from epctx.commands.package.form import MANIFEST, Package
+from epctx.commands.package.items import Item
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.commands.package.variants import BuiltGroup
 from epctx.engine.output.place import Place
@@ -107,9 +109,9 @@ def _made(
 
     arranged = contents.arrange(groups, extra, files.values())
     package = describing.describe(manifest, groups, arranged, lock, assets)
-    items = {**arranged.items, MANIFEST: contents.made(form.encode(package))}
+    items = {**arranged.items, MANIFEST: items_.made(form.encode(package))}
     lines = (f"{items[path].sha256.hex}  {path}\n" for path in sorted(items))
-    sums = contents.made("".join(lines).encode())
+    sums = items_.made("".join(lines).encode())
     return groups, package, arranged, {**items, outputs.SUMS: sums}
 
 
@@ -138,13 +140,13 @@ def _extra(manifest: Manifest, group: BuiltGroup, assets: Mapping[str, Digest]) 
     made = {}
     for name in settings.files:
         path = settings.file(name, target=group.target, group=group.name)
-        made[name] = contents.found(path)
+        made[name] = items_.found(path)
         tokenizer = settings.genai.tokenizer if settings.genai is not None else None
         if name == GENAI_CONFIG and tokenizer is not None:
             config = json.loads(path.read_text(encoding="utf-8"))
             config["model"]["tokenizer_dir"] = str(assets[tokenizer])
             text = json.dumps(config, indent=4, ensure_ascii=False)
-            made[name] = contents.made(f"{text}\n".encode())
+            made[name] = items_.made(f"{text}\n".encode())
     return made
 
 

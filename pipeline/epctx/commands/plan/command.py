@@ -14,9 +14,10 @@ from epctx.cache import Action, Cache
 from epctx.engine.actions.compose import Composing, ReadyGroup
 from epctx.engine.group import Telling
 from epctx.engine.last_keys import History
-from epctx.engine.lookup import Compiled, Lookup, Optimized
+from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.state import Compiled, Optimized
 from epctx.engine.up_to_date import Assessment, assess
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between

@@ -13,9 +13,9 @@ import threading
 from types import FrameType
 
 from epctx import codec
+from epctx.commands import build
 from epctx.commands.reproduce.circumstances import enter
 from epctx.commands.reproduce.jobs import BuildJob, Said
-from epctx.engine import build, plan
 from epctx.engine.events import Listener
 from epctx.errors import Interrupted
 from epctx.worker import protocol
@@ -44,19 +44,21 @@ def main() -> None:
 
 
 def _build(job: BuildJob, hear: Listener) -> Said:
-    report, failure = build.run(
-        plan.read(job.manifest, only=job.only, allow_outside=job.allow_outside),
+    done = build.run(
+        job.manifest,
         out=job.out,
-        jobs=job.circumstances.jobs,
-        keep_going=False,
-        numbers=False,
         listener=hear,
+        only=job.only,
+        jobs=job.circumstances.jobs,
+        numbers=False,
+        cached=False,
+        allow_outside=job.allow_outside,
         variables={**job.circumstances.variables, **job.circumstances.worker_variables},
     )
-    if failure is None:
-        return Said(report=report)
-    told = protocol.report(failure)
-    failed = next((g for g in report.groups if g.failure is not None), None)
+    if done.failure is None:
+        return Said(report=done.report)
+    told = protocol.report(done.failure)
+    failed = next((g for g in done.report.groups if g.failure is not None), None)
     label = f"{failed.group}@{failed.target}" if failed is not None else ""
     if not (told.where or "").startswith(label):
         told.where = f"{label}: {told.where}" if told.where else label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from epctx.cache import Action, StoredFile
@@ -12,42 +12,15 @@ from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.group import Progress
-from epctx.engine.lookup import Compiled, Verified
 from epctx.engine.plan import SessionGroup
-from epctx.engine.results import StoredCompile, StoredRecording, to_store
+from epctx.engine.results import StoredRecording, to_store
+from epctx.engine.state import Compiled, Made
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
-from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 from epctx.worker.jobs import CompileJob, CompileResult
 from epctx.worker.pool import Lane
-
-
-@dataclass(frozen=True, kw_only=True)
-class Made:
-    """A session group whose files are in the group's staged folder.
-
-    Attributes:
-        compiled: all of it is known.
-        verified: what is to be verified of it.
-        recorded: what its generating sessions computed is in the group's recordings.
-        restored: the files came from the cache, and may not be on the disk yet.
-        checked: what verification found in the worker that compiled it, SHA256SUMS in place; None:
-            it is still to come.
-    """
-
-    compiled: Compiled
-    verified: Verified
-    recorded: bool
-    restored: bool
-    checked: FolderReport | None = None
-
-    @property
-    def result(self) -> StoredCompile:
-        """What the compile told."""
-        assert self.compiled.action is not None
-        return self.compiled.action.result
 
 
 class Compiling:

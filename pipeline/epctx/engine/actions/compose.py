@@ -15,12 +15,12 @@ from epctx.cache import Action
 from epctx.engine.events import Event, State
 from epctx.engine.group import Telling
 from epctx.engine.last_keys import History
-from epctx.engine.lookup import Compiled, Lookup
+from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import difference
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.results import refuse
-from epctx.engine.scheduler import Ended
+from epctx.engine.state import Compiled, Ended
 from epctx.errors import EpctxError, Interrupted
 from epctx.files import outputs
 from epctx.files.digest import Digest

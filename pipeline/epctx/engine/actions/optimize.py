@@ -13,8 +13,8 @@ from epctx import codec
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.group import Progress
-from epctx.engine.lookup import Optimized
 from epctx.engine.results import StoredOptimize
+from epctx.engine.state import Optimized
 from epctx.errors import CompileError
 from epctx.graph.optimized import paths
 from epctx.graph.passes import registry

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
-from epctx.engine.actions.compile import Compiling, Made
+from epctx.engine.actions.compile import Compiling
 from epctx.engine.group import Progress
-from epctx.engine.lookup import Verified
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.results import joined, part_of, refuse, without
+from epctx.engine.state import Made, Verified
 from epctx.files import outputs
 from epctx.files.digest import Digest
 from epctx.stages.exclusion import refuse_unmatched

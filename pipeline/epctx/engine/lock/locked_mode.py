@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from epctx.engine.lock import writer
 from epctx.engine.lock.nondeterminism import known
-from epctx.engine.lookup import Compiled, Lookup, Optimized
+from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import is_golden
 from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.state import Compiled, Optimized
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.files import digest
 from epctx.files.outputs import SUMS

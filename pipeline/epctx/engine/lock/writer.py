@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epctx._version import __version__
-from epctx.engine.lookup import Compiled, Optimized
 from epctx.engine.plan import PlannedComposition, PlannedGroup
+from epctx.engine.state import Compiled, Optimized
 from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from epctx.errors import ManifestError, ModelError
-from epctx.graph import inputs as feeds
+from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import Dim, InputSpec
 from epctx.text import did_you_mean
 
@@ -72,7 +72,7 @@ class Wiring:
 
 def outputs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     """A model's outputs with their types."""
-    return tuple(map(feeds.spec, model.graph.output))
+    return tuple(map(graph_inputs.spec, model.graph.output))
 
 
 def resolve(parts: Sequence[Interface], wanted: Mapping[str, Port] | None, *, where: str) -> Wiring:

@@ -20,7 +20,7 @@ from epctx.graph.partition.boundary import type_name
 from epctx.graph.partition.naming import Names
 
 if TYPE_CHECKING:
-    from epctx.providers.base import Replacement
+    from epctx.graph.model import Replacement
 
 COMPATIBILITY = "ep_compatibility_info."
 """Prefix of the model metadata by which an EP says what its context is compatible with."""

@@ -1,8 +1,8 @@
 """External data of ONNX models: found, checked, mapped.
 
 Source: spec/onnx-external-data (the keys and where they are resolved), design section 7 "load"
-(what is checked before use). `graph.weights.mapped` (files and tensors) and
-`graph.serde.data_files` (writing) are offered here too.
+(what is checked before use). `graph.weights.mapped` (files and tensors) is
+offered here too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.files.regular import open_regular
-from epctx.graph.serde.data_files import WrittenFile, place, write
 from epctx.graph.weights.mapped import DataFile, MappedTensor, Sink, chunks, content_digest
 from epctx.graph.weights.planned import PlacedTensor, PlannedFile
 from epctx.text import nearest_file
@@ -35,11 +34,8 @@ __all__ = [
     "PlannedFile",
     "Reference",
     "Sink",
-    "WrittenFile",
     "chunks",
     "content_digest",
-    "place",
-    "write",
 ]
 
 _LARGEST = 2**63 - 1

@@ -17,7 +17,7 @@ from epctx.providers.base import ContextBinary
 from epctx.providers.onnxruntime import fragment
 
 if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 
 class Binaries:
@@ -29,7 +29,7 @@ class Binaries:
         first: the first model of the group, which names them.
     """
 
-    def __init__(self, provider: OrtProvider, folder: Path, first: str) -> None:
+    def __init__(self, provider: OrtEp, folder: Path, first: str) -> None:
         self._provider = provider
         self._folder = folder
         self._first = first

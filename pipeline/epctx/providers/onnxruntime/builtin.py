@@ -21,8 +21,9 @@ from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import OptionValue
 from epctx.providers.base import Fingerprint, ProviderFactory
 from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, wanted_index
-from epctx.providers.onnxruntime.provider import OrtProvider, text
+from epctx.providers.onnxruntime.provider import OrtProvider
 
 if TYPE_CHECKING:
     import onnxruntime as ort

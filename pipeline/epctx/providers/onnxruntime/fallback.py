@@ -20,10 +20,10 @@ from epctx.graph.model import Partition
 from epctx.providers.onnxruntime import probe, session
 
 if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 
-def by_log(model: ir.Model, partition: Partition, provider: OrtProvider) -> Mapping[ir.Node, str]:
+def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, str]:
     """The nodes that the EP's verbose log says it does not take, and why.
 
     Raises:
@@ -37,9 +37,7 @@ def by_log(model: ir.Model, partition: Partition, provider: OrtProvider) -> Mapp
     return {named[name]: why for name, why in reasons.items() if name in named}
 
 
-def one_by_one(
-    model: ir.Model, partition: Partition, provider: OrtProvider
-) -> Mapping[ir.Node, str]:
+def one_by_one(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, str]:
     """The nodes that the EP does not take where each is a model of its own."""
     known: dict[Hashable, bool] = {}
     for node in partition.nodes:
@@ -50,7 +48,7 @@ def one_by_one(
     return {node: why for node in partition.nodes if not known[_kind(node)]}
 
 
-def _takes(model: ir.Model, node: ir.Node, provider: OrtProvider) -> bool:
+def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         try:
             return probe.takes_whole(model, node, provider, Path(folder))

@@ -18,14 +18,14 @@ from epctx.graph.partition import surgery
 from epctx.providers.onnxruntime import session, staging
 
 if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 _STANDS: Final = 4096
 """Bytes from which on a weight's content is left out: an EP decides by type and shape."""
 _WEIGHTS: Final = "zeros.weights"
 
 
-def takes_whole(model: ir.Model, node: ir.Node, provider: OrtProvider, folder: Path) -> bool:
+def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp, folder: Path) -> bool:
     """Whether the EP takes a node of the main graph, with everything in its bodies.
 
     Args:

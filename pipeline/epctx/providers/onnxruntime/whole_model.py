@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
 
 if TYPE_CHECKING:

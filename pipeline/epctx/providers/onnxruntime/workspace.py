@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 import onnx_ir as ir
 
 from epctx.errors import CompileError, EpctxError, ManifestError
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
-from epctx.providers.base import Assigned, ContextBinary, Replacement, SessionGroupSpec
+from epctx.providers.base import Assigned, ContextBinary, PartitionedModel, SessionGroupSpec
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries
 from epctx.providers.onnxruntime.session import Generated
@@ -27,7 +27,7 @@ from epctx.providers.onnxruntime.staging import Staging
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 _EXTERNAL_FROM: Final = 1 << 30
 """Bytes of weights from which on ONNX Runtime writes those that stay on the CPU to a file: inside
@@ -63,7 +63,7 @@ class OrtWorkspace:
         ManifestError: the prefix cannot be carried out.
     """
 
-    def __init__(self, provider: OrtProvider, spec: SessionGroupSpec) -> None:
+    def __init__(self, provider: OrtEp, spec: SessionGroupSpec) -> None:
         self._provider = provider
         self._spec = spec
         self._parts: list[Part] = []

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers import contexts
-from epctx.providers.base import ContextBinary, Replacement, SessionGroupSpec
+from epctx.providers.base import ContextBinary, PartitionedModel, SessionGroupSpec
 from epctx.providers.reference.layout import Meta
 from epctx.providers.reference.lowering import lower
 from epctx.providers.reference.notes import Notes

@@ -8,7 +8,7 @@ from typing import Final
 
 import onnx
 
-from epctx.verification.findings import Outcome
+from epctx.providers.hooks import Outcome
 from epctx.verification.folder import ContextModel, GroupFolder
 
 REBUILD: Final = "build it again"

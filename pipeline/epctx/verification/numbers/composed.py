@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError, ModelError, ProviderUnavailable
-from epctx.graph import inputs as feeds
-from epctx.graph.inputs import Array, Feeds, InputSpec
+from epctx.graph import inputs as graph_inputs
+from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
 from epctx.graph.serde import skeleton
 from epctx.manifest import Composition
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
+from epctx.runtime.feeds import Feeds
 from epctx.verification.eps import Options
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
@@ -28,7 +29,7 @@ from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import BuiltPart, Composed
 
 if TYPE_CHECKING:
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
 
 Found = Finding | OutputNumbers
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
@@ -66,7 +67,7 @@ def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
 
 def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[InputSpec, ...]:
     """What the whole is fed, with what the parts' sources imply of it."""
-    hints: dict[Port, feeds.Range | None] = {}
+    hints: dict[Port, graph_inputs.Range | None] = {}
     for built in composed.parts:
         for spec in sources.inputs(built.source):
             hints[Port(part=built.part.name, name=spec.name)] = spec.hint
@@ -114,7 +115,7 @@ def _interface(built: BuiltPart) -> Interface:
     proto, part = skeleton.read(built.path), built.part
     return Interface(
         name=part.name,
-        inputs=feeds.specs(proto),
+        inputs=graph_inputs.specs(proto),
         outputs=wiring.outputs(proto),
         prefix=part.prefix,
         links={name: Port(part=o.part, name=o.output) for name, o in part.links.items()},
@@ -220,7 +221,7 @@ class _Run:
                 "verify it with other inputs",
             )
 
-    def _open(self) -> Generator[Found, None, InferenceSession | None]:
+    def _open(self) -> Generator[Found, None, Session | None]:
         model = self._model
         try:
             folder = self._folder.path

@@ -17,15 +17,16 @@ from epctx.errors import EpctxError, ManifestError, ModelError, VerificationErro
 from epctx.files import outputs
 from epctx.files.digest import of_file
 from epctx.files.outputs import SUMS, OutputFile
-from epctx.graph.inputs import Array, Feeds, InputSpec
+from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Precision
+from epctx.providers.hooks import Outcome, Precision
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
+from epctx.runtime.feeds import Feeds
 from epctx.verification import layout
-from epctx.verification.findings import Finding, Outcome, OutputNumbers, PolicyName
+from epctx.verification.findings import Finding, OutputNumbers, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.verification.integrity import sums_of
 from epctx.verification.numbers import golden_files, sessions
@@ -53,7 +54,7 @@ from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import Composed
 
 if TYPE_CHECKING:
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
 
 Found = Finding | OutputNumbers
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
@@ -248,7 +249,7 @@ class _Together:
         self._started = started
 
     def check(self) -> Iterator[Found]:
-        opened: list[tuple[ContextModel, GoldenModel, InferenceSession]] = []
+        opened: list[tuple[ContextModel, GoldenModel, Session]] = []
         with ExitStack() as stack:
             stack.callback(lambda: sessions.close([session for _, _, session in opened]))
             for model, golden in self._models:
@@ -263,7 +264,7 @@ class _Together:
             for model, golden, session in opened:
                 yield from self._run(model, golden, session)
 
-    def _open(self, model: ContextModel) -> InferenceSession:
+    def _open(self, model: ContextModel) -> Session:
         name = model.file.removesuffix("_ctx.onnx")
         self._started(name)
         known, folder = self._folder.providers, self._folder.path
@@ -275,9 +276,7 @@ class _Together:
         found = (self._folder.providers.find(source) for source in model.sources)
         return list({id(each): each for each in found if each is not None}.values())
 
-    def _run(
-        self, model: ContextModel, golden: GoldenModel, session: InferenceSession
-    ) -> Iterator[Found]:
+    def _run(self, model: ContextModel, golden: GoldenModel, session: Session) -> Iterator[Found]:
         judge = Judge(
             file=model.file,
             sessions="files",

@@ -22,9 +22,10 @@ import numpy as np
 from epctx import codec
 from epctx.errors import VerificationError
 from epctx.files import outputs
-from epctx.graph.inputs import Array, Feeds
+from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Precision
+from epctx.runtime.feeds import Feeds
 
 FOLDER: Final = outputs.GOLDEN
 RECORD: Final = "golden.json"

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from epctx.errors import ManifestError
-from epctx.graph import inputs as feeds
-from epctx.graph.inputs import Feeds, InputSpec
+from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifyInputs
-from epctx.runtime import feed_files
+from epctx.runtime import feed_files, feeds
 from epctx.runtime.feed_files import InputSet
+from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Precision
-from epctx.verification.findings import Comparison, Finding, Outcome, OutputNumbers, Sessions
+from epctx.providers.hooks import Outcome, Precision
+from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sessions
 from epctx.verification.numbers import compare, tolerances
 
 _REMEDY = (

@@ -33,7 +33,7 @@ from epctx.verification.numbers.tasks import (
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
 
 Found = Finding | OutputNumbers
 Started = Callable[[str], None]
@@ -216,7 +216,7 @@ class _Run:
 
     def _check_files(self, tasks: Sequence[Task], *, sharing: bool) -> Iterator[Found]:
         """What the files give when they are loaded, all models of the sharing set together."""
-        opened: list[tuple[Task, InferenceSession]] = []
+        opened: list[tuple[Task, Session]] = []
         try:
             for task in tasks:
                 session = yield from self._open(task, sharing=sharing)
@@ -228,9 +228,7 @@ class _Run:
         finally:
             sessions.close([session for _, session in opened])
 
-    def _open(
-        self, task: Task, *, sharing: bool
-    ) -> Generator[Found, None, InferenceSession | None]:
+    def _open(self, task: Task, *, sharing: bool) -> Generator[Found, None, Session | None]:
         model = task.model
         obstacle = self._preparation.cannot_load(task, sharing=sharing)
         if obstacle is not None:
@@ -258,7 +256,7 @@ class _Run:
         yield finding(model, "loads", "pass", _loaded(session))
         return session
 
-    def _run_files(self, task: Task, session: InferenceSession) -> Iterator[Found]:
+    def _run_files(self, task: Task, session: Session) -> Iterator[Found]:
         self._started(task.source.source.name)
         judge = self._judge(task, "files")
         for case, expected in task.ready:
@@ -297,7 +295,7 @@ class _Run:
         return unchecked(model, message, "raise `verify.budget`")
 
 
-def _loaded(session: InferenceSession) -> str:
+def _loaded(session: Session) -> str:
     apart = session.get_reason_apart()
     if apart is None:
         return "loads on this host"

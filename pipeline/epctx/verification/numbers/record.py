@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from epctx.graph.inputs import Array, Feeds
+from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifySettings
+from epctx.runtime.feeds import Feeds
 from epctx.verification.folder import read_proto, summarize
 from epctx.verification.numbers import recordings
 from epctx.verification.numbers.input_sets import InputSets

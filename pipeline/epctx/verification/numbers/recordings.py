@@ -17,8 +17,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from epctx.errors import StorageError
-from epctx.graph import inputs as feeds_
-from epctx.graph.inputs import Array, Feeds
+from epctx.graph.inputs import Array
+from epctx.runtime import feeds as feeds_
+from epctx.runtime.feeds import Feeds
 
 _REFUSAL = "not_recorded.txt"
 

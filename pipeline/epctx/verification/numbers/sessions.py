@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnxruntime as ort
 
-from epctx.graph.inputs import Array, Feeds
+from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource
 from epctx.providers.base import NativeSessions
 from epctx.runtime import values
+from epctx.runtime.feeds import Feeds
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epctx.providers.base import ExecutionProvider
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
     from epctx.verification.eps import Options
 
 _BEYOND_NUMPY = ("bfloat16", "float8")
@@ -61,7 +62,7 @@ def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSessio
 
 def open_files(
     model: Path, providers: Sequence[tuple[str, Options]], *, sharing: bool, data: Path
-) -> InferenceSession:
+) -> Session:
     """A session of an EPContext model on its EPs.
 
     Args:
@@ -75,12 +76,12 @@ def open_files(
         ProviderUnavailable: this host does not have the EP.
         Exception: whatever ONNX Runtime has to say; its errors have no common class.
     """
-    from epctx.runtime.session import InferenceSession
+    from epctx.runtime.session import Session
 
     options = {"ep.share_ep_contexts": "1"} if sharing else {}
     if data != model.parent:
         options[_DATA_FOLDER] = str(data)
-    return InferenceSession(model, session_options=options, providers=providers)
+    return Session(model, session_options=options, providers=providers)
 
 
 def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
@@ -97,7 +98,7 @@ def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
     ort.InferenceSession(str(model), options, enable_fallback=0)
 
 
-def close(sessions: Sequence[InferenceSession]) -> None:
+def close(sessions: Sequence[Session]) -> None:
     """Destroy sessions in reverse order, and forget the graphs that none of them took."""
     from epctx.runtime.workspace import SHARED
 
@@ -123,7 +124,7 @@ def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
     return _named(names, [values.to_python(result) for result in results])
 
 
-def run_files(session: InferenceSession, feeds: Feeds) -> dict[str, Array]:
+def run_files(session: Session, feeds: Feeds) -> dict[str, Array]:
     """The EPContext model's outputs, as `run_source` gives the source model's."""
     names = [output.name for output in session.get_outputs()]
     return _named(names, session.run(names, feeds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from epctx.errors import ModelError
-from epctx.graph import inputs as feeds
+from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
@@ -34,7 +34,7 @@ class SourceModel:
         model = skeleton.read(source.path)
         return cls(
             source=source,
-            inputs=feeds.specs(model),
+            inputs=graph_inputs.specs(model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=tolerances.precision(model),
         )
@@ -65,13 +65,13 @@ class SourceModel:
 def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
     """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
     try:
-        found = feeds.specs(skeleton.read(source.path))
+        found = graph_inputs.specs(skeleton.read(source.path))
     except ModelError:
         return ()
     return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
 
 
-def _fixed(spec: InputSpec, source: ModelSource) -> tuple[feeds.Dim, ...]:
+def _fixed(spec: InputSpec, source: ModelSource) -> tuple[graph_inputs.Dim, ...]:
     if spec.name in source.shapes:
         return source.shapes[spec.name]
     return tuple(

@@ -12,8 +12,9 @@ from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Outcome
 from epctx.verification.eps import Options
-from epctx.verification.findings import Finding, Outcome
+from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import source_model
 from epctx.verification.numbers.input_sets import Case, InputSets

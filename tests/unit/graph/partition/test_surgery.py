@@ -10,9 +10,8 @@ import pytest
 from epctx.errors import CompileError
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Partition
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
-from epctx.providers.base import Replacement
 from tests.kit.onnx_text import model, names, run
 
 X = np.array([1.0, -2.0], np.float32)

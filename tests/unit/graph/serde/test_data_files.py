@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import CompileError, ManifestError, StorageError
 from epctx.graph.serde import canonical
-from epctx.graph.weights.external_data import MappedTensor, PlacedTensor, place, write
+from epctx.graph.serde.data_files import place, write
+from epctx.graph.weights.external_data import MappedTensor, PlacedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import onnx_text

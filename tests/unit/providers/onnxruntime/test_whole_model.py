@@ -6,8 +6,9 @@ import onnxruntime as ort
 import pytest
 
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Partition, PartitionedModel
+from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from tests.kit import onnx_text
 

@@ -13,8 +13,7 @@ from onnx import TensorProto, helper
 
 from epctx.errors import CompileError, ManifestError
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import PartitionedModel
-from epctx.providers.base import Assigned, Fingerprint, SessionGroupSpec
+from epctx.providers.base import Assigned, Fingerprint, PartitionedModel, SessionGroupSpec
 from epctx.providers.onnxruntime import session, workspace
 from epctx.providers.onnxruntime.native_log import Mark
 from epctx.providers.onnxruntime.provider import OrtProvider

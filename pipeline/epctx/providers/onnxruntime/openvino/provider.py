@@ -31,9 +31,10 @@ from epctx.providers.hooks import (
     Verdict,
 )
 from epctx.providers.onnxruntime import host, packages
+from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.openvino import binary as openvino_binary
 from epctx.providers.onnxruntime.plugins import Plugin, describe
-from epctx.providers.onnxruntime.provider import OrtProvider, text
+from epctx.providers.onnxruntime.provider import OrtProvider
 
 if TYPE_CHECKING:
     import onnx_ir as ir

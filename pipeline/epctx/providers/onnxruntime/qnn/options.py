@@ -15,7 +15,7 @@ from typing import Final
 
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import OptionValue
-from epctx.providers.onnxruntime.provider import text
+from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.qnn import socs
 
 INSTALL: Final = 'pip install "epctx[qnn]"'

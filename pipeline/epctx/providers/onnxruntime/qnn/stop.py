@@ -16,12 +16,12 @@ from epctx.providers.onnxruntime import session
 if TYPE_CHECKING:
     import onnx
 
-    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 _NAME = "stop.onnx"
 
 
-def stop_sharing(provider: OrtProvider) -> None:
+def stop_sharing(provider: OrtEp) -> None:
     """Compile the tiny model as the last of the group, in the current folder.
 
     What it writes is thrown away with the folder. Where it fails there is nothing more to be done,

@@ -1,0 +1,105 @@
+"""`epctx build`: read the plan, open the cache, carry it out: the one door to the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from epctx.cache import Cache
+from epctx.engine import build, noop, plan
+from epctx.engine.events import Listener
+from epctx.engine.plan import Plan
+from epctx.engine.release import Release
+from epctx.engine.report import BuildReport
+from epctx.errors import EpctxError
+from epctx.parsing.schema import files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What came of a build.
+
+    Attributes:
+        failure: the first in manifest order; None: everything was built, or was up to date.
+        cache: what it used; None: none.
+        watched: all that it looked at, for `remember`; None: it can never be a no-op.
+    """
+
+    plan: Plan
+    report: BuildReport
+    failure: EpctxError | None
+    cache: Cache | None
+    watched: noop.Watched | None
+
+    def remember(self, says: Sequence[str], *, report: bool = False) -> None:
+        """Let the next build of this kind say the same at once, if there is nothing to do then.
+
+        Args:
+            says: the lines that it prints.
+            report: they are a build report, of which times are made anew.
+        """
+        if self.watched is not None and self.cache is not None:
+            self.watched.remember(self.cache.records, says, report=report)
+
+
+def run(
+    manifest: Path,
+    *,
+    out: Path,
+    listener: Listener,
+    only: Sequence[str] = (),
+    jobs: int = 0,
+    keep_going: bool = False,
+    numbers: bool = True,
+    cached: bool = True,
+    locked: bool = False,
+    release: Release = build.NOTHING_ELSE,
+    allow_outside: bool = False,
+    variables: Mapping[str, str] | None = None,
+    refuse: Callable[[Plan], None] = lambda planned: None,
+    watch: bool = False,
+) -> Done:
+    """Build what `manifest` declares.
+
+    Args:
+        out: the `dist` folder.
+        listener: hears of events, from several threads, one at a time.
+        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
+        jobs: session groups at a time; 0: one for each core.
+        keep_going: build and publish the other groups when one fails.
+        numbers: run every model and compare, where the manifest does not say `off`.
+        cached: use what was built before, and remember what is built now.
+        locked: hold the build to the lock, and never write it.
+        release: what else to make of a whole successful build.
+        allow_outside: paths may lead out of the manifest's folder.
+        variables: of the workers' environment, which is else the same whoever builds.
+        refuse: is called with the plan before anything is done, and may raise.
+        watch: note all that is looked at, so that `Done.remember` can make the next one a no-op.
+
+    Raises:
+        EpctxError: as `engine.plan.read` and `engine.build.run` raise, and `refuse`.
+    """
+    watch = watch and cached and not locked and not release.asked
+    watched = noop.Watched() if watch else None
+    if watched is not None:
+        watched.note([manifest])
+        watched.code(Path(__file__).parents[1], Path(str(files.root())))
+    planned = plan.read(manifest, only=only, allow_outside=allow_outside)
+    refuse(planned)
+    cache = build.open_cache(listener) if cached else None
+    report, failure = build.run(
+        planned,
+        out=out,
+        jobs=jobs or os.cpu_count() or 1,
+        keep_going=keep_going,
+        numbers=numbers,
+        listener=listener,
+        cache=cache,
+        locked=locked,
+        watched=watched,
+        variables=variables,
+        release=release,
+    )
+    return Done(plan=planned, report=report, failure=failure, cache=cache, watched=watched)

@@ -1,0 +1,167 @@
+"""What every EP of ONNX Runtime says of itself; each EP's own knowledge is in its module."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from epctx.errors import EpctxError
+from epctx.manifest import OptionValue, Tolerance
+from epctx.providers.base import Fingerprint, Kernel, SharedContexts
+from epctx.providers.hooks import Precision, PrefixPlace, Verdict
+from epctx.providers.onnxruntime import packages
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
+
+
+class OrtEp(ABC):
+    """An EP that ONNX Runtime runs: a plugin library, or one built into the installed package.
+
+    Attributes:
+        parts_share: what `partition.exclude` leaves of one model may go into one context binary.
+        shares_outside: sharing, it leaves external weights where they are, so that the context
+            binary would depend on the source; they are handed over inside the model then.
+        embeds_parts: a model may have several embedded contexts of it.
+        static_shapes: it compiles models of static shapes only.
+        tried: the host and versions that epctx was tried on with it; None: on none.
+    """
+
+    name: str
+    label: str
+    sources: frozenset[str]
+    can_share: bool
+    isolated: bool = True
+    native: bool = True
+    parts_share: bool = False
+    shares_outside: ClassVar[bool] = False
+    embeds_parts: ClassVar[bool] = True
+    static_shapes: ClassVar[bool] = False
+    tried: ClassVar[str | None] = None
+    extra_attributes: frozenset[str] = frozenset()
+    prefixed: frozenset[PrefixPlace] = frozenset({"name"})
+
+    @abstractmethod
+    def add_to(self, options: ort.SessionOptions) -> None:
+        """Register the EP with onnxruntime, and add it with its options to a session's options.
+
+        Raises:
+            ProviderUnavailable: its library or a device for it is missing on this host.
+        """
+
+    @abstractmethod
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
+        """The devices of this host that it can use, none if there are none.
+
+        Raises:
+            ProviderUnavailable: its library is missing or cannot be loaded.
+        """
+
+    @abstractmethod
+    def own_fingerprint(self) -> Fingerprint:
+        """What of its own can change the bytes; onnxruntime is added to it."""
+
+    def fingerprint(self) -> Fingerprint:
+        """Versions and libraries of onnxruntime and of the EP, and facts of the host."""
+        runtime = packages.onnxruntime()
+        own = self.own_fingerprint()
+        files = packages.labelled(runtime.distribution, packages.libraries(runtime))
+        return Fingerprint(
+            toolchain={runtime.distribution: runtime.version, **own.toolchain},
+            host=own.host,
+            files={**files, **own.files},
+        )
+
+    def load(
+        self, nodes: Sequence[EPContextNode], folder: Path | None, shared: SharedContexts | None
+    ) -> Sequence[Kernel]:
+        """Never: onnxruntime runs its nodes (`native`)."""
+        raise EpctxError(
+            f"{self.name} was asked for kernels, but onnxruntime runs its nodes",
+            remedy="report it as a bug of epctx",
+        )
+
+    def check_compatibility(
+        self, info: str | None, nodes: Sequence[EPContextNode]
+    ) -> Sequence[Verdict]:
+        """What a model says it is compatible with."""
+        if info is None:
+            return (
+                Verdict(
+                    outcome="not checkable",
+                    message=f"the model has no ep_compatibility_info.{self.name}; not every "
+                    "execution provider writes one",
+                ),
+            )
+        return (Verdict(outcome="pass", message=f"it is for {info}"),)
+
+    def cannot_load(
+        self,
+        nodes: Sequence[EPContextNode],
+        folder: Path,
+        *,
+        sharing: bool,
+    ) -> str | None:
+        """Why this host cannot load a model; None: it may try."""
+        return None
+
+    def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
+        """Of an EP of which nothing is known: what float16 arithmetic allows."""
+        if precision == "quantized":
+            return Tolerance(cosine_min=0.98, max_rel=0.5)
+        return Tolerance(cosine_min=0.99, max_rel=0.2)
+
+    # What follows is asked by the workspace.
+
+    def compiling(self) -> AbstractContextManager[None]:
+        """What the process needs while the EP's library is loaded and compiles."""
+        return nullcontext()
+
+    def abandon(self) -> None:  # noqa: B027 - most EPs need nothing
+        """End a sharing group whose last session did not come; the current folder is scratch."""
+
+    def refuse_prefix(self, *, several_graphs: bool) -> str | None:
+        """Why `node_name_prefix` cannot be carried out; None: it can."""
+        return None
+
+    def place_prefix(self, node: ir.Node, prefix: str) -> None:
+        """Put the prefix where this EP allows it, in one of its EPContext nodes."""
+        node.name = f"{prefix}{node.name}"
+
+    def check_binary(  # noqa: B027 - of most EPs the format is not known
+        self, binary: Path, nodes: Sequence[ir.Node]
+    ) -> None:
+        """Read a context binary back and hold it against the EPContext nodes that refer to it.
+
+        Raises:
+            CompileError: they do not fit each other.
+        """
+
+    def cannot_run(self) -> str | None:
+        """Why the sessions that compiled cannot run on this host; None: they can."""
+        return None
+
+    def why_left(self, node: ir.Node) -> str | None:
+        """Why it left a node, if that is known without asking again; None: it is to be asked."""
+        return None
+
+    def reasons(self, log: str) -> Mapping[str, str]:
+        """Node name to why the EP did not take it, out of a verbose log."""
+        return {}
+
+    def nothing_compiled_remedy(self) -> str:
+        """What a user can do when the EP took no node."""
+        return "check the provider's options, and which operators and types it supports"
+
+
+def text(value: OptionValue | tuple[str, ...]) -> str:
+    """An option's value as an EP of ONNX Runtime gets it: always a string, 1 and 0 for booleans."""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return str(value)
