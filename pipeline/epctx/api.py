@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from epctx.commands.doctor.diagnosis import Diagnosis
     from epctx.commands.inspect.inspection import Inspection
     from epctx.commands.package.report import PackageReport
-    from epctx.commands.plan.command import Prospect
+    from epctx.commands.plan.command import PlanReport
     from epctx.commands.reproduce.result import Reproduction
     from epctx.engine.events import Listener
     from epctx.engine.report import BuildReport
@@ -28,7 +28,7 @@ def plan(
     only: Sequence[str] = (),
     verify: bool = True,
     allow_outside: bool = False,
-) -> Prospect:
+) -> PlanReport:
     """What a build of `manifest` with these arguments would do, and why.
 
     Raises:
@@ -43,7 +43,7 @@ def plan(
 
     planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
     cache = Cache(locate(), lambda notice: None)
-    return command.look(planned, out=Path(out), cache=cache, numbers=verify)
+    return command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
 
 
 def build(

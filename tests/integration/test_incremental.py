@@ -343,8 +343,8 @@ def test_a_flipped_byte_in_what_plan_explains_by(project: Project) -> None:
         flip(path, 10)
     prefix(project)
     project.write()
-    prospect = api.plan(project.manifest, out=project.folder / "dist")
-    assert [group.state for group in prospect.groups] == ["runs", "up to date"]
+    planned = api.plan(project.manifest, out=project.folder / "dist")
+    assert [group.state for group in planned.groups] == ["runs", "up to date"]
     assert states(project.build()) == {"one": "built", "two": "up to date"}
     flip(project.folder / "a.data")
     (action, *_) = api.plan(project.manifest, out=project.folder / "dist").groups[0].actions

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from epctx import api
 from epctx.cache import locate
 from epctx.cli.app import app
-from epctx.commands.plan.command import GroupProspect
+from epctx.commands.plan.command import GroupPlan
 from epctx.errors import ModelError
 from tests.integration.test_incremental import flip, stats
 from tests.kit.projects import Project, make, steady
@@ -47,13 +47,13 @@ def project(built: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(folder=built / "project", document=document)
 
 
-def plan(project: Project, **options: object) -> dict[str, GroupProspect]:
+def plan(project: Project, **options: object) -> dict[str, GroupPlan]:
     project.write()
     found = api.plan(project.manifest, out=project.folder / "dist", **options)  # type: ignore[arg-type]
     return {group.group: group for group in found.groups}
 
 
-def running(group: GroupProspect) -> dict[str, str]:
+def running(group: GroupPlan) -> dict[str, str]:
     return {
         f"{each.action} {each.subject}": each.state
         for each in group.actions

@@ -17,7 +17,8 @@ import yaml
 from epctx import api
 from epctx.engine import scheduler
 from epctx.engine.events import Event
-from epctx.engine.state import Ended
+from epctx.engine.executor import Cancelled
+from epctx.engine.state import Staged
 from epctx.errors import CompileError
 from tests.kit.building import mlp
 
@@ -273,9 +274,9 @@ def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
 
 def test_what_failed_is_told_not_what_was_ended_for_it() -> None:
     """Of one group's session groups the one that was ended may come first in the order."""
-    ended: Future[scheduler.Made] = Future()
-    ended.set_exception(Ended("another group failed", remedy="see its error"))
-    crashed: Future[scheduler.Made] = Future()
+    ended: Future[Staged] = Future()
+    ended.set_exception(Cancelled("another group failed", remedy="see its error"))
+    crashed: Future[Staged] = Future()
     crashed.set_exception(CompileError("crashed", remedy="see its log"))
     with pytest.raises(CompileError, match="crashed"):
         scheduler._raise_first([ended, crashed])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from epctx.commands.plan.command import GroupProspect
+    from epctx.commands.plan.command import GroupPlan
     from epctx.commands.plan.partition import GroupPreview
 
 
@@ -68,7 +68,7 @@ STYLES = {"up to date": "green", "publishes": "yellow", "runs": "yellow", "depen
 WORDS = {"publishes": "publishes from the cache", "depends": "depends on what runs before it"}
 
 
-def _group(group: GroupProspect, *, explain: bool) -> Tree:
+def _group(group: GroupPlan, *, explain: bool) -> Tree:
     """A group: its state and why, then its actions; with `explain` their keys and changes."""
     from rich.text import Text
     from rich.tree import Tree

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.engine.schedule import Schedule
 from epctx.errors import CompileError, UsageError, VerificationError
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
-from epctx.worker.jobs import StageStarted
 from epctx.worker.pool import Pool
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     """The worker has the caller's folder and environment, as a device's libraries may need them."""
     pool = Pool(work=scratch / "work", logs=scratch / "logs", variables=os.environ)
     try:
-        with pool.isolated("run") as worker:
-            report = worker.run(job, RunReport, started=_ignore)
+        with Schedule(pool), pool.isolated("run") as worker:
+            report = worker.run(job, RunReport, started=lambda stage: None)
             if job.warnings:
                 sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))
             return report
@@ -100,9 +100,3 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
             why=error.why,
             remedy="its context may be damaged: run `epctx verify` on its folder",
         ) from error
-    finally:
-        pool.end()
-
-
-def _ignore(stage: StageStarted) -> None:
-    """A run has no stages."""

@@ -1,7 +1,8 @@
-"""The runner: carries out a plan, publishes what came out whole, writes report and lock."""
+"""A build: carries out a plan, publishes what came out whole, writes report and lock."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,28 +13,32 @@ from epctx import codec, lockfile
 from epctx._version import __version__
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.engine import publish as publishing
+from epctx.engine import publish
 from epctx.engine import report as build_report
-from epctx.engine.actions.compose import ComposedGroup, Composing, ReadyGroup
+from epctx.engine.actions.base import Actions
+from epctx.engine.actions.compose import Composing
+from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.events import Event, Listener
-from epctx.engine.group import Telling
+from epctx.engine.executor import Cancelled
+from epctx.engine.group import Events
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
-from epctx.engine.output import place as publish
-from epctx.engine.output.place import Place
-from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.output.place import Place, replace_file
+from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.release import Release, release
 from epctx.engine.report import BuildReport, GroupReport
+from epctx.engine.schedule import Schedule
 from epctx.engine.scheduler import Build
-from epctx.engine.state import Built, Compiled, Ended
-from epctx.engine.up_to_date import Assessment, assess
+from epctx.engine.state import CompositionState, GroupState
+from epctx.engine.up_to_date import assess
 from epctx.errors import EpctxError, LockError, StorageError
 from epctx.files import outputs
 from epctx.files.entries import open_entry
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock
+from epctx.worker.pool import Pool
 
 NOTHING_ELSE = Release()
 """No release: what a build makes anyway."""
@@ -102,7 +107,7 @@ def run(
         place = Place(out=out.resolve(), name=plan.manifest.name)
         cache = _cache_at(Location(folder=place.staging / "cache"), listener)
     with outputs.refusals():
-        return _Run(plan, options, cache, Telling(listener), watched).run()
+        return _Run(plan, options, cache, Events(listener), watched).run()
 
 
 def open_cache(listener: Listener) -> Cache:
@@ -129,13 +134,13 @@ class _Run:
         plan: Plan,
         options: _Options,
         cache: Cache | None,
-        telling: Telling,
+        events: Events,
         watched: Watched | None,
     ) -> None:
         self._plan = plan
         self._options = options
         self._cache = cache
-        self._telling = telling
+        self._events = events
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._place = Place(out=options.out.resolve(), name=plan.manifest.name)
         # What is locked is read anew; what is remembered is good enough for anything else.
@@ -156,12 +161,12 @@ class _Run:
             if old is not None:
                 locked_mode.refuse_other_causes(old, self._plan, self._lookup)
                 locked_mode.refuse_edited_outputs(old, self._plan, self._place)
-            known = {planned.label: self._assess(planned) for planned in self._plan.groups}
-            left = [p for p in self._plan.groups if not self._up_to_date(known[p.label])]
+            groups = [self._assess(planned) for planned in self._plan.groups]
+            left = [group for group in groups if not group.up_to_date]
             with self._shared() if left or self._plan.compositions else nullcontext():
-                built = self._build(left)
-                composed = self._compose(known, built)
-                return self._finish(known, built, composed, old)
+                built = {group.planned.label: group for group in self._build(left)}
+                groups = [built.get(group.planned.label, group) for group in groups]
+                return self._finish(groups, self._compose(groups), old)
 
     def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
         """Note what is looked at beside what is digested."""
@@ -178,18 +183,12 @@ class _Run:
     def _lock_file(self) -> Path:
         return lockfile.place(self._plan.manifest.path)
 
-    def _assess(self, planned: PlannedGroup) -> Assessment | None:
-        """What is known of a group; None: it fails, as the build of it will say."""
-        if self._cache is None:
-            return None
-        try:
-            return assess(planned, self._lookup, self._place)
-        except EpctxError:
-            return None
-
-    @staticmethod
-    def _up_to_date(known: Assessment | None) -> bool:
-        return known is not None and known.up_to_date
+    def _assess(self, planned: PlannedGroup) -> GroupState:
+        """What is known of a group; of one that fails, nothing: the build of it will say why."""
+        if self._cache is not None:
+            with contextlib.suppress(EpctxError):
+                return assess(planned, self._lookup, self._place)
+        return GroupState(planned=planned)
 
     def _shared(self) -> AbstractContextManager[None]:
         if self._cache is None:
@@ -204,63 +203,56 @@ class _Run:
             nonlocal told
             if not told:
                 name = self._plan.manifest.name
-                self._telling.tell(Event(group=name, state="waiting", detail=what))
+                self._events.emit(Event(group=name, state="waiting", detail=what))
             told = True
 
         return wait
 
-    def _build(self, groups: list[PlannedGroup]) -> dict[str, Built]:
+    def _build(self, groups: list[GroupState]) -> list[GroupState]:
         if not groups:
-            return {}
+            return []
         self._place.forget_logs()
-        build = Build(
-            self._lookup,
-            self._history(),
-            self._place,
-            self._telling,
-            jobs=self._options.jobs,
-            keep_going=self._options.keep_going,
-            variables=self._options.variables,
-        )
-        return {built.planned.label: built for built in build.run(groups)}
+        schedule, actions = self._carry_out(self._place.work, threads=self._options.jobs)
+        keep_going = self._options.keep_going
+        build = Build(actions, schedule, self._place, self._events, keep_going=keep_going)
+        return build.run(groups)
 
-    def _compose(
-        self, known: dict[str, Assessment | None], built: dict[str, Built]
-    ) -> list[ComposedGroup]:
+    def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
         """The compositions of the groups that were built or are up to date."""
-        composing = Composing(
-            self._lookup,
-            self._history(),
-            self._place,
-            self._telling,
-            variables=self._options.variables,
-        )
-        looked = []
-        for planned in self._plan.compositions:
-            ready: dict[str, ReadyGroup] = {}
-            for each in planned.groups:
-                made = built.get(each.label)
-                if made is None or made.failure is None:
-                    ready[each.group.name] = self._ready(each, made, known[each.label])
-            if len(ready) < len(planned.groups):
-                ended = Ended("a group of its parts failed", remedy="see its error")
-                looked.append(ComposedGroup(planned=planned, groups=ready, failure=ended))
-            else:
-                looked.append(composing.look(planned, ready))
-        if any(b.failure is not None for b in built.values()) and not self._options.keep_going:
-            return looked
-        return composing.run(looked)
+        known = [self._assess_composition(each, groups) for each in self._plan.compositions]
+        failed = any(group.failure is not None for group in groups)
+        if failed and not self._options.keep_going:
+            return known
+        if all(each.up_to_date or each.failure is not None for each in known):
+            return known
+        schedule, actions = self._carry_out(self._place.work / "compose", threads=1)
+        composing = Composing(actions, self._place, self._events)
+        with schedule:
+            return [
+                each if each.up_to_date or each.failure is not None else composing.compose(each)
+                for each in known
+            ]
 
-    def _ready(
-        self, planned: PlannedGroup, built: Built | None, known: Assessment | None
-    ) -> ReadyGroup:
-        target, name = planned.target, planned.group.name
-        if built is not None:
-            folder, sessions = self._place.staged(target, name), built.sessions
-        else:
-            assert known is not None
-            folder, sessions = self._place.group(target, name), known.sessions
-        return ReadyGroup(planned=planned, folder=folder, sessions=sessions)
+    def _assess_composition(
+        self, planned: PlannedComposition, groups: Sequence[GroupState]
+    ) -> CompositionState:
+        wanted = {each.label for each in planned.groups}
+        ready = {
+            group.planned.group.name: group
+            for group in groups
+            if group.planned.label in wanted and group.failure is None
+        }
+        if len(ready) < len(wanted):
+            failed = Cancelled("a group of its parts failed", remedy="see its error")
+            return CompositionState(planned=planned, groups=ready, failure=failed)
+        return assess_composition(planned, ready, self._lookup, self._place)
+
+    def _carry_out(self, work: Path, *, threads: int) -> tuple[Schedule, Actions]:
+        """What jobs are carried out with: processes of this machine, scratch in `work`."""
+        executor = Pool(work=work, logs=self._place.logs, variables=self._options.variables)
+        words = "interrupted, nothing was published"
+        schedule = Schedule(executor, threads=threads, interrupted=words)
+        return schedule, Actions(self._lookup, self._history(), executor, work)
 
     def _history(self) -> History | None:
         cache = self._cache
@@ -270,38 +262,34 @@ class _Run:
 
     def _finish(
         self,
-        known: dict[str, Assessment | None],
-        built: dict[str, Built],
-        composed: list[ComposedGroup],
+        groups: Sequence[GroupState],
+        composed: Sequence[CompositionState],
         old: Lock | None,
     ) -> tuple[BuildReport, EpctxError | None]:
         """Hold to the lock, publish, write report and lock."""
-        failures = [b.failure for b in built.values() if b.failure is not None]
-        failures += [c.failure for c in composed if c.failure is not None]
-        new = None if failures else self._lock(known, built, composed)
+        failures = [group.failure for group in groups if group.failure is not None]
+        failures += [each.failure for each in composed if each.failure is not None]
+        new = None if failures else self._lock(groups, composed)
         if old is not None and new is not None:
             locked_mode.refuse_differences(old, new, self._plan)
-        reports = [
-            self._report(known[p.label], built.get(p.label), publish=not failures)
-            for p in self._plan.groups
-        ]
-        publish_them = not failures or self._options.keep_going
+        wanted = not failures or self._options.keep_going
+        reports = [publish.group(each, self._place, self._cache, wanted=wanted) for each in groups]
         reports += [
-            publishing.composition(each, self._place, self._cache, publish=publish_them)
-            for each in composed
+            publish.composition(each, self._place, self._cache, wanted=wanted) for each in composed
         ]
-        self._tell_composed(reports, composed)
+        self._emit_composed(reports, composed)
         report = BuildReport(
             schema_version=build_report.SCHEMA_VERSION,
             epctx=__version__,
             name=self._plan.manifest.name,
             started=self._started,
-            seconds=round(self._telling.now(), 3),
+            seconds=round(self._events.now(), 3),
             host=build_report.host(),
             groups=tuple(reports),
             lock=new,
         )
-        ran = bool(built) or any(not each.up_to_date for each in composed)
+        ran = any(each.progress is not None for each in groups)
+        ran = ran or any(not each.up_to_date for each in composed)
         if ran or not self._place.report.exists():
             self._write_report(report, failures)
         if new is not None and self._plan.whole:
@@ -312,48 +300,32 @@ class _Run:
                 self._write_lock(new)
         asked = self._options.release
         if new is not None and asked.asked:
-            report = release(asked, self._plan, self._place, self._telling, report, new)
+            report = release(asked, self._plan, self._place, self._events, report, new)
             self._write_report(report, failures)
-        return report, next((f for f in failures if not isinstance(f, Ended)), None)
+        return report, next((f for f in failures if not isinstance(f, Cancelled)), None)
 
-    def _tell_composed(self, reports: list[GroupReport], composed: list[ComposedGroup]) -> None:
+    def _emit_composed(
+        self, reports: Sequence[GroupReport], composed: Sequence[CompositionState]
+    ) -> None:
         """What became of compositions that were not up to date; what failed was told already."""
         for report, each in zip(reports[len(reports) - len(composed) :], composed, strict=True):
             if not each.up_to_date and report.state != "failed":
-                self._telling.tell(Event(group=each.planned.label, state=report.state))
+                self._events.emit(Event(group=each.planned.label, state=report.state))
 
     def _write_report(self, report: BuildReport, failures: Sequence[EpctxError]) -> None:
         try:
-            publish.replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
+            replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
         except StorageError:
             if not failures:  # else the first of them is told: it may be for the same reason
                 raise
 
-    def _report(
-        self, known: Assessment | None, built: Built | None, *, publish: bool
-    ) -> GroupReport:
-        if built is None:
-            assert known is not None
-            return publishing.unchanged(known, self._place)
-        if built.failure is None and (publish or self._options.keep_going):
-            return publishing.published(built, known, self._place, self._cache)
-        return publishing.unpublished(built)
-
-    def _lock(
-        self,
-        known: dict[str, Assessment | None],
-        built: dict[str, Built],
-        composed: list[ComposedGroup],
-    ) -> Lock:
-        def sessions(planned: PlannedGroup) -> tuple[Compiled, ...]:
-            made, assessed = built.get(planned.label), known[planned.label]
-            if made is not None:
-                return made.sessions
-            return assessed.sessions if assessed is not None else ()
-
-        groups = [(planned, sessions(planned)) for planned in self._plan.groups]
-        compositions = [(each.planned, each.files) for each in composed]
-        return writer.make(self._plan.manifest, groups, self._lookup.toolchain, compositions)
+    def _lock(self, groups: Sequence[GroupState], composed: Sequence[CompositionState]) -> Lock:
+        return writer.make(
+            self._plan.manifest,
+            [(group.planned, group.sessions) for group in groups],
+            self._lookup.toolchain,
+            [(each.planned, each.files) for each in composed],
+        )
 
     def _write_lock(self, new: Lock) -> None:
         """Write the lock, if it says something else: no build that gives the same is a change."""
@@ -366,4 +338,4 @@ class _Run:
                 return
         except (OSError, LockError):
             pass  # there is none, or what is there is replaced
-        publish.replace_file(self._lock_file, content)
+        replace_file(self._lock_file, content)

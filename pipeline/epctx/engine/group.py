@@ -1,4 +1,4 @@
-"""One group of a build while it is built: its jobs, what they took, what is told of them."""
+"""A group of a build while it is built: its jobs, what they took, the events that come of them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from epctx.engine.events import Event, Listener, State
+from epctx.engine.executor import Lane
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
 from epctx.worker.jobs import Job, StageStarted
-from epctx.worker.process import Worker
 
 R = TypeVar("R")
 
 
-class Telling:
-    """Tells a build's events, one at a time, and knows how long it takes. Thread-safe."""
+class Events:
+    """Hands a build's events to its listener, one at a time, and has its clock. Thread-safe."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._lock = threading.Lock()
         self._begun = time.monotonic()
 
-    def tell(self, event: Event) -> None:
-        """Tell an event."""
+    def emit(self, event: Event) -> None:
+        """Hand over an event."""
         with self._lock:
             self._listener(event)
 
@@ -36,7 +36,11 @@ class Telling:
 
 
 class Progress:
-    """What has happened to one group so far. Used by the threads of its session groups.
+    """What has happened to one group or composition so far. Used by the threads of its jobs.
+
+    Args:
+        label: what events call it: `group@target`.
+        timeout: of each of its jobs, in seconds; None: they may take as long as they take.
 
     Attributes:
         stages: when they ran.
@@ -44,16 +48,17 @@ class Progress:
         peak_memory: largest resident size of a worker that worked for it, in bytes.
     """
 
-    def __init__(self, planned: PlannedGroup, telling: Telling) -> None:
-        self.planned = planned
+    def __init__(self, label: str, events: Events, *, timeout: float | None = None) -> None:
+        self.label = label
         self.stages: list[StageTime] = []
         self.actions: list[ActionReport] = []
         self.peak_memory = 0
-        self._telling = telling
+        self._events = events
+        self._timeout = timeout
         self._lock = threading.Lock()
 
-    def run(self, worker: Worker, subject: str, job: Job, result: type[R]) -> R:
-        """Have a worker carry out a job for `subject`. Raises what `Worker.run` raises."""
+    def run(self, lane: Lane, subject: str, job: Job, result: type[R]) -> R:
+        """Have a job for `subject` carried out. Raises what `Lane.run` raises."""
         stage: str | None = None
         shown: str | None = None
         begun = 0.0
@@ -68,7 +73,7 @@ class Progress:
         def show(next_: str | None) -> None:
             nonlocal shown
             if shown is not None and shown != next_:
-                self.tell("done", subject=shown)
+                self.emit("done", subject=shown)
             shown = next_
 
         def started(entered: StageStarted) -> None:
@@ -76,15 +81,15 @@ class Progress:
             again = entered.stage == stage
             if again and (stage == "verify" or (entered.model or subject) == shown):
                 return  # another EP's turn, or another input: told for crashes, not for people
-            note(now := self._telling.now())
+            note(now := self._events.now())
             stage, begun = entered.stage, now
             show(entered.model or subject)
-            self.tell("running", subject=shown, stage=stage)
+            self.emit("running", subject=shown, stage=stage)
 
         try:
-            return worker.run(job, result, started=started, timeout=self.planned.group.timeout)
+            return lane.run(job, result, started=started, timeout=self._timeout)
         finally:
-            note(self._telling.now())
+            note(self._events.now())
             show(None)
 
     def remember(self, peak_memory: int) -> None:
@@ -98,7 +103,7 @@ class Progress:
         with self._lock:
             self.actions.append(ActionReport(action=action, subject=subject, key=name, ran=ran))
 
-    def tell(
+    def emit(
         self,
         state: State,
         *,
@@ -106,15 +111,13 @@ class Progress:
         stage: str | None = None,
         detail: str | None = None,
     ) -> None:
-        """Tell an event of this group."""
-        self._telling.tell(
-            Event(
-                group=self.planned.label, state=state, subject=subject, stage=stage, detail=detail
-            )
+        """Hand over an event of it."""
+        self._events.emit(
+            Event(group=self.label, state=state, subject=subject, stage=stage, detail=detail)
         )
 
     def waiting(self, what: str, subject: str, proceed: Callable[[], None]) -> Callable[[], None]:
-        """To be called while another process is waited for; tells it once.
+        """To be called while another process is waited for; is told once.
 
         Args:
             what: what the other does.
@@ -126,7 +129,15 @@ class Progress:
             nonlocal told
             proceed()
             if not told:
-                self.tell("waiting", subject=subject, detail=what)
+                self.emit("waiting", subject=subject, detail=what)
             told = True
 
         return wait
+
+
+class GroupProgress(Progress):
+    """The progress of a model group."""
+
+    def __init__(self, planned: PlannedGroup, events: Events) -> None:
+        super().__init__(planned.label, events, timeout=planned.group.timeout)
+        self.planned = planned

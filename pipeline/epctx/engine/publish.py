@@ -4,89 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from epctx.cache import Cache
 from epctx.engine import report as build_report
-from epctx.engine.actions.compose import ComposedGroup
+from epctx.engine.executor import Cancelled
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
-from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
-from epctx.engine.state import Built, Compiled, Ended
-from epctx.engine.up_to_date import Assessment, files_of
+from epctx.engine.state import Compiled, CompositionState, GroupState
 from epctx.files import identity
 from epctx.files.outputs import OutputFile
 from epctx.stages.report import ModelReport
 
 
-def published(
-    built: Built, known: Assessment | None, place: Place, cache: Cache | None
-) -> GroupReport:
-    """Swap a built group in, unless just the same is there already.
+def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool) -> GroupReport:
+    """What the report says of a group; one that was built is swapped in, if that is wanted.
 
     Raises:
         StorageError: the system refuses.
     """
-    planned = built.planned
-    files = files_of(built.sessions)
-    same = (
-        known is not None
-        and known.published is None
-        and contents_of(known.files) == contents_of(files)
+    planned, progress = state.planned, state.progress
+    report = GroupReport(target=planned.target, group=planned.group.name, state="skipped")
+    if progress is None:
+        return replace(_whole_group(report, state, place), state="up to date")
+    report = replace(
+        report,
+        actions=tuple(progress.actions),
+        stages=tuple(progress.stages),
+        peak_memory=progress.peak_memory,
     )
-    if not same:
-        _swap(planned.target, planned.group.name, files, place, cache)
-    built.progress.tell("built")
+    if state.failure is not None and not isinstance(state.failure, Cancelled):
+        return replace(report, state="failed", failure=build_report.failure(state.failure))
+    if state.failure is not None or not wanted:
+        progress.emit("skipped")
+        return report
+    if state.published is not None:
+        _swap(planned.target, planned.group.name, state.files, place, cache)
+    progress.emit("built")
+    return replace(_whole_group(report, state, place), state="built")
+
+
+def _whole_group(report: GroupReport, state: GroupState, place: Place) -> GroupReport:
+    planned = state.planned
     return replace(
-        _progressed(built),
-        state="built",
-        folder=_folder(planned, place),
-        files=files,
-        models=_models(planned, built.sessions),
-        verify=built.verify,
+        report,
+        folder=_folder(planned.target, planned.group.name, place),
+        files=state.files,
+        models=_models(state),
+        verify=state.report,
     )
 
 
 def composition(
-    composed: ComposedGroup, place: Place, cache: Cache | None, *, publish: bool
+    state: CompositionState, place: Place, cache: Cache | None, *, wanted: bool
 ) -> GroupReport:
-    """Swap a composition in, if it was composed and is to be published.
+    """What the report says of a composition; one that was composed is swapped in, likewise.
 
     Raises:
         StorageError: the system refuses.
     """
-    planned, result = composed.planned, composed.result
+    planned, result, progress = state.planned, state.result, state.progress
     target, name = planned.target, planned.composition.name
     report = GroupReport(target=target, group=name, state="skipped")
-    if composed.failure is not None and not isinstance(composed.failure, Ended):
-        return replace(report, state="failed", failure=build_report.failure(composed.failure))
-    if result is None or not publish:
+    if state.failure is not None and not isinstance(state.failure, Cancelled):
+        return replace(report, state="failed", failure=build_report.failure(state.failure))
+    if result is None or not wanted:
         return report
-    if composed.ran:
+    if progress is not None:
         _swap(target, name, result.files, place, cache)
+        report = replace(report, stages=tuple(progress.stages), peak_memory=progress.peak_memory)
     return replace(
         report,
-        state="built" if composed.ran else "up to date",
-        folder=place.group(target, name).relative_to(place.out).as_posix(),
+        state="up to date" if progress is None else "built",
+        folder=_folder(target, name, place),
         files=result.files,
-        models=(_whole(composed),),
+        models=(_whole(state),),
         verify=result.verify,
         actions=(
-            ActionReport(action="compose", subject=name, key=str(composed.name), ran=composed.ran),
+            ActionReport(
+                action="compose", subject=name, key=str(state.key), ran=progress is not None
+            ),
         ),
-        peak_memory=composed.peak_memory,
         composition=result.report,
     )
 
 
-def _whole(composed: ComposedGroup) -> ModelReport:
+def _whole(composed: CompositionState) -> ModelReport:
     """What is told of a composition's model: its parts', one after the other."""
     parts = []
     for part in composed.planned.composition.parts:
-        ready = composed.groups[part.group]
-        found = _models(ready.planned, [ready.session(part.model)])
+        group = composed.groups[part.group]
+        found = _session(group, group.session(part.model))
         parts.append(next(model for model in found if model.name == part.model))
     nodes = sum(part.nodes for part in parts)
     return ModelReport(
@@ -96,29 +105,6 @@ def _whole(composed: ComposedGroup) -> ModelReport:
         coverage=sum(part.coverage * part.nodes for part in parts) / nodes if nodes else 0.0,
         partitions=tuple(each for part in parts for each in part.partitions),
         declined=tuple(each for part in parts for each in part.declined),
-    )
-
-
-def unpublished(built: Built) -> GroupReport:
-    """Of a group that failed, or was not published because another did."""
-    report = _progressed(built)
-    if built.failure is None or isinstance(built.failure, Ended):
-        built.progress.tell("skipped")
-        return report
-    return replace(report, state="failed", failure=build_report.failure(built.failure))
-
-
-def unchanged(known: Assessment, place: Place) -> GroupReport:
-    """Of a group of which nothing was to be done."""
-    planned = known.planned
-    return GroupReport(
-        target=planned.target,
-        group=planned.group.name,
-        state="up to date",
-        folder=_folder(planned, place),
-        files=known.files,
-        models=_models(planned, known.sessions),
-        verify=known.report,
     )
 
 
@@ -135,31 +121,16 @@ def _swap(
             cache.digests.remember(place.group(target, group) / name, seen[name], content)
 
 
-def _progressed(built: Built) -> GroupReport:
-    progress = built.progress
-    return GroupReport(
-        target=built.planned.target,
-        group=built.planned.group.name,
-        state="skipped",
-        actions=tuple(progress.actions),
-        stages=tuple(progress.stages),
-        peak_memory=progress.peak_memory,
-    )
+def _models(state: GroupState) -> tuple[ModelReport, ...]:
+    return tuple(report for session in state.sessions for report in _session(state, session))
 
 
-def _models(planned: PlannedGroup, sessions: Sequence[Compiled]) -> tuple[ModelReport, ...]:
-    return tuple(
-        report
-        for session in sessions
-        if session.action is not None
-        for report in model_reports(
-            session.action.result,
-            planned.group,
-            {m.source.name: m.action.result.passes for m in session.models if m.action},
-        )
-    )
+def _session(state: GroupState, session: Compiled) -> tuple[ModelReport, ...]:
+    if session.action is None:
+        return ()
+    passes = {m.source.name: m.action.result.passes for m in session.models if m.action}
+    return model_reports(session.action.result, state.planned.group, passes)
 
 
-def _folder(planned: PlannedGroup, place: Place) -> str:
-    folder: Path = place.group(planned.target, planned.group.name)
-    return folder.relative_to(place.out).as_posix()
+def _folder(target: str, group: str, place: Place) -> str:
+    return place.group(target, group).relative_to(place.out).as_posix()

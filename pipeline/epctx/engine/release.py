@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 
 from epctx.engine.actions.compose import composed
 from epctx.engine.events import Event
-from epctx.engine.group import Telling
+from epctx.engine.executor import Executor
+from epctx.engine.group import Events, Progress
 from epctx.engine.output import archive, attestation
 from epctx.engine.output import place as publish
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
-from epctx.engine.state import Ended
-from epctx.errors import Interrupted, UsageError
+from epctx.engine.schedule import Schedule
+from epctx.errors import UsageError
 from epctx.files import outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.lockfile.types import Lock
-from epctx.worker.jobs import GoldenJob, GoldenResult, StageStarted
+from epctx.worker.jobs import GoldenJob, GoldenResult
 from epctx.worker.pool import Pool
 
 
@@ -60,7 +61,7 @@ class Release:
 
 
 def release(
-    asked: Release, plan: Plan, place: Place, telling: Telling, report: BuildReport, lock: Lock
+    asked: Release, plan: Plan, place: Place, events: Events, report: BuildReport, lock: Lock
 ) -> BuildReport:
     """Make what is asked for; return the report with it.
 
@@ -71,15 +72,15 @@ def release(
         Interrupted: the user asked to stop; what is there is whole.
     """
     if asked.golden:
-        report = replace(report, groups=_golden(plan, place, telling, report.groups))
+        report = replace(report, groups=_golden(plan, place, events, report.groups))
     files = dict(_files(report))
     made = ReleaseReport()
     if asked.archive:
-        _told(telling, plan, "archive")
+        _emit(events, plan, "archive")
         tar = place.out / f"{place.name}.tar"
         made = replace(made, archive=archive.write(tar, place.root, files))
     if asked.attest:
-        _told(telling, plan, "attestation")
+        _emit(events, plan, "attestation")
         subjects = {f"{place.name}/{name}": file for name, file in files.items()}
         if made.archive is not None:
             subjects[made.archive.name] = made.archive
@@ -91,24 +92,19 @@ def release(
 
 
 def _golden(
-    plan: Plan, place: Place, telling: Telling, groups: tuple[GroupReport, ...]
+    plan: Plan, place: Place, events: Events, groups: tuple[GroupReport, ...]
 ) -> tuple[GroupReport, ...]:
     """The groups and compositions with their golden files."""
     jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
     jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
-    pool = Pool(work=place.work / "golden", logs=place.logs)
-    try:
+    executor = Pool(work=place.work / "golden", logs=place.logs)
+    with Schedule(executor, interrupted="interrupted, the groups are published"):
         return tuple(
-            replace(group, golden=_golden_of(pool, telling, group, jobs[group.target, group.group]))
+            replace(
+                group, golden=_golden_of(executor, events, group, jobs[group.target, group.group])
+            )
             for group in groups
         )
-    except KeyboardInterrupt:
-        pool.end(Ended("interrupted", remedy="run the command again"))
-        raise Interrupted(
-            "interrupted, the groups are published", remedy="run the command again"
-        ) from None
-    finally:
-        pool.end()
 
 
 def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
@@ -128,16 +124,11 @@ def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
 
 
 def _golden_of(
-    pool: Pool, telling: Telling, group: GroupReport, job: GoldenJob
+    executor: Executor, events: Events, group: GroupReport, job: GoldenJob
 ) -> tuple[OutputFile, ...]:
-    label, name = f"{group.group}@{group.target}", group.group
-
-    def started(stage: StageStarted) -> None:
-        telling.tell(Event(group=label, state="running", subject=name, stage=stage.stage))
-
-    with pool.shared() as worker:
-        made = worker.run(job, GoldenResult, started=started)
-    telling.tell(Event(group=label, state="done", subject=name))
+    progress = Progress(f"{group.group}@{group.target}", events)
+    with executor.lane(None) as lane:
+        made = progress.run(lane, group.group, job, GoldenResult)
     published = job.built / GOLDEN
     try:
         if published.exists():
@@ -169,6 +160,6 @@ def _file(name: str, content: bytes) -> OutputFile:
     )
 
 
-def _told(telling: Telling, plan: Plan, what: str) -> None:
-    telling.tell(Event(group=plan.manifest.name, state="running", subject=what, stage="release"))
-    telling.tell(Event(group=plan.manifest.name, state="done", subject=what))
+def _emit(events: Events, plan: Plan, what: str) -> None:
+    events.emit(Event(group=plan.manifest.name, state="running", subject=what, stage="release"))
+    events.emit(Event(group=plan.manifest.name, state="done", subject=what))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from epctx.cache import Action
 from epctx.errors import VerificationError
 from epctx.files.digest import Digest
-from epctx.files.outputs import GroupOutput
+from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.stages.exclusion import Unmatched
-from epctx.stages.report import ModelReport
+from epctx.stages.report import CompositionReport, ModelReport
 from epctx.verification.findings import POLICIES, FolderReport
 from epctx.worker.jobs import CompileResult
 
@@ -47,6 +47,15 @@ class StoredRecording:
     """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
 
     recorded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCompose:
+    """Of *compose*. The files are not kept: they are copies of others, but the model."""
+
+    files: tuple[OutputFile, ...]
+    report: CompositionReport
+    verify: FolderReport
 
 
 def to_store(result: CompileResult, group: ModelGroup, cpu: LockedCpu | None) -> StoredCompile:

@@ -1,16 +1,31 @@
-"""What is known of a build's models and groups, and what came of them so far."""
+"""What is known of a build's models, groups and compositions, and what came of them so far."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from epctx.cache import Action
-from epctx.engine.group import Progress
-from epctx.engine.plan import PlannedGroup, SessionGroup
-from epctx.engine.results import StoredCompile, StoredOptimize, StoredRecording
+from epctx.engine.group import GroupProgress, Progress
+from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
+from epctx.engine.results import (
+    StoredCompile,
+    StoredCompose,
+    StoredOptimize,
+    StoredRecording,
+    joined,
+)
 from epctx.errors import EpctxError
 from epctx.files.digest import Digest
-from epctx.keys import CompileRecord, FolderRecord, OptimizeRecord, RecordingRecord, VerifyRecord
+from epctx.files.outputs import OutputFile
+from epctx.keys import (
+    CompileRecord,
+    ComposeRecord,
+    FolderRecord,
+    OptimizeRecord,
+    RecordingRecord,
+    VerifyRecord,
+)
 from epctx.keys.source_digests import SourceDigests
 from epctx.manifest import ModelSource
 from epctx.verification.findings import FolderReport
@@ -63,11 +78,14 @@ class Compiled:
         )
 
     @property
+    def files(self) -> tuple[OutputFile, ...]:
+        """Its files; none where it is to be carried out."""
+        return () if self.action is None else tuple(self.action.result.output.files)
+
+    @property
     def outputs(self) -> dict[str, Digest]:
-        """Its files by name; none where it is to be carried out."""
-        if self.action is None:
-            return {}
-        return {file.name: file.blake3 for file in self.action.result.output.files}
+        """The digests of its files, by name."""
+        return {file.name: file.blake3 for file in self.files}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +102,7 @@ class Verified:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class Staged:
     """A session group whose files are in the group's staged folder.
 
     Attributes:
@@ -102,33 +120,85 @@ class Made:
     restored: bool
     checked: FolderReport | None = None
 
-    @property
-    def result(self) -> StoredCompile:
-        """What the compile told."""
-        assert self.compiled.action is not None
-        return self.compiled.action.result
-
-
-class Ended(EpctxError):
-    """Why a group that did not fail itself was not built: another failed, or the user stopped."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
-    """A group that was built and verified in its staged folder, or why it was not.
+class GroupState:
+    """A model group for one target: what is known of it, and what came of it in this build.
 
     Attributes:
-        made: its session groups; none where it failed.
-        verify: None where it failed.
+        sessions: what is known of its session groups, in the plan's order.
+        verified: of each, where all of them are compiled.
+        whole: of the folder beside them, likewise.
+        published: why what is published is not what it should be; None: it is.
+        progress: of its build; None: nothing was to be done.
+        failure: why it was not built; None: it was, or nothing was to be done.
     """
 
     planned: PlannedGroup
-    progress: Progress
-    made: tuple[Made, ...] = ()
-    verify: FolderReport | None = None
+    sessions: tuple[Compiled, ...] = ()
+    verified: tuple[Verified, ...] = ()
+    whole: Verified | None = None
+    published: str | None = "it is not compiled"
+    progress: GroupProgress | None = None
     failure: EpctxError | None = None
 
     @property
-    def sessions(self) -> tuple[Compiled, ...]:
-        """What is known of its session groups."""
-        return tuple(made.compiled for made in self.made)
+    def up_to_date(self) -> bool:
+        """Nothing is to be done."""
+        return self.published is None and self.checked
+
+    @property
+    def checked(self) -> bool:
+        """Everything that is compiled was verified."""
+        parts = (self.whole, *self.verified)
+        return all(part is not None and part.action is not None for part in parts)
+
+    @property
+    def files(self) -> tuple[OutputFile, ...]:
+        """Every output but SHA256SUMS, where all of it is compiled."""
+        return tuple(file for session in self.sessions for file in session.files)
+
+    @property
+    def report(self) -> FolderReport:
+        """What was verified."""
+        parts = (part.action for part in (self.whole, *self.verified) if part is not None)
+        return joined(self.planned.label, (a.result for a in parts if a is not None))
+
+    def session(self, model: str) -> Compiled:
+        """The session group that has a model."""
+        return next(
+            each for each in self.sessions if any(m.name == model for m in each.session.models)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionState:
+    """A composition for one target: what is known of it, and what came of it in this build.
+
+    Attributes:
+        groups: those of its parts that are built, by name.
+        record, key: of its action; None: a group of its parts failed.
+        result: None: to be carried out, or it failed.
+        published: why what is published is not what it should be; None: it is.
+        progress: of its action; None: it was not carried out.
+        failure: why there is no result; None: there is, or it was not tried.
+    """
+
+    planned: PlannedComposition
+    groups: Mapping[str, GroupState]
+    record: ComposeRecord | None = None
+    key: Digest | None = None
+    result: StoredCompose | None = None
+    published: str | None = None
+    progress: Progress | None = None
+    failure: EpctxError | None = None
+
+    @property
+    def up_to_date(self) -> bool:
+        """Nothing is to be done."""
+        return self.result is not None and self.progress is None and self.published is None
+
+    @property
+    def files(self) -> tuple[OutputFile, ...]:
+        """Every output but SHA256SUMS, where it is known."""
+        return self.result.files if self.result is not None else ()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from epctx.errors import EpctxError
 from epctx.files import outputs
+from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.process import Worker
+
+R = TypeVar("R")
 
 
 class Lane:
@@ -28,6 +32,25 @@ class Lane:
         self._label = label
         self._worker: Worker | None = None
 
+    def start(self) -> None:
+        """A job follows at once: let its worker start now."""
+        if self._label is None:
+            self._pool.expect(None)
+        elif self._worker is None:
+            self._worker = self._pool.take(self._label)
+
+    def run(
+        self,
+        job: Job,
+        result: type[R],
+        *,
+        started: Callable[[StageStarted], None] = lambda stage: None,
+        timeout: float | None = None,
+    ) -> R:
+        """Carry out a job and return its result. Raises what `Worker.run` raises."""
+        with self.worker() as worker:
+            return worker.run(job, result, started=started, timeout=timeout)
+
     @contextmanager
     def worker(self) -> Iterator[Worker]:
         """The worker for the next job; one of its own is started with the first."""
@@ -35,8 +58,8 @@ class Lane:
             with self._pool.shared() as worker:
                 yield worker
             return
-        if self._worker is None:
-            self._worker = self._pool.take(self._label)
+        self.start()
+        assert self._worker is not None
         yield self._worker
 
     def dismiss(self) -> None:
@@ -94,10 +117,17 @@ class Pool:
         with self._lock:
             self._idle.append(worker)
 
-    def expect(self, label: str) -> None:
-        """Start a fresh worker now for a job that will need it soon: imports take half a second."""
+    def expect(self, label: str | None) -> None:
+        """Start a worker now for a job that will need it soon: imports take half a second.
+
+        Args:
+            label: of a fresh one; None: one that is shared, if none is idle.
+        """
         with self._lock:
-            if label not in self._fresh:
+            if label is None:
+                if not self._idle:
+                    self._idle.append(self._start("worker"))
+            elif label not in self._fresh:
                 self._fresh[label] = self._start(label)
 
     @contextmanager
@@ -143,14 +173,20 @@ class Pool:
             if worker.log.stat().st_size == 0:
                 worker.log.unlink()
 
-    def end(self, reason: EpctxError | None = None) -> None:
-        """End every worker, in good order or, with a reason, at once; then no new one starts."""
+    def cancel(self, reason: EpctxError) -> None:
+        """End every worker at once; their jobs raise `reason`, and so does asking for more."""
         with self._lock:
             self._ended = self._ended or reason
-            alive, idle = list(self._alive), [*self._idle, *self._fresh.values()]
-            self._idle, self._fresh = [], {}
-        for worker in alive if reason is not None else ():
+            alive = list(self._alive)
+        for worker in alive:
             worker.kill(reason)
+        self.close()
+
+    def close(self) -> None:
+        """End the workers that have no job, in good order; those of no use any more at once."""
+        with self._lock:
+            idle = [*self._idle, *self._fresh.values()]
+            self._idle, self._fresh = [], {}
         for worker in idle:
             if self._ended is None:
                 worker.close()
@@ -159,8 +195,8 @@ class Pool:
         with contextlib.suppress(OSError):
             self._logs.rmdir()  # only where no log is left
 
-    def refuse_if_ended(self) -> None:
-        """Raise the reason that `end` was called with, if it was."""
+    def refuse_if_cancelled(self) -> None:
+        """Raise the reason that `cancel` was called with, if it was."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended

@@ -108,17 +108,17 @@ def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) 
 
 def test_a_worker_that_nobody_needed_is_ended(workers: pool.Pool, tmp_path: Path) -> None:
     workers.expect("llm@x")
-    workers.end()
+    workers.close()
     assert [worker.ended for worker in FakeWorker.made] == ["closed"]
     assert not (tmp_path / "logs").exists()
 
 
-def test_after_an_end_with_a_reason_no_worker_starts(workers: pool.Pool) -> None:
+def test_after_a_cancel_no_worker_starts(workers: pool.Pool) -> None:
     reason = EpctxError("stop", remedy="none")
     with pytest.raises(EpctxError, match="stop"), workers.isolated("a"):
-        workers.end(reason)
+        workers.cancel(reason)
         assert FakeWorker.made[0].ended == "killed"
-        workers.refuse_if_ended()
+        workers.refuse_if_cancelled()
     with pytest.raises(EpctxError, match="stop"):
         workers.expect("b")
     assert len(FakeWorker.made) == 1

@@ -11,14 +11,13 @@ from typing import Any, Literal
 import msgspec
 
 from epctx.cache import Action, Cache
-from epctx.engine.actions.compose import Composing, ReadyGroup
-from epctx.engine.group import Telling
+from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
-from epctx.engine.state import Compiled, Optimized
-from epctx.engine.up_to_date import Assessment, assess
+from epctx.engine.state import Compiled, GroupState, Optimized
+from epctx.engine.up_to_date import assess
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
 
@@ -49,7 +48,7 @@ class PlannedAction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupProspect:
+class GroupPlan:
     """A group, or a composition, which has one action: compose.
 
     Attributes:
@@ -67,14 +66,14 @@ class GroupProspect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prospect:
+class PlanReport:
     """What a build would do, in manifest order."""
 
     name: str
-    groups: tuple[GroupProspect, ...]
+    groups: tuple[GroupPlan, ...]
 
 
-def look(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> Prospect:
+def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanReport:
     """What `build` would do with these arguments.
 
     Raises:
@@ -86,18 +85,18 @@ def look(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> Prospect:
     lookup = Lookup(cache, cache.digests, numbers=numbers)
     history = History(records=cache.records, manifest=plan.manifest.path)
     known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
-    found = [_Group(each, lookup, history).prospect() for each in known.values()]
-    composing = Composing(lookup, history, place, Telling(lambda event: None), variables={})
-    found += [_composition(each, known, composing, history) for each in plan.compositions]
-    return Prospect(name=plan.manifest.name, groups=tuple(found))
+    found = [_Group(each, lookup, history).plan() for each in known.values()]
+    found += [_composition(each, known, lookup, place, history) for each in plan.compositions]
+    return PlanReport(name=plan.manifest.name, groups=tuple(found))
 
 
 def _composition(
     planned: PlannedComposition,
-    known: Mapping[str, Assessment],
-    composing: Composing,
+    known: Mapping[str, GroupState],
+    lookup: Lookup,
+    place: Place,
     history: History,
-) -> GroupProspect:
+) -> GroupPlan:
     """What a build would do about a composition, as far as its parts are compiled."""
     name = planned.composition.name
     parts = {each.group.name: known[each.label] for each in planned.groups}
@@ -106,11 +105,7 @@ def _composition(
     because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
     state: Literal["up to date", "runs"] = "runs"
     if not waits:
-        ready = {
-            group: ReadyGroup(planned=part.planned, folder=Path(), sessions=part.sessions)
-            for group, part in parts.items()
-        }
-        looked = composing.look(planned, ready)
+        looked = assess_composition(planned, parts, lookup, place)
         last = history.last(planned.label, "compose", name)
         if looked.up_to_date:
             state, because = "up to date", ()
@@ -120,8 +115,8 @@ def _composition(
             because = (f"compose of {name}: it never ran here",)
         else:
             because = (f"compose of {name}: its parts or settings have changed",)
-        action = replace(action, state=state, because=because, key=_text(looked.name))
-    return GroupProspect(
+        action = replace(action, state=state, because=because, key=_text(looked.key))
+    return GroupPlan(
         target=planned.target,
         group=name,
         eps=tuple(
@@ -136,13 +131,13 @@ def _composition(
 class _Group:
     """One group of a plan."""
 
-    def __init__(self, known: Assessment, lookup: Lookup, history: History) -> None:
+    def __init__(self, known: GroupState, lookup: Lookup, history: History) -> None:
         self._known = known
         self._planned = known.planned
         self._lookup = lookup
         self._history = history
 
-    def prospect(self) -> GroupProspect:
+    def plan(self) -> GroupPlan:
         known, planned = self._known, self._planned
         actions = tuple(self._actions())
         state: Literal["up to date", "publishes", "runs"] = "up to date"
@@ -152,7 +147,7 @@ class _Group:
             because = tuple(dict.fromkeys(why for action in actions for why in action.because))
         elif known.published is not None:
             state, because = "publishes", (known.published,)
-        return GroupProspect(
+        return GroupPlan(
             target=planned.target,
             group=planned.group.name,
             eps=tuple(spec.alias for spec in planned.group.execution_providers),

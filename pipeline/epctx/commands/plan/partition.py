@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.schedule import Schedule
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport
 from epctx.worker.jobs import (
@@ -14,7 +15,6 @@ from epctx.worker.jobs import (
     OptimizeResult,
     PartitionJob,
     PartitionResult,
-    StageStarted,
 )
 from epctx.worker.pool import Pool
 
@@ -45,31 +45,23 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
         pool = Pool(work=folder / "work", logs=folder / "logs")
-        try:
+        with Schedule(pool):
             return tuple(
                 _group(pool, planned, folder / f"g{number}")
                 for number, planned in enumerate(plan.groups)
             )
-        finally:
-            pool.end()
 
 
 def _group(pool: Pool, planned: PlannedGroup, folder: Path) -> GroupPreview:
     group = planned.group
-    with pool.shared() as worker:
+    with pool.lane(None) as lane:
         optimized: dict[str, Path] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = OptimizeJob(source=source, settings=group.optimize, folder=optimized[source.name])
-            worker.run(job, OptimizeResult, started=_ignore)
-        found = worker.run(
-            PartitionJob(group=group, optimized=optimized), PartitionResult, started=_ignore
-        )
+            lane.run(job, OptimizeResult)
+        found = lane.run(PartitionJob(group=group, optimized=optimized), PartitionResult)
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(
         target=planned.target, group=group.name, models=found.models, silent=found.silent
     )
-
-
-def _ignore(stage: StageStarted) -> None:
-    """A preview is over before its stages could be read."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from epctx.commands.verify.folders import Missing
+from epctx.engine.schedule import Schedule
 from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.verification.findings import Finding, FolderReport, VerifyReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker.jobs import StageStarted
 from epctx.worker.pool import Pool
-from epctx.worker.process import Worker
 
 
 def run(
@@ -41,20 +38,17 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="epctx-verify-") as scratch:
         pool = Pool(work=Path(scratch) / "work", logs=Path(scratch) / "logs")
-        jobs = max(1, min(len(requests), os.cpu_count() or 1))
-        try:
-            with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="verify") as threads:
-                reports = list(threads.map(lambda request: _verify(pool, request), requests))
-        finally:
-            pool.end()
+        threads = max(1, min(len(requests), os.cpu_count() or 1))
+        with Schedule(pool, threads=threads) as schedule:
+            reports = schedule.results([schedule.submit(_verify, pool, each) for each in requests])
     folders = (*packages, *reports, *map(_absent, missing))
     return VerifyReport(folders=folders, strict=strict)
 
 
 def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
     try:
-        with _worker(pool, request) as worker:
-            return worker.run(request, FolderReport, started=_ignore)
+        with pool.lane("verify" if _isolated(request) else None) as lane:
+            return lane.run(request, FolderReport)
     except CompileError as error:  # the worker crashed
         crash = Finding(
             policy="numbers" if request.group is not None else "conformance",
@@ -68,13 +62,14 @@ def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
         return FolderReport(folder=request.label, findings=(crash,))
 
 
-def _worker(pool: Pool, request: VerifyRequest) -> AbstractContextManager[Worker]:
+def _isolated(request: VerifyRequest) -> bool:
+    """An EP of the folder's needs a process of its own."""
     specs: tuple[ProviderSpec, ...] = ()
     if request.group is not None:
         specs = request.group.execution_providers
     elif request.composed is not None:
         specs = request.composed.providers
-    return pool.isolated("verify") if any(map(_is_isolated, specs)) else pool.shared()
+    return any(map(_is_isolated, specs))
 
 
 def _is_isolated(spec: ProviderSpec) -> bool:
@@ -82,10 +77,6 @@ def _is_isolated(spec: ProviderSpec) -> bool:
         return registry.is_isolated(spec)
     except EpctxError:
         return False  # it is not here: a finding, and nothing of it is loaded
-
-
-def _ignore(stage: StageStarted) -> None:
-    """One folder has one stage: there is nothing to tell."""
 
 
 def _absent(missing: Missing) -> FolderReport:

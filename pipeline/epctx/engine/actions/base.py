@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -14,16 +14,13 @@ from epctx import codec
 from epctx.cache import Action, StoredFile
 from epctx.cache.digests import FreshDigests
 from epctx.cache.store import ActionKind
+from epctx.engine.executor import Executor, Lane
 from epctx.engine.group import Progress
 from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
 from epctx.files.digest import Digest
 from epctx.keys.records import KeyRecord
-from epctx.manifest import ModelGroup
-from epctx.worker.pool import Lane, Pool
-
-if TYPE_CHECKING:
-    from epctx.worker.process import Worker
+from epctx.manifest import ProviderSpec
 
 T = TypeVar("T")
 
@@ -34,36 +31,38 @@ class Actions:
     Args:
         lookup: of the build.
         history: of its manifest; None: without a cache.
-        pool: of its workers.
+        executor: carries out its jobs.
         work: its scratch.
     """
 
-    def __init__(self, lookup: Lookup, history: History | None, pool: Pool, work: Path) -> None:
+    def __init__(
+        self, lookup: Lookup, history: History | None, executor: Executor, work: Path
+    ) -> None:
         self.lookup = lookup
         self._history = history
         self.work = work
-        self._pool = pool
+        self._executor = executor
         self._numbers = itertools.count()
 
     def new_folder(self, letter: str) -> Path:
         """A path in the scratch that nothing has; kept short, for Windows."""
         return self.work / f"{letter}{next(self._numbers)}"
 
-    def shared_worker(self) -> AbstractContextManager[Worker]:
-        """A worker that may have done other jobs."""
-        return self._pool.shared()
+    def shared_lane(self) -> AbstractContextManager[Lane]:
+        """For a job that whoever did other jobs may do."""
+        return self._executor.lane(None)
 
-    def lane(self, group: ModelGroup, label: str) -> AbstractContextManager[Lane]:
-        """For the jobs of one session group: a worker of its own where an EP of it needs that."""
-        return self._pool.lane(label if self._isolated(group) else None)
+    def lane(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[Lane]:
+        """For jobs with these EPs, one after the other: of its own where one of them needs that."""
+        return self._executor.lane(label if self._isolated(eps) else None)
 
-    def expect_worker(self, group: ModelGroup, label: str) -> None:
-        """A lane of the group and of that label will follow soon."""
-        if self._isolated(group):
-            self._pool.expect(label)
+    def expect_lane(self, eps: Iterable[ProviderSpec], label: str) -> None:
+        """A lane for these EPs and of that label will follow soon."""
+        if self._isolated(eps):
+            self._executor.expect(label)
 
-    def _isolated(self, group: ModelGroup) -> bool:
-        return any(self.lookup.toolchain.ep(spec).isolated for spec in group.execution_providers)
+    def _isolated(self, eps: Iterable[ProviderSpec]) -> bool:
+        return any(self.lookup.toolchain.ep(spec).isolated for spec in eps)
 
     def did(
         self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
@@ -84,7 +83,7 @@ class Actions:
             StorageError: the cache cannot be written.
         """
         if self._history is not None:
-            self._history.note(progress.planned.label, action, subject, key)
+            self._history.note(progress.label, action, subject, key)
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:
@@ -97,7 +96,7 @@ class Actions:
             yield
             return
         waiting = progress.waiting(
-            "another build is at the same", subject, self._pool.refuse_if_ended
+            "another build is at the same", subject, self._executor.refuse_if_cancelled
         )
         with self.lookup.cache.alone_on(key, waiting):
             yield

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from epctx.engine.actions.base import Actions
-from epctx.engine.group import Progress
+from epctx.engine.executor import Lane
+from epctx.engine.group import GroupProgress
 from epctx.files.outputs import OutputFile
 from epctx.verification.findings import POLICIES
 from epctx.verification.request import VerifyRequest
-from epctx.worker.pool import Lane
 
 
 def request(
-    progress: Progress,
+    progress: GroupProgress,
     folder: Path,
     *,
     skips_numbers: bool,
@@ -27,7 +27,7 @@ def request(
     return VerifyRequest(
         group=progress.planned.group,
         folder=folder,
-        label=progress.planned.label,
+        label=progress.label,
         recorded=recorded,
         passed=tuple(passed),
         written=tuple(written),
@@ -35,15 +35,15 @@ def request(
     )
 
 
-def expect(actions: Actions, progress: Progress) -> None:
+def expect(actions: Actions, progress: GroupProgress) -> None:
     """The group will be verified soon, in a process of its own where its EPs need that."""
-    actions.expect_worker(progress.planned.group, _label(progress))
+    actions.expect_lane(progress.planned.group.execution_providers, _label(progress))
 
 
-def lane(actions: Actions, progress: Progress) -> AbstractContextManager[Lane]:
+def lane(actions: Actions, progress: GroupProgress) -> AbstractContextManager[Lane]:
     """Where a group is verified."""
-    return actions.lane(progress.planned.group, _label(progress))
+    return actions.lane(progress.planned.group.execution_providers, _label(progress))
 
 
-def _label(progress: Progress) -> str:
-    return f"{progress.planned.label}-verify"
+def _label(progress: GroupProgress) -> str:
+    return f"{progress.label}-verify"

@@ -11,16 +11,16 @@ from epctx.engine.actions import checks
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
-from epctx.engine.group import Progress
+from epctx.engine.executor import Lane
+from epctx.engine.group import GroupProgress
 from epctx.engine.plan import SessionGroup
 from epctx.engine.results import StoredRecording, to_store
-from epctx.engine.state import Compiled, Made
+from epctx.engine.state import Compiled, Staged
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.verification.request import VerifyRequest
 from epctx.worker.jobs import CompileJob, CompileResult
-from epctx.worker.pool import Lane
 
 
 class Compiling:
@@ -30,32 +30,33 @@ class Compiling:
         self._actions = actions
         self._optimizing = Optimizing(actions)
 
-    def compile(self, progress: Progress, session: SessionGroup, folder: Path) -> Made:
+    def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> Staged:
         """The compile action of a session group, with its files in `folder`.
 
         Raises:
             EpctxError: what a job raised; the sources, the EPs or the cache cannot be used.
         """
         group, lookup = progress.planned.group, self._actions.lookup
-        with self._actions.lane(group, f"{progress.planned.label}-{session.label}") as lane:
+        label = f"{progress.label}-{session.label}"
+        with self._actions.lane(group.execution_providers, label) as lane:
             models = [
                 self._optimizing.optimize(progress, source, lane) for source in session.models
             ]
             known = lookup.session(group, session, models)
-            made = self._fetched(progress, known, folder)
-            if made is None:
+            staged = self._fetched(progress, known, folder)
+            if staged is None:
                 with self._actions.alone(progress, session.label, known.key):
                     known = lookup.session(group, session, models)
-                    made = self._fetched(progress, known, folder)
-                    made = made or self._run(progress, known, folder, lane)
-        self._actions.did(progress, "compile", session.label, known.key, ran=not made.restored)
-        return made
+                    staged = self._fetched(progress, known, folder)
+                    staged = staged or self._run(progress, known, folder, lane)
+        self._actions.did(progress, "compile", session.label, known.key, ran=not staged.restored)
+        return staged
 
-    def recorded(self, progress: Progress) -> Path:
+    def recorded(self, progress: GroupProgress) -> Path:
         """Where the recordings of a group's session groups are."""
-        return self._actions.work / "recorded" / progress.planned.label
+        return self._actions.work / "recorded" / progress.label
 
-    def _fetched(self, progress: Progress, known: Compiled, folder: Path) -> Made | None:
+    def _fetched(self, progress: GroupProgress, known: Compiled, folder: Path) -> Staged | None:
         """A session group from the cache; None: a part of it is not there."""
         cache, action = self._actions.lookup.cache, known.action
         if cache is None or action is None or not known.complete:
@@ -70,14 +71,14 @@ class Compiling:
             for file in recording.files if recording is not None else ():
                 (recorded / file.name).unlink(missing_ok=True)
             return None
-        return Made(
+        return Staged(
             compiled=known,
             verified=verified,
             recorded=recording is not None and recording.result.recorded,
             restored=True,
         )
 
-    def _run(self, progress: Progress, known: Compiled, folder: Path, lane: Lane) -> Made:
+    def _run(self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane) -> Staged:
         group, session = progress.planned.group, known.session
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
@@ -94,8 +95,7 @@ class Compiling:
         )
         if self._actions.lookup.inputs(group) is not None:
             checks.expect(self._actions, progress)
-        with lane.worker() as worker:
-            result = progress.run(worker, session.label, job, CompileResult)
+        result = progress.run(lane, session.label, job, CompileResult)
         lane.dismiss()
         # While the worker ends. What stays (Windows: files in use) goes with the build's scratch.
         shutil.rmtree(scratch, ignore_errors=True)
@@ -106,7 +106,7 @@ class Compiling:
             assert model.found is not None
             refuse_changed(model.source, model.found)
         known = self._stored(progress, known, result, folder)
-        return Made(
+        return Staged(
             compiled=known,
             verified=self._actions.lookup.verification(group, known),
             recorded=result.recorded,
@@ -114,7 +114,7 @@ class Compiling:
             checked=result.checked,
         )
 
-    def _check(self, progress: Progress, folder: Path, lane: Lane) -> VerifyRequest | None:
+    def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:
         """What the worker that compiles verifies itself: all of a group that no model is run of."""
         group, lookup = progress.planned.group, self._actions.lookup
         alone = lane.own and len(progress.planned.session_groups) == 1
@@ -123,7 +123,7 @@ class Compiling:
         return checks.request(progress, folder, skips_numbers=lookup.skips(group))
 
     def _stored(
-        self, progress: Progress, known: Compiled, result: CompileResult, folder: Path
+        self, progress: GroupProgress, known: Compiled, result: CompileResult, folder: Path
     ) -> Compiled:
         """A session group that was compiled, put into the cache with its recording."""
         assert known.record is not None and known.key is not None
@@ -140,7 +140,7 @@ class Compiling:
         return replace(known, action=action, recording=recording)
 
     def _stored_recording(
-        self, progress: Progress, known: Compiled, result: CompileResult
+        self, progress: GroupProgress, known: Compiled, result: CompileResult
     ) -> Action[StoredRecording] | None:
         if known.recording_record is None or known.recording_key is None:
             return None

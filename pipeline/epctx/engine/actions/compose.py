@@ -1,294 +1,136 @@
-"""Compositions: after the groups are built, before anything is published."""
+"""The compose actions of a build: after the groups are built, before anything is published."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-from epctx import codec
-from epctx.cache import Action
-from epctx.engine.events import Event, State
-from epctx.engine.group import Telling
-from epctx.engine.last_keys import History
+from epctx.engine.actions.base import Actions
+from epctx.engine.group import Events, Progress
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import difference
-from epctx.engine.plan import PlannedComposition, PlannedGroup
-from epctx.engine.results import refuse
-from epctx.engine.state import Compiled, Ended
-from epctx.errors import EpctxError, Interrupted
+from epctx.engine.plan import PlannedComposition
+from epctx.engine.results import StoredCompose, refuse
+from epctx.engine.state import CompositionState, GroupState
+from epctx.errors import EpctxError
 from epctx.files import outputs
-from epctx.files.digest import Digest
-from epctx.files.outputs import OutputFile
 from epctx.keys import ComposeRecord, key, make
 from epctx.keys.records import ComposedModel
-from epctx.stages.report import CompositionReport
 from epctx.verification.findings import POLICIES, FolderReport
 from epctx.verification.request import BuiltPart, Composed, VerifyRequest
-from epctx.worker.jobs import ComposeJob, ComposeResult, Job, StageStarted
-from epctx.worker.pool import Pool
-from epctx.worker.process import Worker
-
-R = TypeVar("R")
+from epctx.worker.jobs import ComposeJob, ComposeResult
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredCompose:
-    """Of *compose*. The files are not kept: they are copies of others, but the model."""
+def assess(
+    planned: PlannedComposition,
+    groups: Mapping[str, GroupState],
+    lookup: Lookup,
+    place: Place,
+) -> CompositionState:
+    """What is known of a composition whose groups are built.
 
-    files: tuple[OutputFile, ...]
-    report: CompositionReport
-    verify: FolderReport
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadyGroup:
-    """A group of a composition's parts, built.
-
-    Attributes:
-        folder: where its files are: staged, or published.
-        sessions: what is known of its session groups.
+    Raises:
+        ModelError: a file with inputs cannot be read.
     """
-
-    planned: PlannedGroup
-    folder: Path
-    sessions: tuple[Compiled, ...]
-
-    def session(self, model: str) -> Compiled:
-        """The session group that has a model."""
-        return next(
-            each for each in self.sessions if any(m.name == model for m in each.session.models)
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComposedGroup:
-    """What became of a composition.
-
-    Attributes:
-        groups: those of its parts, by name.
-        name: the key of its action; None: it was not tried.
-        result: None where it failed.
-        ran: it was carried out; else its result was in the cache.
-        published: why what is published is not what it should be; None: it is.
-    """
-
-    planned: PlannedComposition
-    groups: Mapping[str, ReadyGroup]
-    name: Digest | None = None
-    record: ComposeRecord | None = None
-    result: StoredCompose | None = None
-    ran: bool = False
-    published: str | None = None
-    failure: EpctxError | None = None
-    peak_memory: int = 0
-
-    @property
-    def up_to_date(self) -> bool:
-        """Nothing is to be done."""
-        return self.result is not None and not self.ran and self.published is None
-
-    @property
-    def files(self) -> tuple[OutputFile, ...]:
-        """Every output but SHA256SUMS, where it is known."""
-        return self.result.files if self.result is not None else ()
+    record = _record(planned, groups, lookup)
+    name = key(record)
+    known = CompositionState(planned=planned, groups=groups, record=record, key=name)
+    action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
+    if action is None:
+        return known
+    folder = place.group(planned.target, planned.composition.name)
+    changed = difference(folder, action.result.files, lookup.digests)
+    return replace(known, result=action.result, published=changed)
 
 
 class Composing:
-    """The compositions of a build, one after the other; nothing is published.
+    """Carries out compositions, into staged folders."""
 
-    Args:
-        lookup: of the build.
-        history: of its manifest; None: without a cache.
-        variables: of the workers' environment, beside what they always get.
-    """
-
-    def __init__(
-        self,
-        lookup: Lookup,
-        history: History | None,
-        place: Place,
-        telling: Telling,
-        *,
-        variables: Mapping[str, str],
-    ) -> None:
-        self._variables = variables
-        self._lookup = lookup
-        self._history = history
+    def __init__(self, actions: Actions, place: Place, events: Events) -> None:
+        self._actions = actions
         self._place = place
-        self._telling = telling
+        self._events = events
 
-    def look(self, planned: PlannedComposition, groups: Mapping[str, ReadyGroup]) -> ComposedGroup:
-        """What is known of a composition whose groups are built.
-
-        Raises:
-            ModelError: a file with inputs cannot be read.
-        """
-        record = self._record(planned, groups)
-        name = key(record)
-        known = ComposedGroup(planned=planned, groups=groups, name=name, record=record)
-        cache = self._lookup.cache
-        action = None if cache is None else cache.find(name, StoredCompose)
-        if action is None:
-            return known
-        place = self._place.group(planned.target, planned.composition.name)
-        changed = difference(place, action.result.files, self._lookup.digests)
-        return replace(known, result=action.result, published=changed)
-
-    def run(self, looked: Sequence[ComposedGroup]) -> list[ComposedGroup]:
-        """Carry out what is not up to date, into staged folders.
-
-        Raises:
-            Interrupted: the user asked to stop; no worker is left.
-        """
-        if all(known.up_to_date or known.failure is not None for known in looked):
-            return list(looked)
-        work = self._place.work / "compose"
-        pool = Pool(work=work, logs=self._place.logs, variables=self._variables)
+    def compose(self, known: CompositionState) -> CompositionState:
+        """Join, check, run and compare; a failure is in what is returned."""
+        planned = known.planned
+        progress = Progress(planned.label, self._events)
         try:
-            return [
-                known if known.up_to_date or known.failure is not None else self._run(pool, known)
-                for known in looked
-            ]
-        except KeyboardInterrupt:
-            pool.end(Ended("interrupted", remedy="run the command again"))
-            raise Interrupted(
-                "interrupted, nothing was published", remedy="run the command again"
-            ) from None
-        finally:
-            pool.end()
-
-    def _run(self, pool: Pool, known: ComposedGroup) -> ComposedGroup:
-        try:
-            done = _Composition(self._lookup, self._place, pool, self._telling, known).compose()
-            self._store(done)
+            result = self._run(known, progress)
         except EpctxError as error:
-            _tell(self._telling, known.planned, "failed", detail=str(error))
-            return replace(known, result=None, failure=error)
-        _tell(self._telling, known.planned, "verified")
-        return done
+            progress.emit("failed", detail=str(error))
+            return replace(known, result=None, progress=progress, failure=error)
+        progress.emit("verified")
+        return replace(known, result=result, published="it was composed anew", progress=progress)
 
-    def _store(self, done: ComposedGroup) -> None:
-        assert done.name is not None and done.record is not None
-        if self._lookup.cache is not None:
-            record = msgspec.Raw(codec.encode(done.record))
-            action = Action(kind="compose", record=record, result=done.result)
-            self._lookup.cache.put(done.name, action, self._place.work)
-        if self._history is not None:
-            label, name = done.planned.label, done.planned.composition.name
-            self._history.note(label, "compose", name, done.name)
-
-    def _record(
-        self, planned: PlannedComposition, groups: Mapping[str, ReadyGroup]
-    ) -> ComposeRecord:
-        lookup, composition = self._lookup, planned.composition
-        parts: list[ComposedModel] = []
-        for part in composition.parts:
-            ready = groups[part.group]
-            compiled = ready.session(part.model)
-            model = next(m for m in compiled.models if m.source.name == part.model)
-            assert model.found is not None
-            source = (model.source, model.found)
-            group = ready.planned.group
-            made = make.part(part, group, compiled.outputs, source, lookup.toolchain)
-            parts.append(made)
-        settings = composition.verify
-        specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
-        return make.compose(
-            composition,
-            parts,
-            inputs=make.inputs(settings.inputs, lookup.digests)
-            if settings.numbers != "off" and lookup.runs_models
-            else None,
-            devices=lookup.toolchain.devices(specs),
-            toolchain=lookup.toolchain,
+    def _run(self, known: CompositionState, progress: Progress) -> StoredCompose:
+        planned, name = known.planned, known.planned.composition.name
+        whole = composed(
+            planned, {group: self._folder(state) for group, state in known.groups.items()}
         )
-
-
-class _Composition:
-    """One composition that is carried out."""
-
-    def __init__(
-        self, lookup: Lookup, place: Place, pool: Pool, telling: Telling, known: ComposedGroup
-    ) -> None:
-        self._lookup = lookup
-        self._pool = pool
-        self._telling = telling
-        self._known = known
-        self._planned = known.planned
-        self._composed = composed(
-            known.planned, {name: ready.folder for name, ready in known.groups.items()}
-        )
-        self._folder = place.staged(known.planned.target, known.planned.composition.name)
-
-    def compose(self) -> ComposedGroup:
-        """Join, check, run and compare.
-
-        Raises:
-            VerificationError: a check failed.
-            EpctxError: what the jobs raised.
-        """
-        self._folder.mkdir(parents=True)
+        folder = self._place.staged(planned.target, name)
+        folder.mkdir(parents=True)
         contents = {
-            name: {file: content for s in ready.sessions for file, content in s.outputs.items()}
-            for name, ready in self._known.groups.items()
+            group: {file: content for s in state.sessions for file, content in s.outputs.items()}
+            for group, state in known.groups.items()
         }
-        job = ComposeJob(composed=self._composed, contents=contents, folder=self._folder)
-        with self._pool.shared() as worker:
-            made = self._job(worker, job, ComposeResult)
-        outputs.write_sums(self._folder, made.files)
-        found = self._verify()
-        refuse(self._planned.label, found)
+        job = ComposeJob(composed=whole, contents=contents, folder=folder)
+        with self._actions.shared_lane() as lane:
+            made = progress.run(lane, name, job, ComposeResult)
+        progress.remember(made.peak_memory)
+        outputs.write_sums(folder, made.files)
+        found = self._verify(planned, whole, folder, progress)
+        refuse(planned.label, found)
         result = StoredCompose(files=made.files, report=made.report, verify=found)
-        peak = made.peak_memory
-        return replace(self._known, result=result, ran=True, published=None, peak_memory=peak)
+        assert known.key is not None and known.record is not None
+        self._actions.store(known.key, "compose", known.record, result)
+        self._actions.did(progress, "compose", name, known.key, ran=True)
+        return result
 
-    def _verify(self) -> FolderReport:
-        runs = self._lookup.runs_models or self._planned.composition.verify.numbers == "off"
+    def _verify(
+        self, planned: PlannedComposition, whole: Composed, folder: Path, progress: Progress
+    ) -> FolderReport:
+        runs = self._actions.lookup.runs_models or planned.composition.verify.numbers == "off"
         request = VerifyRequest(
-            folder=self._folder,
-            label=self._planned.label,
-            composed=self._composed,
+            folder=folder,
+            label=planned.label,
+            composed=whole,
             policies=tuple(p for p in POLICIES if p != "numbers" or runs),
         )
-        with self._worker() as worker:
-            return self._job(worker, request, FolderReport)
+        with self._actions.lane(whole.providers, f"{planned.label}-verify") as lane:
+            return progress.run(lane, planned.composition.name, request, FolderReport)
 
-    @contextmanager
-    def _worker(self) -> Iterator[Worker]:
-        """A worker to run it in: a fresh one where an EP of it needs that."""
-        eps = map(self._lookup.toolchain.ep, self._composed.providers)
-        if any(ep.isolated for ep in eps):
-            with self._pool.isolated(f"{self._planned.label}-verify") as worker:
-                yield worker
-        else:
-            with self._pool.shared() as worker:
-                yield worker
+    def _folder(self, group: GroupState) -> Path:
+        """Where the files of a group are: staged, if it was built; else published."""
+        place = self._place.group if group.progress is None else self._place.staged
+        return place(group.planned.target, group.planned.group.name)
 
-    def _job(self, worker: Worker, job: Job, result: type[R]) -> R:
-        name = self._planned.composition.name
-        shown: str | None = None
 
-        def show(subject: str | None) -> None:
-            nonlocal shown
-            if shown is not None and shown != subject:
-                _tell(self._telling, self._planned, "done", subject=shown)
-            shown = subject
-
-        def started(stage: StageStarted) -> None:
-            if shown != (stage.model or name):
-                show(stage.model or name)
-                _tell(self._telling, self._planned, "running", subject=shown, stage=stage.stage)
-
-        try:
-            return worker.run(job, result, started=started)
-        finally:
-            show(None)
+def _record(
+    planned: PlannedComposition, groups: Mapping[str, GroupState], lookup: Lookup
+) -> ComposeRecord:
+    composition, settings = planned.composition, planned.composition.verify
+    parts: list[ComposedModel] = []
+    for part in composition.parts:
+        state = groups[part.group]
+        compiled = state.session(part.model)
+        model = next(m for m in compiled.models if m.source.name == part.model)
+        assert model.found is not None
+        source = (model.source, model.found)
+        group = state.planned.group
+        parts.append(make.part(part, group, compiled.outputs, source, lookup.toolchain))
+    specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
+    return make.compose(
+        composition,
+        parts,
+        inputs=make.inputs(settings.inputs, lookup.digests)
+        if settings.numbers != "off" and lookup.runs_models
+        else None,
+        devices=lookup.toolchain.devices(specs),
+        toolchain=lookup.toolchain,
+    )
 
 
 def composed(planned: PlannedComposition, folders: Mapping[str, Path]) -> Composed:
@@ -307,17 +149,3 @@ def composed(planned: PlannedComposition, folders: Mapping[str, Path]) -> Compos
             )
         )
     return Composed(composition=planned.composition, parts=tuple(parts))
-
-
-def _tell(
-    telling: Telling,
-    planned: PlannedComposition,
-    state: State,
-    *,
-    subject: str | None = None,
-    stage: str | None = None,
-    detail: str | None = None,
-) -> None:
-    telling.tell(
-        Event(group=planned.label, state=state, subject=subject, stage=stage, detail=detail)
-    )

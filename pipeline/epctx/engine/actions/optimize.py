@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import msgspec
 from epctx import codec
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
-from epctx.engine.group import Progress
+from epctx.engine.executor import Lane
+from epctx.engine.group import GroupProgress
 from epctx.engine.results import StoredOptimize
 from epctx.engine.state import Optimized
 from epctx.errors import CompileError
@@ -21,7 +23,6 @@ from epctx.graph.passes import registry
 from epctx.keys.source_digests import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.worker.jobs import OptimizeJob, OptimizeResult
-from epctx.worker.pool import Lane
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Optimizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def optimize(self, progress: Progress, source: ModelSource, lane: Lane) -> Optimized:
+    def optimize(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> Optimized:
         """The optimize action of a model.
 
         Args:
@@ -67,7 +68,7 @@ class Optimizing:
                 raise
             return replace(model.known, source=source)
 
-    def folder(self, progress: Progress, known: Optimized, lane: Lane) -> Path:
+    def folder(self, progress: GroupProgress, known: Optimized, lane: Lane) -> Path:
         """The folder of an optimized model: what the job wrote, or a copy from the cache.
 
         Raises:
@@ -93,7 +94,7 @@ class Optimizing:
 
     def _optimize(
         self,
-        progress: Progress,
+        progress: GroupProgress,
         source: ModelSource,
         settings: OptimizeSettings,
         model: _Model,
@@ -116,7 +117,7 @@ class Optimizing:
 
     def _run(
         self,
-        progress: Progress,
+        progress: GroupProgress,
         source: ModelSource,
         settings: OptimizeSettings,
         model: _Model,
@@ -128,9 +129,10 @@ class Optimizing:
         job = OptimizeJob(source=source, settings=settings, folder=folder)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
-        with self._actions.shared_worker() if foreign else lane.worker() as worker:
-            lookup.prepare(progress.planned.group)  # while the worker starts
-            result = progress.run(worker, source.name, job, OptimizeResult)
+        with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
+            chosen.start()
+            lookup.prepare(progress.planned.group)  # meanwhile
+            result = progress.run(chosen, source.name, job, OptimizeResult)
         check_optimized(result, source.name)
         progress.remember(result.peak_memory)
         model.folder = folder

@@ -1,128 +1,126 @@
-"""After the last session group of a group: sums and checks, before publication."""
+"""The verify action of a group, after its last session group and before publication."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
-from epctx.engine.group import Progress
+from epctx.engine.group import GroupProgress
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
-from epctx.engine.plan import PlannedGroup
-from epctx.engine.results import joined, part_of, refuse, without
-from epctx.engine.state import Made, Verified
+from epctx.engine.results import part_of, refuse, without
+from epctx.engine.state import GroupState, Staged, Verified
 from epctx.files import outputs
-from epctx.files.digest import Digest
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.verification.findings import FolderReport
 
 
-def settle(
-    actions: Actions, compiling: Compiling, place: Place, progress: Progress, made: Sequence[Made]
-) -> FolderReport:
+def verify(
+    actions: Actions,
+    compiling: Compiling,
+    place: Place,
+    progress: GroupProgress,
+    staged: Sequence[Staged],
+) -> GroupState:
     """Write SHA256SUMS of a staged folder, and verify what was not verified before.
+
+    Returns:
+        The group, all of which is known, with its progress.
 
     Raises:
         VerificationError: a check failed; what was found is not stored.
         EpctxError: what the job raised.
     """
-    planned = progress.planned
+    planned, name = progress.planned, progress.planned.group.name
+    group = GroupState(
+        planned=planned, sessions=tuple(each.compiled for each in staged), progress=progress
+    )
     refuse_unmatched(
-        [found for each in made for found in each.result.unmatched],
-        where=f"model group {planned.group.name}",
+        [
+            unmatched
+            for session in group.sessions
+            if session.action is not None
+            for unmatched in session.action.result.unmatched
+        ],
+        where=f"model group {name}",
     )
-    folder = place.staged(planned.target, planned.group.name)
-    files = [file for each in made for file in each.result.output.files]
-    if not any(each.checked for each in made):
-        outputs.write_sums(folder, files)
+    folder = place.staged(planned.target, name)
+    if not any(each.checked for each in staged):
+        outputs.write_sums(folder, group.files)
     outputs.sync_files(
-        folder / file.name for each in made if each.restored for file in each.result.output.files
+        folder / file.name for each in staged if each.restored for file in each.compiled.files
     )
-    contents = contents_of(files)
-    known = _look(actions, [each.verified for each in made], contents)
-    ran = not known.complete
+    group = _known(actions, group, [each.verified for each in staged])
+    ran = not group.checked
     if ran:
-        with actions.alone(progress, planned.group.name, known.whole.key):
-            sessions = [actions.lookup.verification(planned.group, m.compiled) for m in made]
-            known = _look(actions, sessions, contents)
-            ran = not known.complete
+        assert group.whole is not None
+        with actions.alone(progress, name, group.whole.key):
+            again = [actions.lookup.verification(planned.group, s) for s in group.sessions]
+            group = _known(actions, group, again)
+            ran = not group.checked
             if ran:
-                known = _verify(actions, compiling, place, progress, made, known)
-    progress.did("verify", planned.group.name, known.whole.key, ran=ran)
-    for each, session in zip(made, known.sessions, strict=True):
-        actions.note(progress, "verify", each.compiled.session.label, session.key)
-    return known.report(planned)
+                group = _run(actions, compiling, place, group, staged)
+    assert group.whole is not None
+    progress.did("verify", name, group.whole.key, ran=ran)
+    for session, verified in zip(group.sessions, group.verified, strict=True):
+        actions.note(progress, "verify", session.session.label, verified.key)
+    return group
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """What is known of a folder's verification: by session group, and beside them."""
-
-    sessions: tuple[Verified, ...]
-    whole: Verified
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is to be verified."""
-        return all(part.action is not None for part in (self.whole, *self.sessions))
-
-    def report(self, planned: PlannedGroup) -> FolderReport:
-        """All of it."""
-        parts = (part.action for part in (self.whole, *self.sessions))
-        return joined(planned.label, (action.result for action in parts if action is not None))
+def _known(actions: Actions, group: GroupState, verified: Sequence[Verified]) -> GroupState:
+    """The group with what is known of its verification: by session group, and beside them."""
+    whole = actions.lookup.folder(verified, contents_of(group.files))
+    return replace(group, verified=tuple(verified), whole=whole)
 
 
-def _look(actions: Actions, sessions: Sequence[Verified], contents: Mapping[str, Digest]) -> _Known:
-    return _Known(sessions=tuple(sessions), whole=actions.lookup.folder(sessions, contents))
-
-
-def _verify(
+def _run(
     actions: Actions,
     compiling: Compiling,
     place: Place,
-    progress: Progress,
-    made: Sequence[Made],
-    known: _Known,
-) -> _Known:
+    group: GroupState,
+    staged: Sequence[Staged],
+) -> GroupState:
     """Verify what is not known, and store it."""
-    planned, group = progress.planned, progress.planned.group
-    new = [m for m, session in zip(made, known.sessions, strict=True) if session.action is None]
-    passed = [m for m in made if m not in new]
-    found = made[0].checked
+    planned, progress, whole = group.planned, group.progress, group.whole
+    assert progress is not None and whole is not None
+    new = [s for s, known in zip(staged, group.verified, strict=True) if known.action is None]
+    passed = [each for each in staged if each not in new]
+    found = staged[0].checked
     if found is None:
         request = checks.request(
             progress,
-            place.staged(planned.target, group.name),
-            skips_numbers=actions.lookup.skips(group),
-            written=[file for each in made for file in each.result.output.files],
+            place.staged(planned.target, planned.group.name),
+            skips_numbers=actions.lookup.skips(planned.group),
+            written=group.files,
             recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
             passed=[name for each in passed for name in each.compiled.outputs],
         )
-        with checks.lane(actions, progress) as lane, lane.worker() as worker:
-            found = progress.run(worker, group.name, request, FolderReport)
+        with checks.lane(actions, progress) as lane:
+            found = progress.run(lane, planned.group.name, request, FolderReport)
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
-        _forget(actions, made)
+        _forget(actions, staged)
     refuse(planned.label, found)
-    sessions = [
-        session
-        if session.action is not None
-        else _stored(actions, session, part_of(found, each.compiled.outputs))
-        for each, session in zip(made, known.sessions, strict=True)
-    ]
-    everything = [name for each in made for name in each.compiled.outputs]
-    whole = _stored(actions, known.whole, without(found, everything))
-    return _Known(sessions=tuple(sessions), whole=whole)
+    verified = tuple(
+        known
+        if known.action is not None
+        else _stored(actions, known, part_of(found, session.outputs))
+        for session, known in zip(group.sessions, group.verified, strict=True)
+    )
+    everything = [name for session in group.sessions for name in session.outputs]
+    return replace(
+        group, verified=verified, whole=_stored(actions, whole, without(found, everything))
+    )
 
 
-def _forget(actions: Actions, made: Sequence[Made]) -> None:
+def _forget(actions: Actions, staged: Sequence[Staged]) -> None:
     """What a compile told of its files is not what they are: the next build is not to believe it.
 
     What else fails is what it is, and would be made again the same.
     """
-    for each in made:
+    for each in staged:
         if actions.lookup.cache is not None and each.compiled.key is not None:
             actions.lookup.cache.refuse(each.compiled.key, "tells of other files than it made")
 

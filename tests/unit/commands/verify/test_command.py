@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from epctx.commands.verify import command
 from epctx.commands.verify.folders import Missing
-from epctx.errors import CompileError, ManifestError
+from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.manifest import ProviderSpec
 from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.request import VerifyRequest
@@ -18,33 +19,29 @@ Answer = Callable[[VerifyRequest], FolderReport]
 
 
 class FakePool:
-    """Hands out itself as a worker that answers as the test says."""
+    """An executor whose lanes answer as the test says, in place of processes: which of them a
+    folder gets is what is tested.
+    """
 
     answer: Answer
-    kinds: list[str]
+    own: list[bool]
 
     def __init__(self, **_: Any) -> None:
-        FakePool.ended = 0
+        FakePool.closed = 0
 
-    def shared(self) -> FakePool:
-        FakePool.kinds.append("shared")
-        return self
+    @contextmanager
+    def lane(self, label: str | None) -> Iterator[FakePool]:
+        FakePool.own.append(label is not None)
+        yield self
 
-    def isolated(self, label: str) -> FakePool:
-        FakePool.kinds.append("isolated")
-        return self
-
-    def __enter__(self) -> FakePool:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def run(self, request: VerifyRequest, kind: type, *, started: object) -> FolderReport:
+    def run(self, request: VerifyRequest, kind: type) -> FolderReport:
         assert kind is FolderReport
         return FakePool.answer(request)
 
-    def end(self) -> None:
-        FakePool.ended += 1
+    def cancel(self, reason: EpctxError) -> None: ...
+
+    def close(self) -> None:
+        FakePool.closed += 1
 
 
 def right(request: VerifyRequest) -> FolderReport:
@@ -58,7 +55,7 @@ def right(request: VerifyRequest) -> FolderReport:
 def pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "Pool", FakePool)
     FakePool.answer = staticmethod(right)
-    FakePool.kinds = []
+    FakePool.own = []
 
 
 def requests(*labels: str, **changes: Any) -> list[VerifyRequest]:
@@ -68,7 +65,7 @@ def requests(*labels: str, **changes: Any) -> list[VerifyRequest]:
 def test_the_report_is_in_the_order_asked() -> None:
     report = command.run(requests("c", "a", "b"), strict=True)
     assert [folder.folder for folder in report.folders] == ["c", "a", "b"]
-    assert report.strict and report.passed and FakePool.ended == 1
+    assert report.strict and report.passed and FakePool.closed == 1
 
 
 def test_a_process_that_crashes_is_a_finding_and_the_rest_goes_on() -> None:
@@ -91,7 +88,7 @@ def test_an_error_of_the_manifest_is_an_error_and_workers_end() -> None:
     FakePool.answer = staticmethod(refuse)
     with pytest.raises(ManifestError, match="bad range"):
         command.run(requests("a"))
-    assert FakePool.ended == 1
+    assert FakePool.closed == 1
 
 
 def test_a_group_that_is_missing_fails() -> None:
@@ -110,4 +107,4 @@ def test_eps_that_need_isolation_get_a_fresh_process() -> None:
     command.run(requests("a", group=folders.group(execution_providers=(unknown,))))
     real = ProviderSpec(alias="v", provider="OpenVINOExecutionProvider")
     command.run(requests("a", group=folders.group(execution_providers=(real,))))
-    assert FakePool.kinds == ["shared", "shared", "isolated"]
+    assert FakePool.own == [False, False, True]

@@ -1,0 +1,91 @@
+"""Where the jobs of a build are carried out, as the engine sees it.
+
+This machine's processes are one implementation (`epctx.worker.pool.Pool`). The engine asks for a
+lane, gives it jobs, watches their stages, and can cancel them all; it knows no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from epctx.errors import EpctxError
+from epctx.worker.jobs import Job, StageStarted
+
+R = TypeVar("R")
+
+
+class Cancelled(EpctxError):
+    """Why a job ended that did not fail itself: another failed, or the user stopped."""
+
+
+class Lane(Protocol):
+    """Where the jobs of one session group are carried out, one after the other. For one thread.
+
+    One of its own is fresh, and how it ends counts.
+    """
+
+    @property
+    def own(self) -> bool:
+        """Nobody else's jobs are carried out there."""
+        ...
+
+    def start(self) -> None:
+        """A job follows at once: what carries it out may start now. Does not wait for it."""
+        ...
+
+    def run(
+        self,
+        job: Job,
+        result: type[R],
+        *,
+        started: Callable[[StageStarted], None],
+        timeout: float | None = None,
+    ) -> R:
+        """Carry out a job and return its result.
+
+        Args:
+            started: hears of each stage that the job enters, in the calling thread.
+            timeout: in seconds; None: it may take as long as it takes.
+
+        Raises:
+            EpctxError: what the job raised; what carries it out crashed; the time is up; it was
+                cancelled, and then it is the reason.
+        """
+        ...
+
+    def dismiss(self) -> None:
+        """After the last job: let what is its own begin to end. `close` waits for it."""
+        ...
+
+    def close(self) -> None:
+        """After the last job: end what is its own. Raises CompileError if it does not end well."""
+        ...
+
+
+class Executor(Protocol):
+    """Carries out jobs. Used by many threads."""
+
+    def lane(self, label: str | None) -> AbstractContextManager[Lane]:
+        """A lane of its own, called `label`; None: one that shares what carries out others' jobs.
+
+        At its end nothing of its own is left.
+        """
+        ...
+
+    def expect(self, label: str) -> None:
+        """A lane of that label will be asked for soon: what it needs may be started now."""
+        ...
+
+    def cancel(self, reason: EpctxError) -> None:
+        """End every job at once; they, and all that are asked for later, raise `reason`."""
+        ...
+
+    def refuse_if_cancelled(self) -> None:
+        """Raise the reason that `cancel` was called with, if it was."""
+        ...
+
+    def close(self) -> None:
+        """After the last job: leave nothing behind."""
+        ...

@@ -1,0 +1,96 @@
+"""Jobs from their first to their end: one scaffold for all that has jobs carried out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from epctx.engine.executor import Cancelled, Executor
+from epctx.errors import Interrupted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Schedule:
+    """Threads that wait for jobs, and an executor that carries them out.
+
+    A context manager. At its end no job runs and nothing of the executor is left. What is raised
+    inside cancels what still runs; the user's interrupt does too, and is raised as `Interrupted`.
+
+    Args:
+        executor: closed at the end.
+        threads: how many of them.
+        interrupted: what `Interrupted` says.
+    """
+
+    def __init__(
+        self, executor: Executor, *, threads: int = 1, interrupted: str = "interrupted"
+    ) -> None:
+        self.executor = executor
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="epctx")
+        self._interrupted = interrupted
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Call a function in a thread."""
+        return self._threads.submit(function, *arguments, **named)
+
+    def submit_after(
+        self,
+        futures: Iterable[Future[Any]],
+        function: Callable[P, T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> Future[T]:
+        """Call a function in a thread as soon as all of `futures`, at least one, are done."""
+        result: Future[T] = Future()
+        left = set(futures)
+
+        def call() -> None:
+            try:
+                result.set_result(function(*arguments, **named))
+            except BaseException as error:
+                result.set_exception(error)
+
+        def finished(future: Future[Any]) -> None:
+            with self._lock:
+                left.discard(future)
+                if not left and not self._stopping:
+                    self._threads.submit(call)
+
+        for future in list(left):
+            future.add_done_callback(finished)
+        return result
+
+    def results(self, futures: Sequence[Future[T]]) -> list[T]:
+        """Wait for all, and return what came of each. Raises what the first of them raised."""
+        left = set(futures)
+        while left:
+            # In short steps: a wait without an end cannot be interrupted on Windows.
+            _, left = wait(left, timeout=0.2)
+        return [future.result() for future in futures]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if error is not None:
+            with self._lock:
+                self._stopping = True
+            what = "interrupted" if interrupted else "another job failed"
+            self.executor.cancel(Cancelled(what, remedy="run the command again"))
+        self._threads.shutdown(cancel_futures=error is not None)
+        self.executor.close()
+        if interrupted:
+            raise Interrupted(self._interrupted, remedy="run the command again") from None
