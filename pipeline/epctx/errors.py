@@ -19,9 +19,10 @@ Nothing but `cli` turns one of them into an exit code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 MESSAGE_LENGTH: Final = 4000
 """Characters of each part of a message at most: models hold names of any length."""
@@ -30,29 +31,140 @@ MESSAGE_LENGTH: Final = 4000
 class EpctxError(Exception):
     """An error that says what happened, where, why, and what to do.
 
+    Where it is comes in fields, for programs, and as one text, for people: `where`. Who knows more
+    than who raises it adds it on the way, with `about`.
+
     Args:
         what: what is wrong, one clause, without a full stop.
-        where: the file, `file:line:column`, model, group or node that it is about.
-        why: the cause, when it is not plain from `what`.
         remedy: what the user can do; the last line of the message.
+        where: in words, where the fields have none for it: a graph, a key of the manifest.
+        why: the cause, when it is not plain from `what`.
+        file: as the user knows it, with `/` or as the system writes it.
+        line: in `file`, from 1; 0: the file as a whole.
+        column: in characters, from 1; 0: the line as a whole.
+        model: the manifest's key of it.
+        node: the name of a node of the model.
+
+    Attributes:
+        group: `group@target`, as `--only` takes it; the engine knows it.
     """
 
     exit_code: ClassVar[int] = 1
 
     def __init__(
-        self, what: str, *, remedy: str, where: str | None = None, why: str | None = None
+        self,
+        what: str,
+        *,
+        remedy: str,
+        where: str | None = None,
+        why: str | None = None,
+        file: str | None = None,
+        line: int = 0,
+        column: int = 0,
+        model: str | None = None,
+        node: str | None = None,
     ) -> None:
         self.what = _bounded(what)
-        self.where = where and _bounded(where)
         self.why = why and _bounded(why)
         self.remedy = _bounded(remedy)
+        self.group: str | None = None
+        self.file = file and _bounded(file)
+        self.line = line
+        self.column = column
+        self.model = model and _bounded(model)
+        self.node = node and _bounded(node)
+        self._words = where and _bounded(where)
         super().__init__(self.what)
 
+    @property
+    def where(self) -> str | None:
+        """Where it is, in words: what was said, else what the fields say but the group."""
+        if self._words:
+            return self._words
+        place = f":{self.line}:{self.column}" if self.line else ""
+        told = [f"{self.file}{place}"] if self.file else []
+        told = told or ([f"model {self.model}"] if self.model else [])
+        told += [f"node {self.node!r}"] if self.node else []
+        return ", ".join(told) or None
+
+    @property
+    def failure(self) -> Failure:
+        """It as data."""
+        return Failure(
+            kind=type(self).__name__,
+            exit_code=self.exit_code,
+            what=self.what,
+            remedy=self.remedy,
+            where=self.where,
+            why=self.why,
+            group=self.group,
+            file=self.file,
+            line=self.line,
+            column=self.column,
+            model=self.model,
+            node=self.node,
+        )
+
+    @classmethod
+    def of(cls, failure: Failure, *, remedy: str | None = None) -> Self:
+        """An error of this class that says what `failure` says, perhaps with another remedy."""
+        error = cls(
+            failure.what,
+            remedy=remedy or failure.remedy,
+            where=failure.where,
+            why=failure.why,
+            file=failure.file,
+            line=failure.line,
+            column=failure.column,
+            model=failure.model,
+            node=failure.node,
+        )
+        error.group = failure.group
+        return error
+
     def __str__(self) -> str:
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        if self.why:
-            head = f"{head}: {self.why}"
+        head = ": ".join(part for part in (self.group, self.where, self.what, self.why) if part)
         return f"{head}\n  -> {self.remedy}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error as data: what crosses to another process, what reports and JSON hold.
+
+    Attributes:
+        kind: its class, one of the tree.
+        where: in words, but for the group.
+        group: `group@target`; None: it is of no group, or of that which the report is about.
+        file: what it is about; None: no file, or it is not known.
+        line: in the file, from 1; 0: the file as a whole.
+        column: in characters, from 1; 0: the line as a whole.
+        model: the manifest's key of it.
+        node: the name of a node of the model.
+    """
+
+    kind: str
+    exit_code: int
+    what: str
+    remedy: str
+    where: str | None = None
+    why: str | None = None
+    group: str | None = None
+    file: str | None = None
+    line: int = 0
+    column: int = 0
+    model: str | None = None
+    node: str | None = None
+
+
+@contextmanager
+def about(*, file: str | None = None, model: str | None = None) -> Iterator[None]:
+    """Errors that pass are about this file and this model, if they do not say which."""
+    try:
+        yield
+    except EpctxError as error:
+        error.file = error.file or file
+        error.model = error.model or model
+        raise
 
 
 def _bounded(text: str) -> str:
@@ -114,7 +226,9 @@ class InvalidManifest(ManifestError):
         more = len(self.violations) - 1
         super().__init__(
             f"{first.path}: {first.what}" if first.path else first.what,
-            where=first.where,
+            file=first.file,
+            line=first.line,
+            column=first.column,
             why=f"and {more} more" if more else None,
             remedy=first.remedy,
         )

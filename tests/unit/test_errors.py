@@ -1,11 +1,23 @@
 """The tree of errors: its exit codes, its messages."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from epctx import errors
-from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, ManifestError, Violation
+from epctx import codec, errors
+from epctx.errors import (
+    EpctxError,
+    Failure,
+    InvalidGraph,
+    InvalidManifest,
+    ManifestError,
+    ModelError,
+    Violation,
+)
+from epctx.worker import protocol
 
 VIOLATION = Violation(
     file="m.yaml", line=3, column=5, path="models.a", what="has no path", remedy="add it"
@@ -84,3 +96,53 @@ def test_an_invalid_manifest_tells_every_violation() -> None:
         "add it",
     )
     assert error.why == "and 1 more"
+
+
+# --- fields, for programs ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({}, None),
+        ({"file": "a.onnx"}, "a.onnx"),
+        ({"file": "m.yaml", "line": 3, "column": 5}, "m.yaml:3:5"),
+        ({"file": "a.onnx", "node": "/add: 1"}, "a.onnx, node '/add: 1'"),
+        ({"model": "prefill"}, "model prefill"),
+        ({"model": "prefill", "file": "a.onnx"}, "a.onnx"),
+        ({"where": "verify.inputs", "file": "m.yaml"}, "verify.inputs"),
+    ],
+)
+def test_fields_say_where_in_words_too(fields: dict[str, Any], where: str | None) -> None:
+    assert EpctxError("it is broken", remedy="mend it", **fields).where == where
+
+
+def test_who_passes_an_error_on_adds_what_is_missing() -> None:
+    with pytest.raises(ModelError) as caught, errors.about(file="outer.onnx", model="outer"):
+        raise ModelError("it is broken", file="inner.onnx", remedy="mend it")
+    assert (caught.value.file, caught.value.model) == ("inner.onnx", "outer")
+
+
+@pytest.mark.parametrize("kind", [each for each in every_error() if each is not EpctxError])
+def test_an_error_is_the_same_after_it_crossed_to_another_process(
+    kind: type[EpctxError], tmp_path: Path
+) -> None:
+    error: EpctxError
+    if issubclass(kind, InvalidManifest):
+        error = kind([VIOLATION])
+    else:
+        fields: dict[str, Any] = {"file": "a.onnx", "line": 2, "column": 3, "model": "m"}
+        error = kind("it is broken", why="no data", remedy="mend it", node="n: 1", **fields)
+    error.group = "llm@default"
+    sent = codec.decode(codec.encode(protocol.report(error)), Failure)
+    back = protocol.restore(sent, log=tmp_path)
+    kinds = (ManifestError if kind is InvalidManifest else kind, error.exit_code)
+    assert (type(back), back.exit_code) == kinds
+    assert replace(back.failure, kind="") == replace(error.failure, kind="")
+
+
+def test_the_group_comes_first() -> None:
+    error = EpctxError("it is broken", file="a.onnx", remedy="mend it")
+    error.group = "llm@default"
+    assert str(error) == "llm@default: a.onnx: it is broken\n  -> mend it"
+    assert error.where == "a.onnx"

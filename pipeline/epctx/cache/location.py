@@ -96,7 +96,7 @@ def _require_own(location: Location) -> None:
         if reason is not None:
             raise StorageError(
                 "the cache is not used",
-                where=str(folder),
+                file=str(folder),
                 why=f"{reason}, so what is in it cannot be trusted",
                 remedy=f"name a folder of your own in {FOLDER_VARIABLE}, build with --no-cache, "
                 f"or, if whoever can write there is trusted, set {SHARED_VARIABLE}=1",
@@ -116,7 +116,7 @@ def refused(path: Path, error: Exception) -> StorageError:
     """The error for a cache that the system does not let us write or lock."""
     return StorageError(
         "the cache cannot be written",
-        where=str(path),
+        file=str(path),
         why=getattr(error, "strerror", None) or str(error),
         remedy=f"free some space, name another folder in {FOLDER_VARIABLE}, "
         f"set {READONLY_VARIABLE}=1, or build with --no-cache",

@@ -50,7 +50,7 @@ class Objects:
                 temporary.unlink()
                 raise StorageError(
                     f"should have {size} bytes and does not: something else writes there",
-                    where=str(source),
+                    file=str(source),
                     remedy="run the command again when nothing else uses the folder",
                 )
             if os.name == "posix":  # on Windows a read-only file cannot be removed by gc
@@ -128,7 +128,7 @@ class Objects:
 def _uncopied(target: Path, error: OSError) -> StorageError:
     return StorageError(
         "cannot be copied out of the cache",
-        where=str(target),
+        file=str(target),
         why=error.strerror or str(error),
         remedy="free some space or choose another folder with --out",
     )

@@ -29,10 +29,7 @@ def doctor(ui: UI) -> None:
     ui.emit(found)
     ui.print(*_page(found, every=bool(ui.verbose)))
     for problem in found.problems:
-        error = EpctxError(
-            problem.what, where=problem.where, why=problem.why, remedy=problem.remedy
-        )
-        put(ui.err, shown(error))
+        put(ui.err, shown(EpctxError.of(problem)))
     if found.problems:
         raise typer.Exit(found.problems[0].exit_code)
 

@@ -7,19 +7,16 @@ stdout is for results (docs.github.com, "Workflow commands for GitHub Actions").
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.errors import EpctxError, InvalidManifest, Violation
+from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
 
 if TYPE_CHECKING:
     from epctx.engine.report import BuildReport
-
-_PLACE = re.compile(r"(?P<file>[^\n]+?):(?P<line>[1-9]\d*):(?P<column>[1-9]\d*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +66,12 @@ def _of_violation(told: Violation) -> Annotation:
 
 
 def _of_error(told: EpctxError) -> Annotation:
-    place = _PLACE.fullmatch(told.where or "")
-    if place is not None:
-        message = _message(told.what, told.why, told.remedy)
-        line, column = int(place["line"]), int(place["column"])
-        return Annotation(message=message, file=place["file"], line=line, column=column)
-    if told.where is not None and os.path.isfile(told.where):  # noqa: PTH113 - never raises
-        return Annotation(message=_message(told.what, told.why, told.remedy), file=told.where)
-    what = f"{told.where}: {told.what}" if told.where else told.what
-    return Annotation(message=_message(what, told.why, told.remedy))
+    if told.file is None or not os.path.isfile(told.file):  # noqa: PTH113 - never raises
+        return Annotation(message=_message(told.failure))
+    place = f"{told.file}:{told.line}:{told.column}" if told.line else told.file
+    where = None if told.where == place else told.where  # the annotation is there
+    message = _message(replace(told.failure, where=where))
+    return Annotation(message=message, file=told.file, line=told.line, column=told.column)
 
 
 def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
@@ -90,11 +84,7 @@ def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
             continue
         marks = (node.keys[group.group] for node in sections if group.group in node.keys)
         mark = next(marks, None)
-        where = f"{group.group}@{group.target}"
-        told = group.failure.where
-        # The error may name the group itself.
-        head = where if told is None else told if told.startswith(where) else f"{where}: {told}"
-        message = _message(f"{head}: {group.failure.what}", group.failure.why, group.failure.remedy)
+        message = _message(replace(group.failure, group=f"{group.group}@{group.target}"))
         yield Annotation(
             message=message,
             file=manifest.as_posix(),
@@ -103,8 +93,9 @@ def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
         )
 
 
-def _message(what: str, why: str | None, remedy: str) -> str:
-    return f"{what}: {why}\n-> {remedy}" if why else f"{what}\n-> {remedy}"
+def _message(told: Failure) -> str:
+    head = ": ".join(part for part in (told.group, told.where, told.what, told.why) if part)
+    return f"{head}\n-> {told.remedy}"
 
 
 def _write(told: Iterable[Annotation]) -> None:

@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -204,14 +205,8 @@ def violation(told: Violation) -> Text:
 
 
 def _fields(error: EpctxError) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "type": type(error).__name__,
-        "exit_code": error.exit_code,
-        "where": error.where,
-        "what": error.what,
-        "why": error.why,
-        "remedy": error.remedy,
-    }
+    fields: dict[str, object] = asdict(error.failure)
+    fields["type"] = fields.pop("kind")
     if isinstance(error, InvalidManifest):
         fields["violations"] = error.violations
     return fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -12,8 +13,8 @@ from rich.text import Text
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
-from epctx.engine.report import BuildReport, Failure, GroupReport, ModelReport
-from epctx.errors import EpctxError
+from epctx.engine.report import BuildReport, GroupReport, ModelReport
+from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
 
 RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
@@ -67,10 +68,7 @@ def failures(report: BuildReport) -> Iterator[EpctxError]:
         if group.failure is not None:
             groups.setdefault(group.failure, []).append(_label(group))
     for told, labels in groups.items():
-        where = ", ".join(labels)
-        if told.where is not None:  # which may name the group itself
-            where = told.where if told.where.startswith(where) else f"{where}: {told.where}"
-        yield EpctxError(told.what, where=where, why=told.why, remedy=told.remedy)
+        yield EpctxError.of(replace(told, group=", ".join(labels)))
 
 
 def _label(group: GroupReport) -> str:

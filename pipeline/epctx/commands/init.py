@@ -60,7 +60,7 @@ def write(
     if not force and path.exists():
         raise UsageError(
             "the file is there already",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy="choose another with --out, or replace it with --force",
         )
     content = text(models, path, provider=provider, options=options or {}, share=share)
@@ -76,7 +76,7 @@ def write(
         scratch.unlink(missing_ok=True)
         raise StorageError(
             "the manifest cannot be written",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why=error.strerror,
             remedy="choose a folder that you may write to with --out",
         ) from None
@@ -224,7 +224,7 @@ def _relative(model: Path, manifest: Path) -> str:
             return target.relative_to(base).as_posix()
     raise UsageError(
         "the model lies outside the manifest's folder",
-        where=model.as_posix(),
+        file=model.as_posix(),
         remedy=f"write the manifest beside it: --out {model.parent.as_posix()}/epctx.yaml",
     )
 

@@ -96,7 +96,7 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     except CompileError as error:  # the worker crashed
         raise VerificationError(
             f"running it ended a process: {error.what}",
-            where=str(job.model),
+            file=str(job.model),
             why=error.why,
             remedy="its context may be damaged: run `epctx verify` on its folder",
         ) from error

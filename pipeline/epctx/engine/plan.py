@@ -109,7 +109,7 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
         if wanted not in known:
             raise UsageError(
                 f'--only names "{wanted}", which the manifest does not build',
-                where=manifest.path.name,
+                file=manifest.path.name,
                 remedy=did_you_mean(wanted, known),
             )
     joined = tuple(c for c in composed if c.label in only or c.composition.name in only)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from epctx.cache import Cache
-from epctx.engine import report as build_report
 from epctx.engine.executor import Cancelled
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
@@ -35,7 +34,7 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
         peak_memory=progress.peak_memory,
     )
     if state.failure is not None and not isinstance(state.failure, Cancelled):
-        return replace(report, state="failed", failure=build_report.failure(state.failure))
+        return replace(report, state="failed", failure=replace(state.failure.failure, group=None))
     if state.failure is not None or not wanted:
         progress.emit("skipped")
         return report
@@ -68,7 +67,7 @@ def composition(
     target, name = planned.target, planned.composition.name
     report = GroupReport(target=target, group=name, state="skipped")
     if state.failure is not None and not isinstance(state.failure, Cancelled):
-        return replace(report, state="failed", failure=build_report.failure(state.failure))
+        return replace(report, state="failed", failure=replace(state.failure.failure, group=None))
     if result is None or not wanted:
         return report
     if progress is not None:

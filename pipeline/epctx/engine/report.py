@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from typing import Literal
 
-from epctx.errors import EpctxError
+from epctx.errors import Failure
 from epctx.files.outputs import OutputFile
 from epctx.lockfile.types import Lock
 from epctx.providers.onnxruntime import packages
@@ -18,18 +18,6 @@ from epctx.verification.findings import FolderReport
 SCHEMA_VERSION = 1
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
 """Beside whichever distribution of ONNX Runtime is installed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An error, as the command line would print it."""
-
-    kind: str
-    exit_code: int
-    what: str
-    remedy: str
-    where: str | None = None
-    why: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,18 +118,6 @@ class BuildReport:
     groups: tuple[GroupReport, ...]
     lock: Lock | None = None
     release: ReleaseReport | None = None
-
-
-def failure(error: EpctxError) -> Failure:
-    """An error as the report has it."""
-    return Failure(
-        kind=type(error).__name__,
-        exit_code=error.exit_code,
-        what=error.what,
-        remedy=error.remedy,
-        where=error.where,
-        why=error.why,
-    )
 
 
 def host() -> Host:

@@ -81,6 +81,7 @@ class Build:
             self._fail(error)
             if not isinstance(error, Cancelled):
                 progress.emit("failed", detail=str(error))
+                error.group = progress.label
             return replace(before, progress=progress, failure=error)
         progress.emit("verified")
         same = before.published is None and contents_of(before.files) == contents_of(after.files)

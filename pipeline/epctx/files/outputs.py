@@ -188,7 +188,7 @@ def unwritable(path: Path, error: OSError) -> StorageError:
     """The error for a write that the system refused."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
     return StorageError(
-        "cannot be written", where=str(path), why=error.strerror or str(error), remedy=remedy
+        "cannot be written", file=str(path), why=error.strerror or str(error), remedy=remedy
     )
 
 

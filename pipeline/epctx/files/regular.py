@@ -73,7 +73,7 @@ def absent(path: Path) -> ModelError:
         names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         near = nearest_file(path.name, names)
         remedy = f"did you mean {near!r}?" if near else "check the path"
-    return ModelError("does not exist", where=str(path), remedy=remedy)
+    return ModelError("does not exist", file=str(path), remedy=remedy)
 
 
 def _is_still(real: Path, status: os.stat_result) -> bool:

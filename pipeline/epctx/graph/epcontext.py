@@ -267,7 +267,7 @@ def _kind(integer: bool) -> str:
 def _bad(node: str, key: str, why: str) -> InvalidGraph:
     return InvalidGraph(
         f"attribute {key!r} breaks the schema of the EPContext op",
-        where=f"node {node!r}",
+        node=node,
         why=why,
         remedy="build the model again; `epctx inspect` shows what its nodes hold",
     )

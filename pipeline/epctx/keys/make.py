@@ -231,7 +231,7 @@ def _input(path: Path, digests: FileDigests) -> Digest:
     except OSError as error:
         raise ModelError(
             "cannot be read",
-            where=str(path),
+            file=str(path),
             why=error.strerror,
             remedy="correct `verify.inputs.files`",
         ) from error

@@ -119,7 +119,7 @@ def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
         if _identity(path, _MODEL) != seen:
             raise ModelError(
                 "was changed while it was built",
-                where=str(path),
+                file=str(path),
                 remedy="build again when nothing writes to it",
             )
 
@@ -154,5 +154,5 @@ def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
 
 def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
     if isinstance(error, FileNotFoundError):
-        return ModelError("does not exist", where=str(path), remedy=remedy)
-    return ModelError("cannot be read", where=str(path), why=error.strerror, remedy=remedy)
+        return ModelError("does not exist", file=str(path), remedy=remedy)
+    return ModelError("cannot be read", file=str(path), why=error.strerror, remedy=remedy)

@@ -59,14 +59,14 @@ def parse(content: bytes, *, where: str) -> Lock:
         newer = isinstance(version, int) and version > VERSION
         raise LockError(
             f"has lock_version {version!r}, this epctx reads {', '.join(map(str, READERS))}",
-            where=where,
+            file=where,
             remedy="update epctx" if newer else _AGAIN,
         )
     try:
         lock = reader(document)
         _check(lock)
     except ValueError as error:  # msgspec's ValidationError is one
-        raise LockError("is no lock", where=where, why=str(error), remedy=_AGAIN) from error
+        raise LockError("is no lock", file=where, why=str(error), remedy=_AGAIN) from error
     return lock
 
 
@@ -109,19 +109,19 @@ def _content(path: Path) -> bytes:
             content = stream.read(limits.LOCK_BYTES.value + 1)
     except FileNotFoundError:
         raise LockError(
-            "there is no lock", where=path.as_posix(), remedy="run `epctx build`, which writes it"
+            "there is no lock", file=path.as_posix(), remedy="run `epctx build`, which writes it"
         ) from None
     except OSError as error:
         raise LockError(
             "cannot be read",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why=error.strerror or str(error),
             remedy="name the .lock.yaml beside a manifest",
         ) from error
     if len(content) > limits.LOCK_BYTES.value:
         raise LockError(
             f"is larger than {limits.LOCK_BYTES}",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy=f"name the .lock.yaml beside a manifest; {limits.LOCK_BYTES.remedy}",
         )
     return content
@@ -138,12 +138,14 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
         mark = getattr(error, "problem_mark", None)
         raise LockError(
             "is no YAML",
-            where=f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where,
+            file=where,
+            line=mark.line + 1 if mark else 0,
+            column=mark.column + 1 if mark else 0,
             why=getattr(error, "problem", None) or str(error),
             remedy=f"if it has marks of a merge, take either side, then {_AGAIN}",
         ) from error
     if not isinstance(document, dict):
-        raise LockError("is no lock", where=where, remedy=_AGAIN)
+        raise LockError("is no lock", file=where, remedy=_AGAIN)
     return document
 
 

@@ -150,7 +150,7 @@ def _read(
             return graph
     raise InvalidGraph(
         f"its graph {node.partition_name!r} is in no context of the model, as it was built",
-        where=f"node {node.name!r}",
+        node=node.name,
         remedy=_BUILD_AGAIN,
     )
 

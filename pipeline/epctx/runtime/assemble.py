@@ -189,7 +189,7 @@ def _kernel_runner(
     if "" in (*node.inputs, *node.outputs):
         raise InvalidGraph(
             "an input or output of an EPContext node is left out",
-            where=f"node {node.name!r}",
+            node=node.name,
             remedy="build the model again",
         )
     return KernelRunner(

@@ -61,7 +61,7 @@ def read(files: Iterable[Path]) -> tuple[InputSet, ...]:
                 _add_tensor(sets, path)
         else:
             raise ModelError(
-                "is not a file of inputs", where=str(path), remedy="use .npz, .npy or .pb files"
+                "is not a file of inputs", file=str(path), remedy="use .npz, .npy or .pb files"
             )
     return tuple(sets.values())
 
@@ -113,7 +113,7 @@ def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
     limit = limits.UNPACKED_BYTES
     if size > limit.value:
         raise ModelError(
-            f"holds {size} bytes, more than {limit}", where=str(path), remedy=limit.remedy
+            f"holds {size} bytes, more than {limit}", file=str(path), remedy=limit.remedy
         )
 
 
@@ -159,11 +159,11 @@ def _read_tensor(path: Path) -> tuple[str, Array]:
 
 def _broken(path: Path, why: object) -> ModelError:
     if isinstance(why, FileNotFoundError):
-        return ModelError("does not exist", where=str(path), remedy="check the path")
+        return ModelError("does not exist", file=str(path), remedy="check the path")
     reason = getattr(why, "strerror", None) or str(why)
     return ModelError(
         "cannot be read as model inputs",
-        where=str(path),
+        file=str(path),
         why=reason,
         remedy="write it with numpy.savez(file, input_name=array, ...), without object arrays",
     )

@@ -116,9 +116,7 @@ def _plain(source: ModelSource, config: SessionConfig, options: NativeOptions) -
     try:
         return PipelineBuilder(source, config, options, ()).whole()
     except InvalidGraph as error:
-        raise ModelError(
-            error.what, where=error.where, why=error.why, remedy="see what ONNX Runtime says of it"
-        ) from error
+        raise ModelError.of(error.failure, remedy="see what ONNX Runtime says of it") from error
 
 
 def _inner_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -135,7 +133,7 @@ def _require_main_graph(found: Claim, nodes: Sequence[EPContextNode], count: int
         if index >= count and not found.provider.native:
             raise InvalidGraph(
                 "an EPContext node inside a control-flow body or a function",
-                where=f"node {nodes[index].name!r}",
+                node=nodes[index].name,
                 why=f"{found.provider.name} takes nodes of the main graph",
                 remedy="build the model again: epctx leaves control flow whole",
             )

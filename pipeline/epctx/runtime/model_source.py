@@ -85,9 +85,7 @@ class ModelSource:
                 if tensor.data_location == onnx.TensorProto.EXTERNAL:
                     folder.resolve(tensor)
         except ModelError as error:
-            raise InvalidGraph(
-                error.what, where=error.where, why=error.why, remedy=error.remedy
-            ) from error
+            raise InvalidGraph.of(error.failure) from error
         return model
 
     def _parse(self, data: bytes) -> onnx.ModelProto:

@@ -117,4 +117,4 @@ def _unclaimed(node: EPContextNode, providers: Sequence[ExecutionProvider] | Non
             ", ".join(accepted) or "none"
         )
         remedy = "add its EP to `providers`"
-    return InvalidGraph(what, where=f"node {node.name!r}", remedy=remedy)
+    return InvalidGraph(what, node=node.name, remedy=remedy)

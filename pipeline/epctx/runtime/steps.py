@@ -88,7 +88,7 @@ class KernelRunner:
             if why is not None:
                 raise InvalidGraph(
                     f"output {name!r} is not what the model says",
-                    where=f"node {self.node!r}",
+                    node=self.node,
                     why=why,
                     remedy="correct what the source model declares of this output, "
                     "and build it again",

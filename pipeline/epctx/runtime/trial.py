@@ -181,9 +181,7 @@ def _cases(
             values_ = feeds.generate(specs, seed=seed, index=index, ranges=ranges)
             yield f"seed {seed}, set {index}", values_
     except ManifestError as error:  # here they are the caller's arguments, not a manifest's
-        raise UsageError(
-            error.what, where=error.where, why=error.why, remedy=error.remedy
-        ) from error
+        raise UsageError.of(error.failure) from error
 
 
 def _unfixed(spec: InputSpec) -> str:
@@ -280,7 +278,7 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
             temporary.unlink(missing_ok=True)
         raise StorageError(
             "cannot be written",
-            where=str(path),
+            file=str(path),
             why=error.strerror or str(error),
             remedy="give another file in --save",
         ) from error

@@ -182,7 +182,7 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError:
         )
     return CompileError(
         "nothing compiled: no execution provider takes any node",
-        where=f"model {model.name}",
+        model=model.name,
         why=why,
         remedy="run `epctx plan --partition`, then change `partition`, the options or the EPs; "
         "a plain ONNX output has `execution_providers: []`",

@@ -53,7 +53,7 @@ def _changed(path: Path) -> StorageError:
     """The error for a file of a part that is not what was built."""
     return StorageError(
         "was changed after it was built",
-        where=str(path),
+        file=str(path),
         remedy="build again while nothing writes to the output folder",
     )
 

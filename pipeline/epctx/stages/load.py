@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from epctx.errors import ModelError
+from epctx.errors import ModelError, about
 from epctx.graph.checks import bounds, soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.graph.prepare import functions, inference, shapes, sparse
@@ -32,6 +32,11 @@ def run(source: ModelSource) -> LoadedModel:
         ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do
             not fit it; the message names the file and the tensor, node or input.
     """
+    with about(file=str(source.path), model=source.name):
+        return _load(source)
+
+
+def _load(source: ModelSource) -> LoadedModel:
     where = str(source.path)
     file = opening.open_model(source.path)
     folder = DataFolder(_data_folder(source), model=source.path)
@@ -61,7 +66,7 @@ def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
         if file.changed():
             raise ModelError(
                 "was written to while it was read",
-                where=str(file.path),
+                file=str(file.path),
                 remedy="build again when nothing writes to the file",
             )
 
@@ -94,7 +99,7 @@ def _data_folder(source: ModelSource) -> Path:
     if not source.external_data_dir.is_dir():
         raise ModelError(
             "`external_data_dir` is not a folder",
-            where=str(source.external_data_dir),
+            file=str(source.external_data_dir),
             remedy="name the folder that the model's data files are in",
         )
     return source.external_data_dir

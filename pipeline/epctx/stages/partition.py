@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from epctx.errors import CompileError, EpctxError
+from epctx.errors import CompileError, EpctxError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Decline, OptimizedModel
@@ -168,7 +168,7 @@ def require(model: PartitionedModel, contexts: int, settings: PartitionSettings)
         raise CompileError(
             f"compiled into {contexts} partitions where max_partitions allows "
             f"{settings.max_partitions}",
-            where=f"model {model.name}",
+            model=model.name,
             why=explain(model) or None,
             remedy="exclude the nodes between them, or raise partition.max_partitions",
         )
@@ -264,9 +264,9 @@ def _ask(
     """The nodes that an EP does not take, and why."""
     where = f"model {name}, {provider.label}"
     try:
-        capability = provider.get_capability(model)
-    except EpctxError as error:
-        error.where = error.where or f"model {name}"
+        with about(model=name):
+            capability = provider.get_capability(model)
+    except EpctxError:
         raise
     except Exception as error:
         raise CompileError(
@@ -317,7 +317,7 @@ def _require_coverage(model: PartitionedModel, settings: PartitionSettings) -> N
     raise CompileError(
         f"the execution providers take {taken} of {counted} nodes, "
         f"{model.coverage:.1%} where require_coverage asks for {wanted:.1%}",
-        where=f"model {model.name}",
+        model=model.name,
         why=explain(model),
         remedy="see `epctx plan --partition` for every node; let an execution provider take more, "
         "or lower partition.require_coverage",

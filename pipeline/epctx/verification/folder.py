@@ -160,7 +160,7 @@ def open_folder(
     except OSError as error:
         raise ModelError(
             "cannot be read as a group folder",
-            where=str(path),
+            file=str(path),
             why=error.strerror,
             remedy="name a folder that `epctx build` made, or a model",
         ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError
 
 REPORT = "report it"
 """The remedy of a bug, before it is known which log has the traceback."""
@@ -21,45 +21,27 @@ class Message(msgspec.Struct, omit_defaults=True):
     job: msgspec.Raw = msgspec.Raw()
     started: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
-    error: WorkerError | None = None
+    error: Failure | None = None
 
 
-class WorkerError(msgspec.Struct):
-    """An error on its way to the parent: the class of the error tree by name, and its words."""
-
-    kind: str
-    what: str
-    remedy: str
-    where: str | None = None
-    why: str | None = None
-
-
-def restore(error: WorkerError, *, log: Path) -> EpctxError:
+def restore(failure: Failure, *, log: Path) -> EpctxError:
     """The error that a worker reported, as its own class; of a bug, `log` has the traceback."""
-    classes = {cls.__name__: cls for cls in _tree(EpctxError)}
-    cls = classes.get(error.kind, EpctxError)
-    remedy = f"report it with the log file {log}" if cls is EpctxError else error.remedy
-    return cls(error.what, where=error.where, why=error.why, remedy=remedy)
+    cls = {cls.__name__: cls for cls in _tree(EpctxError)}.get(failure.kind, EpctxError)
+    if issubclass(cls, InvalidManifest):  # whose violations stay behind
+        cls = ManifestError
+    return cls.of(
+        failure, remedy=f"report it with the log file {log}" if cls is EpctxError else None
+    )
 
 
 def _tree(cls: type[EpctxError]) -> list[type[EpctxError]]:
     return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
 
 
-def report(error: BaseException) -> WorkerError:
+def report(error: BaseException) -> Failure:
     """An error as it goes to the parent; the traceback of a bug goes to the worker's log."""
     if isinstance(error, EpctxError):
-        return WorkerError(
-            kind=type(error).__name__,
-            what=error.what,
-            remedy=error.remedy,
-            where=error.where,
-            why=error.why,
-        )
+        return error.failure
     traceback.print_exception(error, file=sys.stderr)
-    return WorkerError(
-        kind="EpctxError",
-        what="unexpected error, a bug in epctx",
-        why=f"{type(error).__name__}: {error}",
-        remedy=REPORT,
-    )
+    why = f"{type(error).__name__}: {error}"
+    return EpctxError("unexpected error, a bug in epctx", why=why, remedy=REPORT).failure

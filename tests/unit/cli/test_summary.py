@@ -10,7 +10,8 @@ from rich.console import Console
 
 from epctx.cli.render import UI
 from epctx.cli.summary import failures, summary
-from epctx.engine.report import BuildReport, Failure, GroupReport, Host, StageTime
+from epctx.engine.report import BuildReport, GroupReport, Host, StageTime
+from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, PassRecord

@@ -39,7 +39,7 @@ def move(moves: dict[Path, Path]) -> None:
         except OSError as error:
             raise StorageError(
                 "cannot be written",
-                where=str(target),
+                file=str(target),
                 why=error.strerror or str(error),
                 remedy="close what has it open, or give another path",
             ) from error

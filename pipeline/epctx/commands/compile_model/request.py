@@ -74,7 +74,7 @@ class Request:
             if own != theirs:
                 raise UsageError(
                     f"a session of a sharing group has {what} than the first",
-                    where=str(self.output),
+                    file=str(self.output),
                     why=f"{own} instead of {theirs}",
                     remedy=f"give all sessions of a group the same; {STOP_SHARE} ends a group",
                 )

@@ -140,7 +140,7 @@ def _open(
 def _nothing_compiled(model: PartitionedModel) -> CompileError:
     return CompileError(
         "nothing compiled: no execution provider takes any node",
-        where=f"model {model.name}",
+        model=model.name,
         why="; ".join(dict.fromkeys(r for d in model.declined for _, r in d.reasons)) or None,
         remedy="change the EPs, their options or `partition`",
     )

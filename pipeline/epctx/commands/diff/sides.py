@@ -51,10 +51,10 @@ def side(path: Path) -> Side:
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(
-                "cannot be read", where=path.as_posix(), why=why, remedy=_REMEDY
+                "cannot be read", file=path.as_posix(), why=why, remedy=_REMEDY
             ) from error
     if not path.exists():
-        raise UsageError("does not exist", where=path.as_posix(), remedy=_REMEDY)
+        raise UsageError("does not exist", file=path.as_posix(), remedy=_REMEDY)
     if path.suffix == ".json":
         report = command.read(path)
         return _of_build(path, report, path.parent / report.name)
@@ -72,7 +72,7 @@ def _of_folder(path: Path) -> Side:
         names = ", ".join(f"{path.as_posix()}/{each.name}" for each in reports)
         raise UsageError(
             "has the builds of several manifests",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy=f"name one: {names}",
         )
     if reports:
@@ -80,7 +80,7 @@ def _of_folder(path: Path) -> Side:
         return _of_build(path, report, path / report.name)
     files = _on_disk(path)
     if not files:
-        raise UsageError("has no build in it", where=path.as_posix(), remedy=_REMEDY)
+        raise UsageError("has no build in it", file=path.as_posix(), remedy=_REMEDY)
     return Side(name=path.as_posix(), lock=None, models=None, folder=path, files=files)
 
 

@@ -29,8 +29,7 @@ from epctx.commands.doctor.diagnosis import (
     ProviderDiagnosis,
 )
 from epctx.engine import report
-from epctx.engine.report import Failure
-from epctx.errors import EpctxError, ProviderUnavailable, StorageError
+from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
 from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, packages
 from epctx.worker import process
@@ -44,7 +43,7 @@ def diagnose() -> Diagnosis:
     names = (probe.BUILT_IN, *registry.names())
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         providers = tuple(found for each in pool.map(_probe, names) for found in each)
-    problems: list[Failure] = [report.failure(error) for error in conflicts()]
+    problems: list[Failure] = [error.failure for error in conflicts()]
     problems += [
         replace(each.failure, where=each.failure.where or each.name)
         for each in providers
@@ -54,7 +53,7 @@ def diagnose() -> Diagnosis:
         stored: CacheDiagnosis | None = _cache(places.locate(), problems)
     except EpctxError as error:
         stored = None
-        problems.append(report.failure(error))
+        problems.append(error.failure)
     return Diagnosis(
         epctx=__version__,
         host=_host(),
@@ -145,14 +144,12 @@ def _broken(name: str, what: str, log: Path) -> ProviderDiagnosis:
         package=package,
         state="broken",
         versions={},
-        failure=report.failure(
-            ProviderUnavailable(
-                what,
-                where=name,
-                why=f"it printed:\n{tail}" if tail else None,
-                remedy=f"reinstall {package}, or another version of it",
-            )
-        ),
+        failure=ProviderUnavailable(
+            what,
+            where=name,
+            why=f"it printed:\n{tail}" if tail else None,
+            remedy=f"reinstall {package}, or another version of it",
+        ).failure,
     )
 
 
@@ -182,7 +179,7 @@ def _cache(location: places.Location, problems: list[Failure]) -> CacheDiagnosis
         writable = False
         if not location.readonly:
             refused: StorageError = places.refused(location.folder, error)
-            problems.append(report.failure(refused))
+            problems.append(refused.failure)
     return CacheDiagnosis(
         folder=location.folder.as_posix(), readonly=location.readonly, writable=writable
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from epctx.engine.report import Failure
+from epctx.errors import Failure
 
 State = Literal["ready", "no device", "not installed", "broken"]
 

@@ -15,7 +15,6 @@ from typing import Final
 
 from epctx import codec
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
-from epctx.engine.report import failure
 from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
@@ -127,7 +126,7 @@ def _versions(provider: ExecutionProvider) -> dict[str, str]:
 
 def _not_ready(name: str, package: str, state: State, error: EpctxError) -> ProviderDiagnosis:
     return ProviderDiagnosis(
-        name=name, package=package, state=state, versions={}, failure=failure(error)
+        name=name, package=package, state=state, versions={}, failure=error.failure
     )
 
 

@@ -47,7 +47,7 @@ def inspect(path: Path) -> Inspection:
         raise UsageError(
             "is a folder" if path.is_dir() else "is no regular file" if path.exists()
             else "does not exist",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy="name a model or a context binary",
         )  # fmt: skip
     reader = _reader(path)
@@ -58,7 +58,7 @@ def inspect(path: Path) -> Inspection:
     except ModelError as error:
         raise ModelError(
             "is neither an ONNX model nor a context binary that an installed EP knows",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why=error.why or f"it {error.what}",
             remedy="name the model that refers to it; installed EPs are "
             f"{', '.join(registry.names())}",

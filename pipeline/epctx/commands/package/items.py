@@ -52,7 +52,7 @@ def found(path: Path) -> Item:
     except OSError as error:
         raise ModelError(
             "cannot be packaged",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why=error.strerror,
             remedy="check the path in `package`, and your rights to it",
         ) from error

@@ -100,7 +100,7 @@ def _read(path: Path) -> ContextModel:
     except Unreadable as error:
         raise ModelError(
             "cannot be read back",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why=str(error),
             remedy="run the command again; something changes the outputs meanwhile",
         ) from error

@@ -79,13 +79,13 @@ def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
         if any(each.is_relative_to(place.package) for each in (path, path.resolve())):
             raise UsageError(
                 "is needed for the package, and lies where the package replaces everything",
-                where=str(path),
+                file=str(path),
                 remedy="move it, or give another folder with --out",
             )
     if place.package.exists() and not finding.is_package(place.package):
         raise UsageError(
             "is no model package, and lies where one is to go",
-            where=str(place.package),
+            file=str(place.package),
             remedy="move it, or give another folder with --out",
         )
 
@@ -98,7 +98,7 @@ def _made(
     if lock is None or not groups:
         raise UsageError(
             "nothing was built that could be packaged",
-            where=manifest.path.name,
+            file=manifest.path.name,
             remedy="name groups in `package.groups` that a target builds",
         )
     files = {name: contents.asset(path) for name, path in manifest.package.assets.items()}
@@ -208,11 +208,11 @@ def _copy(item: Item, path: Path) -> None:
     except OSError as error:
         raise StorageError(
             "cannot be read",
-            where=item.source.as_posix(),
+            file=item.source.as_posix(),
             why=error.strerror,
             remedy=_AGAIN,
         ) from error
     if written.sha256 != item.sha256:
         raise StorageError(
-            "changed while it was packaged", where=item.source.as_posix(), remedy=_AGAIN
+            "changed while it was packaged", file=item.source.as_posix(), remedy=_AGAIN
         )

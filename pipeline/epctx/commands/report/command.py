@@ -30,7 +30,7 @@ def read(path: Path) -> BuildReport:
     if report.schema_version != SCHEMA_VERSION:
         raise UsageError(
             f"has version {report.schema_version}, this epctx reads {SCHEMA_VERSION}",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy=_AGAIN,
         )
     why = soundness.objection(report)
@@ -47,17 +47,17 @@ def _content(path: Path) -> bytes:
             content = stream.read(most.value + 1)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UsageError("cannot be read", where=path.as_posix(), why=why, remedy=remedy) from error
+        raise UsageError("cannot be read", file=path.as_posix(), why=why, remedy=remedy) from error
     if len(content) > most.value:
         what = f"is larger than {most}"
-        raise UsageError(what, where=path.as_posix(), remedy=f"{remedy}; {most.remedy}")
+        raise UsageError(what, file=path.as_posix(), remedy=f"{remedy}; {most.remedy}")
     return content
 
 
 def _no_report(path: Path, why: str) -> UsageError:
     return UsageError(
         "is no build report of this version of epctx",
-        where=path.as_posix(),
+        file=path.as_posix(),
         why=why,
         remedy=f"name a report that `epctx build` wrote, or {_AGAIN}",
     )
@@ -73,7 +73,7 @@ def of_manifest(name: str, out: Path, manifest: Path) -> Path:
     if not path.is_file():
         raise UsageError(
             "was not built yet",
-            where=manifest.as_posix(),
+            file=manifest.as_posix(),
             why=f"{path.as_posix()} does not exist",
             remedy=f"run `epctx build {manifest.as_posix()}`, or name the report where it is",
         )

@@ -57,12 +57,7 @@ def _build(job: BuildJob, hear: Listener) -> Said:
     )
     if done.failure is None:
         return Said(report=done.report)
-    told = protocol.report(done.failure)
-    failed = next((g for g in done.report.groups if g.failure is not None), None)
-    label = f"{failed.group}@{failed.target}" if failed is not None else ""
-    if not (told.where or "").startswith(label):
-        told.where = f"{label}: {told.where}" if told.where else label
-    return Said(error=told)
+    return Said(error=done.failure.failure)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

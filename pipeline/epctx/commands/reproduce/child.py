@@ -17,7 +17,7 @@ from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.commands.reproduce.jobs import BuildJob, Said
 from epctx.engine.events import Event, Listener
 from epctx.engine.report import BuildReport
-from epctx.errors import CompileError, EpctxError
+from epctx.errors import CompileError, EpctxError, Failure
 from epctx.manifest import Manifest
 from epctx.worker import protocol
 from epctx.worker.process import exit_words
@@ -156,13 +156,13 @@ def _titled(event: Event, title: str) -> Event:
     return replace(event, group=f"{title} build: {event.group}")
 
 
-def _failed(told: protocol.WorkerError, log: Path, title: str) -> EpctxError:
+def _failed(told: Failure, log: Path, title: str) -> EpctxError:
     """The error that a build ended with; which build is part of where it is."""
     error = protocol.restore(told, log=log)
-    where = f"{title} build: {told.where}" if told.where else f"{title} build"
+    places = (f"{title} build", told.group, told.where)
+    told = replace(told, group=None, where=": ".join(place for place in places if place))
     # Of a bug in a worker it names the worker's own log.
-    remedy = error.remedy if told.remedy == protocol.REPORT else told.remedy
-    return type(error)(told.what, where=where, why=told.why, remedy=remedy)
+    return type(error).of(told, remedy=error.remedy if told.remedy == protocol.REPORT else None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -62,14 +62,14 @@ def _root(out: Path | None) -> Iterator[Path]:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(
                 "is there already, and has something in it",
-                where=str(out),
+                file=str(out),
                 remedy="name a new folder with --out",
             )
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                "cannot be made", where=str(out), why=error.strerror, remedy="name another folder"
+                "cannot be made", file=str(out), why=error.strerror, remedy="name another folder"
             ) from error
         yield out.resolve()
         return

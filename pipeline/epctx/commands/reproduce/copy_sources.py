@@ -42,7 +42,7 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
         except OSError as error:
             raise StorageError(
                 "cannot be copied, to be built elsewhere",
-                where=str(path),
+                file=str(path),
                 why=str(error),
                 remedy="make room, or name a folder on a larger disk with --out",
             ) from error

@@ -11,7 +11,7 @@ import msgspec
 from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.engine.events import Event
 from epctx.engine.report import BuildReport
-from epctx.worker.protocol import WorkerError
+from epctx.errors import Failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,4 +47,4 @@ class Said(msgspec.Struct, omit_defaults=True):
     obstacles: Mapping[str, str] | None = None
     event: Event | None = None
     report: BuildReport | None = None
-    error: WorkerError | None = None
+    error: Failure | None = None

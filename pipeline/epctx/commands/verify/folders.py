@@ -48,7 +48,7 @@ def find(paths: Sequence[Path]) -> list[VerifyRequest]:
             if not folders and not packaged:
                 raise UsageError(
                     "has nothing to verify: no EPContext model in it or below",
-                    where=words(path),
+                    file=words(path),
                     remedy="name the folder that `epctx build --out` wrote, or a model",
                 )
             requests += [
@@ -142,11 +142,11 @@ def _missing(
 def _of_model(path: Path) -> VerifyRequest:
     if not path.is_file():
         what = "is no regular file" if path.exists() else "does not exist"
-        raise UsageError(what, where=words(path), remedy="name a group folder or a model")
+        raise UsageError(what, file=words(path), remedy="name a group folder or a model")
     if path.suffix != ".onnx":
         raise UsageError(
             "is not an .onnx file",
-            where=words(path),
+            file=words(path),
             remedy="name the model that it belongs to; `epctx inspect` tells what is in a binary",
         )
     resolved = path.resolve()

@@ -76,7 +76,7 @@ def _is_there(folder: Path, file: OutputFile) -> bool:
 def _untrue(why: str, models: str) -> CompileError:
     return CompileError(
         f"the worker process told of {why}",
-        where=f"model {models}",
+        model=models,
         why="its answer cannot be true",
         remedy="an SDK may have written to the process's memory: build with fewer execution "
         "providers to find which one",

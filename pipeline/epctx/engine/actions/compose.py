@@ -61,6 +61,7 @@ class Composing:
             result = self._run(known, progress)
         except EpctxError as error:
             progress.emit("failed", detail=str(error))
+            error.group = planned.label
             return replace(known, result=None, progress=progress, failure=error)
         progress.emit("verified")
         return replace(known, result=result, published="it was composed anew", progress=progress)

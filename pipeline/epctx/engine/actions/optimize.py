@@ -188,7 +188,7 @@ def _refuse_other(known: Optimized, again: Optimized) -> None:
     if known.action.result.digest != again.action.result.digest:
         raise CompileError(
             "was optimized again, and came out different",
-            where=f"model {known.source.name}",
+            model=known.source.name,
             why="the cache had lost what came out first",
             remedy="a pass is no function of the graph: report it to the package that has it",
         )

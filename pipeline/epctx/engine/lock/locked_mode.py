@@ -73,7 +73,7 @@ def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
             if any(p.is_relative_to(folder) for p in (path, path.resolve())):
                 raise UsageError(
                     "is an input of the build, and lies where its outputs replace everything",
-                    where=str(path),
+                    file=str(path),
                     remedy="move it, or give another folder with --out",
                 )
 
@@ -142,7 +142,7 @@ def _known(
 
 
 def _missing(error: ModelError, plan: Plan) -> Difference:
-    path = Path(error.where or "")
+    path = Path(error.file or "")
     where = writer.relative(path, plan.manifest.path.parent)
     why = f": {error.why}" if error.why else ""
     return Difference(kind="source", where=where, what=f"{error.what}{why}")
@@ -197,7 +197,7 @@ def _refuse(
     manifest = plan.manifest.path
     raise LockError(
         "was made on another host" if elsewhere else "the build differs from the lock",
-        where=lock_place(manifest).name,
+        file=lock_place(manifest).name,
         why="".join(told) + why,
         remedy=remedy
         or (

@@ -114,6 +114,6 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, file: OutputFile) -> N
 def _changed(path: Path) -> StorageError:
     return StorageError(
         "was changed after it was built",
-        where=str(path),
+        file=str(path),
         remedy="build again while nothing writes to the output folder",
     )

@@ -154,14 +154,14 @@ def _source(folder: Path, name: str, source: LockedSource) -> ResourceDescriptor
     except OSError as error:
         raise ModelError(
             "cannot be read for the attestation",
-            where=str(path),
+            file=str(path),
             why=error.strerror,
             remedy="build again while nothing changes the sources",
         ) from error
     if writer.blake3.hex != blake3:
         raise ModelError(
             "was changed while it was built from",
-            where=str(path),
+            file=str(path),
             remedy="build again while nothing changes the sources",
         )
     return _descriptor(name, {"blake3": blake3, "sha256": writer.sha256.hex})

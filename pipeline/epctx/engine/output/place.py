@@ -157,7 +157,7 @@ class Place:
             if os.path.lexists(path) and paths.is_link(path.lstat()):
                 raise StorageError(
                     "is a link",
-                    where=path.as_posix(),
+                    file=path.as_posix(),
                     why="epctx puts folders there, and removes what it did not make anew",
                     remedy="remove the link, or choose another folder with --out",
                 )
@@ -208,7 +208,7 @@ def _remove(path: Path) -> None:
     except OSError as error:
         raise StorageError(
             "cannot be removed",
-            where=str(path),
+            file=str(path),
             why=error.strerror,
             remedy="close whatever uses it and run the command again",
         ) from error

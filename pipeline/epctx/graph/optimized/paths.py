@@ -52,7 +52,7 @@ def stamp_of_source(path: Path) -> tuple[int, int, int, int, int]:
     except OSError as error:
         raise ModelError(
             "is gone, and was there when it was read",
-            where=str(path),
+            file=str(path),
             why=error.strerror,
             remedy="build again when nothing removes the model's files",
         ) from error

@@ -237,7 +237,7 @@ class Scratch:
         except OSError as error:
             raise StorageError(
                 "the weights that the optimization makes cannot be written",
-                where=str(path),
+                file=str(path),
                 why=error.strerror or str(error),
                 remedy="free some space; `optimize: none` makes none",
             ) from error

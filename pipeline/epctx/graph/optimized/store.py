@@ -114,7 +114,7 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
     except OSError as error:
         raise StorageError(
             "the optimized model cannot be written",
-            where=str(folder),
+            file=str(folder),
             why=error.strerror or str(error),
             remedy="free some space, or choose another folder",
         ) from error
@@ -235,7 +235,7 @@ def _digest(text: str) -> Digest:
 def _changed(path: Path) -> ModelError:
     return ModelError(
         "is not the file that was optimized",
-        where=str(path),
+        file=str(path),
         why="it was changed or moved in the meantime" if path.exists() else "it is gone",
         remedy="build again when nothing writes to it",
     )
@@ -244,7 +244,7 @@ def _changed(path: Path) -> ModelError:
 def _damaged(path: Path, why: str) -> StorageError:
     return StorageError(
         "the optimized model is damaged",
-        where=str(path),
+        file=str(path),
         why=why,
         remedy="delete the folder, and build again",
     )

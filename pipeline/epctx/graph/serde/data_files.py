@@ -191,7 +191,7 @@ def _write(path: Path, name: str, chunks: Iterable[Buffer]) -> WrittenFile:
     except OSError as error:
         raise StorageError(
             "cannot be written",
-            where=str(path),
+            file=str(path),
             why=error.strerror or str(error),
             remedy="free some space, or write to another folder",
         ) from error
@@ -201,6 +201,6 @@ def _write(path: Path, name: str, chunks: Iterable[Buffer]) -> WrittenFile:
 def _clash(path: Path) -> StorageError:
     return StorageError(
         "is there already",
-        where=str(path),
+        file=str(path),
         remedy="write to another folder, or give the data file another name",
     )

@@ -39,7 +39,7 @@ def open_model(path: Path) -> DataFile:
         names = sorted(p.name for p in path.glob("*.onnx"))
         raise ModelError(
             "is a folder",
-            where=str(path),
+            file=str(path),
             remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
         )
     if not path.exists():

@@ -61,7 +61,7 @@ def read_mapped(path: Path) -> BareModel:
     if file.size > wire.LARGEST:
         raise ModelError(
             f"has {file.size} bytes, beyond the 2 GB that protobuf can hold",
-            where=str(path),
+            file=str(path),
             remedy="build it with `embed_mode: 0` or `external_initializers`",
         )
     try:

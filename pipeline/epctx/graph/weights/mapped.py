@@ -320,7 +320,7 @@ def _map(descriptor: int, path: Path) -> mmap.mmap:
     except (OSError, ValueError) as error:
         raise ModelError(
             "cannot be mapped into memory",
-            where=str(path),
+            file=str(path),
             why=str(error),
             remedy="copy it to a disk whose files can be mapped",
         ) from error

@@ -42,21 +42,21 @@ def read(path: Path) -> Document:
     except FileNotFoundError:
         raise ManifestError(
             "there is no such file",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy="check the path, or write a starter manifest with `epctx init`",
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ManifestError(
             "the manifest cannot be read",
-            where=path.as_posix(),
+            file=path.as_posix(),
             why="it is a folder" if path.is_dir() else reason,
             remedy="name a YAML file that you may read",
         ) from None
     if path.suffix.lower() == ".onnx":
         raise ManifestError(
             "is a model, not a manifest",
-            where=path.as_posix(),
+            file=path.as_posix(),
             remedy=f"write a manifest for it: `epctx init {path.as_posix()}`",
         )
     return parse(data, file=path.as_posix(), path=path.absolute())

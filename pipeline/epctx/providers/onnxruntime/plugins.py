@@ -57,7 +57,7 @@ class Plugin:
         if not self.library.is_file():
             raise ProviderUnavailable(
                 f"the library of {self.provider} is missing",
-                where=str(self.library),
+                file=str(self.library),
                 remedy="install its package again, or correct the path",
             )
         ort.set_default_logger_severity(2)
@@ -66,7 +66,7 @@ class Plugin:
         except Exception as error:
             raise ProviderUnavailable(
                 f"onnxruntime {ort.__version__} does not take the library of {self.provider}",
-                where=str(self.library),
+                file=str(self.library),
                 why=" ".join(str(error).split())[:400],
                 remedy="install the versions of onnxruntime and of the EP that belong together",
             ) from error

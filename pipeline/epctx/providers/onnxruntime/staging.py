@@ -67,7 +67,7 @@ class Staging:
         except OSError as error:
             raise StorageError(
                 f"cannot write {stem}.onnx for the execution provider",
-                where=str(self.folder),
+                file=str(self.folder),
                 why=error.strerror,
                 remedy="free space in the folder for temporary files, or set TMPDIR to another",
             ) from error

@@ -163,7 +163,7 @@ class OrtWorkspace:
         except Exception as error:  # onnxruntime's errors have no common class
             raise CompileError(
                 f"{self._provider.name} cannot run what it compiled",
-                where=f"model {part.model}",
+                model=part.model,
                 why=" ".join(str(error).split())[:600],
                 remedy="see the log; `verify: {numbers: off}` builds without checking numbers",
             ) from error
@@ -217,7 +217,7 @@ class OrtWorkspace:
         except FileExistsError as error:
             raise EpctxError(
                 f"the folder for {self._provider.name} is not empty",
-                where=str(self._folder),
+                file=str(self._folder),
                 why="new models would be bound to a context binary of an earlier build",
                 remedy="report it as a bug of epctx",
             ) from error
@@ -266,7 +266,7 @@ class OrtWorkspace:
                 external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,
             )
         except CompileError as error:
-            error.where = f"model {model}"
+            error.model = model
             error.remedy = _shape_remedy(partition) or error.remedy
             raise
         made = None
@@ -289,7 +289,7 @@ class OrtWorkspace:
         if self._spec.embed_mode == 1 and compiled > 1 and not self._provider.embeds_parts:
             raise CompileError(
                 f"{self._provider.name} loads no model with several embedded contexts",
-                where=f"model {parts[0].model}",
+                model=parts[0].model,
                 why=f"what is kept off it cuts the model into {compiled} parts, each of which "
                 "has a context",
                 remedy="set `embed_mode: 0`, or keep no nodes off it in the middle of the model",
@@ -305,7 +305,7 @@ class OrtWorkspace:
             logged = [f"{op_type}: {why}" for op_type, why in kinds.items()]
         return CompileError(
             f"{self._provider.name} compiled nothing",
-            where=f"model {parts[0].model}",
+            model=parts[0].model,
             why="; ".join(dict.fromkeys(logged)) or None,
             remedy=self._provider.nothing_compiled_remedy(),
         )

@@ -130,7 +130,7 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
     try:
         size = byte_size(tensor, where=f"{where}: tensor {tensor.name!r}")
     except ModelError as error:
-        raise InvalidGraph(error.what, where=error.where, remedy=_BUILD_AGAIN) from error
+        raise InvalidGraph.of(error.failure, remedy=_BUILD_AGAIN) from error
     if entry is None or len(keys) != 1 or entry.length != size:
         raise InvalidGraph(
             f"tensor {tensor.name!r} is not in the table of tensors, or of another size",

@@ -113,7 +113,7 @@ class Loader:
         where = " and ".join(places) or "another node of the model (main_context = 1)"
         raise InvalidGraph(
             f"its graph {node.partition_name!r} is not in {where}",
-            where=f"node {node.name!r}",
+            node=node.name,
             why=None if node.main_context else "it has no context of its own (main_context = 0)",
             remedy=_BUILD_AGAIN,
         )
@@ -124,7 +124,7 @@ class Loader:
         if not content:
             raise InvalidGraph(
                 "a primary node (main_context = 1) has no ep_cache_context",
-                where=f"node {node.name!r}",
+                node=node.name,
                 remedy=_BUILD_AGAIN,
             )
         key = (node.embed_mode, content)
@@ -139,7 +139,7 @@ class Loader:
         if self._folder is None:
             raise InvalidGraph(
                 f"the context binary {path!r} cannot be found: the model was loaded from bytes",
-                where=f"node {node.name!r}",
+                node=node.name,
                 remedy="set the session option ep.context_file_path to where the model would be; "
                 "the context binary is looked for in its folder",
             )
@@ -168,7 +168,7 @@ def _notes(node: EPContextNode) -> Notes:
     except msgspec.DecodeError as error:
         raise InvalidGraph(
             "its notes do not say which graph it was built with",
-            where=f"node {node.name!r}",
+            node=node.name,
             why=str(error),
             remedy=_BUILD_AGAIN,
         ) from error
@@ -197,7 +197,7 @@ def _agree(node: EPContextNode, place: _Located) -> None:
 def _disagree(node: EPContextNode, place: _Located, why: str) -> InvalidGraph:
     return InvalidGraph(
         f"does not belong to {place.context.where}",
-        where=f"node {node.name!r}",
+        node=node.name,
         why=why,
         remedy=_BUILD_AGAIN,
     )

@@ -132,7 +132,7 @@ class ReferenceWorkspace:
             if size > LARGEST_PAYLOAD:
                 raise CompileError(
                     "the context does not fit into an ONNX model, which holds 2 GB",
-                    where=f"model {model.name}",
+                    model=model.name,
                     remedy="set `embed_mode: 0`",
                 )
             pieces.append(piece)

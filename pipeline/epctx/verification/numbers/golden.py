@@ -174,7 +174,7 @@ def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
     except Exception as error:  # onnxruntime's errors have no common class
         raise ModelError(
             "does not run on the golden inputs",
-            where=str(source.path),
+            file=str(source.path),
             why=sessions.words(error),
             remedy="set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
         ) from error

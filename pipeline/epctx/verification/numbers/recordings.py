@@ -91,7 +91,7 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
 def _full(place: Path, error: OSError) -> StorageError:
     return StorageError(
         "cannot be written",
-        where=str(place),
+        file=str(place),
         why=error.strerror,
         remedy="free some space, or set `verify.numbers: off`",
     )
@@ -100,7 +100,7 @@ def _full(place: Path, error: OSError) -> StorageError:
 def _broken(place: Path, error: Exception) -> StorageError:
     return StorageError(
         "a recorded output is broken",
-        where=str(place),
+        file=str(place),
         why=str(error),
         remedy="build again without the cache",
     )

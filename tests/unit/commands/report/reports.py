@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from epctx.engine.report import ActionReport, BuildReport, Failure, GroupReport, Host, StageTime
+from epctx.engine.report import ActionReport, BuildReport, GroupReport, Host, StageTime
+from epctx.errors import Failure
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, Outline, PassRecord

@@ -113,7 +113,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             if not any(self._package.folder.glob("*npu_compiler*")):
                 raise ProviderUnavailable(
                     "this OpenVINO plugin has no NPU compiler",
-                    where=str(self._package.folder),
+                    file=str(self._package.folder),
                     why="the Linux wheel does not ship it",
                     remedy="build on Windows, or where the NPU's driver brings it; or set "
                     "device_type to CPU or GPU",
@@ -319,7 +319,7 @@ def _read(path: Path) -> openvino_binary.OpenVinoBinary:
     except openvino_binary.Malformed as error:
         raise InvalidGraph(
             "is a broken OpenVINO context binary",
-            where=str(path),
+            file=str(path),
             why=str(error),
             remedy="copy it again from where it was built, or build it again",
         ) from error
@@ -382,7 +382,7 @@ def _bad_config(where: str, why: str) -> ManifestError:
 def _misfit(binary: Path, why: str) -> CompileError:
     return CompileError(
         "OpenVINO did not write the context binary of these models",
-        where=binary.name,
+        file=binary.name,
         why=why,
         remedy="build again; if it stays, report it with the models",
     )

@@ -105,7 +105,7 @@ def _asked(library: Path, binary: Path) -> QnnContext:
     if process.returncode == _MISSING:
         raise ProviderUnavailable(
             "the QNN system library cannot be used",
-            where=str(library),
+            file=str(library),
             why=words,
             remedy='run `pip install --force-reinstall "epctx[qnn]"`',
         )
@@ -118,7 +118,7 @@ def _asked(library: Path, binary: Path) -> QnnContext:
 def _broken(binary: Path, why: str) -> InvalidGraph:
     return InvalidGraph(
         "is no QNN context binary, or a broken one",
-        where=str(binary),
+        file=str(binary),
         why=why,
         remedy="copy it again from where it was built, or build it again",
     )

@@ -233,7 +233,7 @@ class QNNExecutionProvider(OrtProvider):
         except InvalidGraph as error:
             raise CompileError(
                 "QNN wrote a context binary that its own system library does not read",
-                where=binary.name,
+                file=binary.name,
                 why=error.why,
                 remedy="build again; if it stays, report it with the model",
             ) from error
