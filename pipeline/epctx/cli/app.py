@@ -78,7 +78,7 @@ class _Commands(TyperGroup):
                 raise
             from epctx.cli import usage
 
-            code = usage.tell(error, prog_name or "epctx")
+            code = usage.report(error, prog_name or "epctx")
         if json:
             sys.exit(code)
         return code

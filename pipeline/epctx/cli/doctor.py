@@ -67,8 +67,8 @@ def _provider(each: ProviderDiagnosis) -> RenderableType:
         "devices": "; ".join(each.devices),
     }
     if each.state == "ready":
-        facts["builds here"] = _answer(each.builds)
-        facts["runs here"] = _answer(each.runs)
+        facts["builds here"] = _yes_or_no(each.builds)
+        facts["runs here"] = _yes_or_no(each.runs)
         facts["tried on"] = each.tried or ""
     facts["but"] = "; ".join(each.limits)
     if each.failure is not None and each.state != "broken":
@@ -81,7 +81,7 @@ def _provider(each: ProviderDiagnosis) -> RenderableType:
     return table
 
 
-def _answer(able: bool | None) -> str:
+def _yes_or_no(able: bool | None) -> str:
     return NOT_TRIED if able is None else "yes" if able else "no"
 
 

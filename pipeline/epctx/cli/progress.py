@@ -37,13 +37,13 @@ def live(ui: UI) -> Iterator[Listener]:
         board = _Board(ui)
         with Live(board, console=ui.err, refresh_per_second=8, transient=True) as shown:
 
-            def hear(event: Event) -> None:
+            def on_event(event: Event) -> None:
                 first = not board.shows_any
-                board.hear(event)
+                board.on_event(event)
                 if first and board.shows_any:
                     shown.refresh()  # else what is short is over before it is shown
 
-            yield hear
+            yield on_event
     else:
         yield lambda event: None if event.state == "done" else ui.note(_line(event))
 
@@ -63,7 +63,7 @@ class _Board:
         """Whether anything runs."""
         return bool(self._running)
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         key = (event.group, event.subject)
         if event.state == "running":
             line = f"{event.group} {event.subject}: {event.stage}"

@@ -6,7 +6,7 @@ from epctx.cli.render import UI, Format
 from epctx.errors import UsageError
 
 
-def tell(error: Exception, prog_name: str) -> int:
+def report(error: Exception, prog_name: str) -> int:
     """Report what Typer raised for wrong arguments; its exit code.
 
     Raises:

@@ -82,10 +82,10 @@ def run(
         for work in works:
             work.compile(workspaces, started)
         binaries = tuple(binary for workspace in workspaces for binary in workspace.finish())
-        settled = tuple(work.settle(workspaces) for work in works)
+        partitioned = tuple(work.finish(workspaces) for work in works)
         yield CompiledGroup(
             models={work.model.name: work.model.model for work in works},
-            partitioned=settled,
+            partitioned=partitioned,
             joint=frozenset(work.model.name for work in works if work.joint),
             binaries=binaries,
             workspaces=tuple(workspaces),
@@ -94,11 +94,11 @@ def run(
 
 @dataclass(kw_only=True, eq=False)
 class Chain:
-    """A model on its way through the EPs: `compile`, then `settle`.
+    """A model on its way through the EPs: `compile`, then `finish`.
 
     Attributes:
         model: as it is partitioned now.
-        first: the EPs before this place are spliced in, and who took what of them is settled.
+        first: the EPs before this place are spliced in, and who took what of them is partitioned.
         reasons: by a node's name, why those EPs left it.
         replacements: of the EPs from there on, not yet spliced.
         joint: what one EP left inside its partitions is compiled by another.
@@ -130,40 +130,40 @@ class Chain:
             if index + 1 < len(workspaces) and reports and _leaves(partitions, made):
                 self._hand_on(index + 1, workspaces)
 
-    def settle(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
+    def finish(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
         """Put everything compiled in its place in the model. Returns who took which nodes.
 
         Raises:
             CompileError: nobody took any.
         """
-        settled = self._placed(workspaces)
-        if self.providers and not settled.partitions:
-            raise _nothing_compiled(settled)
-        return settled
+        partitioned = self._placed(workspaces)
+        if self.providers and not partitioned.partitions:
+            raise _nothing_compiled(partitioned)
+        return partitioned
 
     def _placed(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
-        settled = self._settled(workspaces)
-        surgery.splice(settled.model, self.replacements)
+        partitioned = self._left_out(workspaces)
+        surgery.splice(partitioned.model, self.replacements)
         self.replacements = []
-        return settled
+        return partitioned
 
-    def _settled(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
+    def _left_out(self, workspaces: Sequence[Workspace]) -> PartitionedModel:
         left = {
             index: workspace.left_out(self.model.name)
             for index, workspace in enumerate(workspaces)
             if index >= self.first and isinstance(workspace, ReportsPlacement)
         }
         labels = [provider.label for provider in self.providers]
-        return partition.settle(self.model, left, labels, self.reasons)
+        return partition.partition_rest(self.model, left, labels, self.reasons)
 
     def _hand_on(self, first: int, workspaces: Sequence[Workspace]) -> None:
-        settled = self._placed(workspaces[:first])
+        partitioned = self._placed(workspaces[:first])
         labels = {provider.label for provider in self.providers[:first]}
-        for declined in settled.declined:
+        for declined in partitioned.declined:
             self.reasons[declined.node] = tuple(r for r in declined.reasons if r[0] in labels)
         # What was planned for the EPs after is planned anew: nobody compiles that partition.
-        self.joint = self.joint or any(p.provider >= first for p in settled.partitions)
-        self.model = partition.again(settled, self.providers, first, self.reasons)
+        self.joint = self.joint or any(p.provider >= first for p in partitioned.partitions)
+        self.model = partition.again(partitioned, self.providers, first, self.reasons)
         self.first = first
 
 

@@ -43,7 +43,7 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
             runner.step(step)
         else:
             runner.loop(step)
-    place.settle(model)
+    place.write_out(model)
     return OptimizedModel(
         name=loaded.name,
         model=model,

@@ -79,7 +79,7 @@ def foresee(
 
 
 def again(
-    settled: PartitionedModel,
+    before: PartitionedModel,
     providers: Sequence[ExecutionProvider],
     first: int,
     reasons: Mapping[str, Reasons],
@@ -89,27 +89,27 @@ def again(
     What EPs compiled already is nobody's candidate; no cycle comes about through it.
 
     Args:
-        settled: the model as the EPs before compiled it, already spliced. Their partitions stay.
+        before: the model as the EPs before compiled it, already spliced. Their partitions stay.
         reasons: by a node's name, why the EPs before left it.
 
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
         CompileError: an EP failed to say what it can take.
     """
-    kept = tuple(p for p in settled.partitions if p.provider < first)
+    kept = tuple(p for p in before.partitions if p.provider < first)
     with _no_collection():
         result = _partition(
-            settled.name, settled.model, providers, settled.settings, first=first, reasons=reasons
+            before.name, before.model, providers, before.settings, first=first, reasons=reasons
         )
     return replace(
         result,
         partitions=(*kept, *result.partitions),
-        nodes=settled.nodes,
+        nodes=before.nodes,
         leftover=True,
     )
 
 
-def settle(
+def partition_rest(
     model: PartitionedModel,
     left_out: Mapping[int, Mapping[ir.Node, str]],
     labels: Sequence[str],

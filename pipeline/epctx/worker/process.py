@@ -181,14 +181,14 @@ class Worker:
                 line = self._lines.get(timeout=left)
                 break
             except queue.Empty:
-                self._look(deadline, timeout)
+                self._check_limits(deadline, timeout)
         if not line:
             code = self._process.wait()
             self._end_group()
             raise self._killed or self._crashed(code)
         return self._decode(line, Message)
 
-    def _look(self, deadline: float | None, timeout: float | None) -> None:
+    def _check_limits(self, deadline: float | None, timeout: float | None) -> None:
         """While there is no answer: end it if it takes too long, or too much."""
         if deadline is not None and time.monotonic() >= deadline:
             self.kill()
@@ -198,7 +198,7 @@ class Worker:
                 remedy="raise `timeout` in the model group, or make the model smaller",
             )
         try:
-            self._guard.look()
+            self._guard.check()
         except CompileError:
             self.kill()
             raise

@@ -41,7 +41,7 @@ class Guard:
         self._memory = min(limits.WORKER_MEMORY.value, _most())
         self._left_out = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Shorten the log where it has become too long.
 
         Raises:

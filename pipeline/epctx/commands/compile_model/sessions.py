@@ -86,11 +86,11 @@ class Sharing:
             raise _nothing_compiled(model)
         chain = Chain(model=model, providers=self._providers)
         chain.compile(self._workspaces)
-        settled = chain.settle(self._workspaces)
+        partitioned = chain.finish(self._workspaces)
         workspaces = self._workspaces if request.is_last else ()
         compiled = CompiledGroup(
-            models={model.name: settled.model},
-            partitioned=(settled,),
+            models={model.name: partitioned.model},
+            partitioned=(partitioned,),
             joint=frozenset((model.name,)) if chain.joint else frozenset(),
             binaries=tuple(b for workspace in workspaces for b in workspace.finish()),
             workspaces=tuple(self._workspaces),

@@ -57,7 +57,7 @@ def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = ""
     checking = _Checking(folder, label)
     findings = tuple(checking.run())
     if lock is not None:
-        findings += tuple(checking.hold(lock, where))
+        findings += tuple(checking.against_lock(lock, where))
     requests = checking.requests()
     if any(f.outcome == "fail" and f.policy == "integrity" for f in findings):
         # Nothing whose bytes are not those that were packaged is run.
@@ -125,13 +125,13 @@ class _Checking:
             if held.models
         )
 
-    def hold(self, lock: Lock, where: str) -> Iterator[Finding]:
+    def against_lock(self, lock: Lock, where: str) -> Iterator[Finding]:
         """After `run`: the variants' folders against the lock of the build."""
         places = {
             name: [name, *(p.relative_to(self._root).as_posix() for p in held.data.values())]
             for name, held in self._folders.items()
         }
-        yield from hashes.hold(self._digests, places, lock, where)
+        yield from hashes.against_lock(self._digests, places, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:
         """A JSON file of the package. Raises Unresolved."""

@@ -54,7 +54,7 @@ def check(
     yield from _assets(read, entries)
 
 
-def hold(
+def against_lock(
     found: Mapping[str, Digest | str], places: Mapping[str, Sequence[str]], lock: Lock, where: str
 ) -> Iterator[Finding]:
     """Hold the models of a package to the lock of the build that it was made of.

@@ -61,9 +61,9 @@ def vary(names: Collection[VariationName], *, folder: Path, jobs: int) -> Varied
     told: list[Variation] = []
     for name, change in _variables(folder):
         if name in names:
-            told.append(_told(name, change.first, change.second))
+            told.append(_variation(name, change.first, change.second))
             variables |= change.variables
-    told += [_told(name, *words) for name, words in _others(jobs).items() if name in names]
+    told += [_variation(name, *words) for name, words in _others(jobs).items() if name in names]
     made = Circumstances(
         variables=variables,
         worker_variables=_faked(faketime()) if "time" in names else {},
@@ -92,7 +92,9 @@ def hindered(varied: Varied, obstacles: Mapping[str, str]) -> tuple[Variation, .
     )
 
 
-def _told(name: VariationName, first: str, second: str, obstacle: str | None = None) -> Variation:
+def _variation(
+    name: VariationName, first: str, second: str, obstacle: str | None = None
+) -> Variation:
     if obstacle is not None:
         second = first
     return Variation(name=name, first=first, second=second, obstacle=obstacle)

@@ -160,7 +160,7 @@ class Scratch:
             self._write_held()
         return held
 
-    def settle(self, model: ir.Model) -> None:
+    def write_out(self, model: ir.Model) -> None:
         """Write what is still a view or in memory to `folded.data`; delete files not in use.
 
         A file of which only a part is in use is written anew, so that none is carried along.

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from epctx.graph.partition.bonds import Bond, condense, settle
+from epctx.graph.partition.bonds import Bond, condense, respect
 
 Predecessors = Sequence[Sequence[int]]
 
@@ -181,7 +181,7 @@ def take(
     bonds = _lift(border.bonds, graph)
     unsettled = True
     while unsettled:
-        settle(bonds, wanted, dropped)
+        respect(bonds, wanted, dropped)
         groups, needs = condense(graph.predecessors, bonds, wanted, dropped)
         unsettled = _drop_foreign_constants(graph.predecessors, wanted, constant, exposed, dropped)
 

@@ -32,7 +32,7 @@ class Bond:
     reason: str
 
 
-def settle(bonds: Iterable[Bond], wanted: list[bool], dropped: dict[int, str]) -> None:
+def respect(bonds: Iterable[Bond], wanted: list[bool], dropped: dict[int, str]) -> None:
     """Drop from `wanted` every node that a bond ties to something outside.
 
     Afterwards each bond has all its nodes wanted, or none (one way: or its producer is not).

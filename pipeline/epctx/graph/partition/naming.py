@@ -64,7 +64,7 @@ class Names:
         self._nodes.add(name)
         return name
 
-    def settle(self, fragment: ir.Graph, kept: Collection[ir.Value]) -> None:
+    def assign(self, fragment: ir.Graph, kept: Collection[ir.Value]) -> None:
         """Rename a fragment's nodes and what they make, except `kept`, where names are in use."""
         for node in fragment:
             self._name_node(node)

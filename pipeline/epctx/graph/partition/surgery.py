@@ -152,7 +152,7 @@ def _insert(graph: ir.Graph, replacement: Replacement, names: Names) -> dict[ir.
     outside = {value.name: value for value in partition.inputs}
     made = list(fragment)
     outputs = {value.name: value for value in fragment.outputs}
-    names.settle(fragment, kept=frozenset(outputs.values()))
+    names.assign(fragment, kept=frozenset(outputs.values()))
 
     source: dict[ir.Value, ir.Value] = {}
     for value in list(fragment.inputs):

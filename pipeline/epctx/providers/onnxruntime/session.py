@@ -155,7 +155,7 @@ def create(
     except Exception as error:
         # ONNX Runtime's own classes derive from Exception; an EP that cannot be made is a
         # RuntimeError; OpenVINO's text that is not UTF-8 a UnicodeDecodeError.
-        said = _said(error)
+        said = _message(error)
         logged = [line for line in log.errors() if line not in said and not _RELAY.search(line)]
         raise CompileError(
             f"{provider} cannot compile it",
@@ -189,7 +189,7 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
     return options
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What ONNX Runtime or the EP said, without its own source lines and class names."""
     text = _PLACE.sub("", _CODE.sub(r"\g<code>: ", str(error)))
     lines = [line.strip() for line in text.splitlines() if not _RELAY.search(line.strip())]

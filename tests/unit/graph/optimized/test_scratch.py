@@ -34,7 +34,7 @@ def model(*tensors: ir.TensorProtocol) -> ir.Model:
 
 def settled(folder: Path, place: Scratch, *tensors: ir.TensorProtocol) -> list[MappedTensor]:
     holder = model(*tensors)
-    place.settle(holder)
+    place.write_out(holder)
     found = [value.const_value for value in holder.graph.initializers.values()]
     assert all(isinstance(tensor, MappedTensor) for tensor in found)
     return [tensor for tensor in found if isinstance(tensor, MappedTensor)]
@@ -64,7 +64,7 @@ def test_small_tensors_stay_in_memory_and_hold_on_to_nothing(folder: Path) -> No
     tensor = place.tensor(whole[3:5], FLOAT, "small")
     assert isinstance(tensor, ir.Tensor)
     assert not np.shares_memory(tensor.numpy(), whole)
-    place.settle(model(tensor))
+    place.write_out(model(tensor))
     assert files(folder) == []
 
 
@@ -84,7 +84,7 @@ def test_a_reshaped_or_cut_weight_of_a_source_is_a_reference_to_the_source(
         assert tensor.file is source.file
         assert tensor.start == offset
         np.testing.assert_array_equal(tensor.numpy(), wanted)
-    place.settle(model(turned, lower))
+    place.write_out(model(turned, lower))
     assert files(folder) == []
 
 
@@ -141,7 +141,7 @@ def test_what_nobody_needs_any_more_is_not_written(
     place = Scratch(folder)
     for seed in range(20):
         place.tensor(numbers(seed=seed), FLOAT, "dropped at once")
-    place.settle(model())
+    place.write_out(model())
     assert files(folder) == []
 
 
@@ -183,7 +183,7 @@ def test_tensors_of_elements_under_a_byte_are_written_packed(folder: Path) -> No
 
 def test_strings_stay_in_the_graph(folder: Path) -> None:
     texts = ir.StringTensor([b"x" * 1000] * 1000, shape=ir.Shape([1000]), name="w")
-    Scratch(folder).settle(model(texts))
+    Scratch(folder).write_out(model(texts))
     assert files(folder) == []
 
 
@@ -192,6 +192,6 @@ def test_a_disk_that_refuses_is_an_error_that_says_so(folder: Path) -> None:
     place = Scratch(folder)
     fill = place.tensor(np.broadcast_to(np.float32(2.5), BIG), FLOAT, "fill")
     with pytest.raises(StorageError) as raised:
-        place.settle(model(fill))
+        place.write_out(model(fill))
     assert raised.value.where == str(folder / FOLDED)
     assert "`optimize: none`" in str(raised.value)

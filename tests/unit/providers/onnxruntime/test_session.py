@@ -47,7 +47,7 @@ def test_an_unknown_level_is_refused():
     ],
 )
 def test_what_onnxruntime_says_without_its_places(said, words):
-    assert session._said(RuntimeError(said)) == words
+    assert session._message(RuntimeError(said)) == words
 
 
 def test_an_ep_that_cannot_be_made_is_not_replaced_by_the_cpu(tmp_path, monkeypatch):
