@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from epctx import api
-from epctx.engine import scheduler
+from epctx.engine import build_groups
 from epctx.engine.events import Event
 from epctx.engine.executor import Cancelled
 from epctx.engine.state import Staged
@@ -279,5 +279,5 @@ def test_what_failed_is_told_not_what_was_ended_for_it() -> None:
     crashed: Future[Staged] = Future()
     crashed.set_exception(CompileError("crashed", remedy="see its log"))
     with pytest.raises(CompileError, match="crashed"):
-        scheduler._raise_first([ended, crashed])
-    scheduler._raise_first([ended])
+        build_groups._raise_first([ended, crashed])
+    build_groups._raise_first([ended])

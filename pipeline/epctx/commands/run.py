@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.engine.schedule import Schedule
+from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
 from epctx.worker.pool import Pool
@@ -88,7 +88,7 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     """The worker has the caller's folder and environment, as a device's libraries may need them."""
     pool = Pool(work=scratch / "work", logs=scratch / "logs", variables=os.environ)
     try:
-        with Schedule(pool), pool.isolated("run") as worker:
+        with Scheduler(pool), pool.isolated("run") as worker:
             report = worker.run(job, RunReport, started=lambda stage: None)
             if job.warnings:
                 sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))

@@ -18,19 +18,19 @@ from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
 from epctx.engine.actions.compose import assess as assess_composition
+from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.events import Event, Listener
 from epctx.engine.executor import Cancelled
-from epctx.engine.group import Events
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
 from epctx.engine.output.place import Place, replace_file
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.progress import Events
 from epctx.engine.release import Release, release
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.engine.schedule import Schedule
-from epctx.engine.scheduler import Build
+from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
 from epctx.engine.up_to_date import assess
 from epctx.errors import EpctxError, LockError, StorageError
@@ -212,9 +212,9 @@ class _Run:
         if not groups:
             return []
         self._place.forget_logs()
-        schedule, actions = self._carry_out(self._place.work, threads=self._options.jobs)
+        scheduler, actions = self._carry_out(self._place.work, threads=self._options.jobs)
         keep_going = self._options.keep_going
-        build = Build(actions, schedule, self._place, self._events, keep_going=keep_going)
+        build = GroupBuilder(actions, scheduler, self._place, self._events, keep_going=keep_going)
         return build.run(groups)
 
     def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
@@ -225,9 +225,9 @@ class _Run:
             return known
         if all(each.up_to_date or each.failure is not None for each in known):
             return known
-        schedule, actions = self._carry_out(self._place.work / "compose", threads=1)
+        scheduler, actions = self._carry_out(self._place.work / "compose", threads=1)
         composing = Composing(actions, self._place, self._events)
-        with schedule:
+        with scheduler:
             return [
                 each if each.up_to_date or each.failure is not None else composing.compose(each)
                 for each in known
@@ -247,12 +247,12 @@ class _Run:
             return CompositionState(planned=planned, groups=ready, failure=failed)
         return assess_composition(planned, ready, self._lookup, self._place)
 
-    def _carry_out(self, work: Path, *, threads: int) -> tuple[Schedule, Actions]:
+    def _carry_out(self, work: Path, *, threads: int) -> tuple[Scheduler, Actions]:
         """What jobs are carried out with: processes of this machine, scratch in `work`."""
         executor = Pool(work=work, logs=self._place.logs, variables=self._options.variables)
         words = "interrupted, nothing was published"
-        schedule = Schedule(executor, threads=threads, interrupted=words)
-        return schedule, Actions(self._lookup, self._history(), executor, work)
+        scheduler = Scheduler(executor, threads=threads, interrupted=words)
+        return scheduler, Actions(self._lookup, self._history(), executor, work)
 
     def _history(self) -> History | None:
         cache = self._cache

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from epctx.engine.actions.compose import composed
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor
-from epctx.engine.group import Events, Progress
 from epctx.engine.output import archive, attestation
 from epctx.engine.output import place as publish
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
+from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
-from epctx.engine.schedule import Schedule
+from epctx.engine.scheduler import Scheduler
 from epctx.errors import UsageError
 from epctx.files import outputs
 from epctx.files.digest import of_bytes
@@ -98,7 +98,7 @@ def _golden(
     jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
     jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
     executor = Pool(work=place.work / "golden", logs=place.logs)
-    with Schedule(executor, interrupted="interrupted, the groups are published"):
+    with Scheduler(executor, interrupted="interrupted, the groups are published"):
         return tuple(
             replace(
                 group, golden=_golden_of(executor, events, group, jobs[group.target, group.group])

@@ -1,101 +1,96 @@
-"""Building the groups that are not up to date: threads for session groups, jobs for the work."""
+"""Jobs from their first to their end: one scaffold for all that has jobs carried out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
-from epctx.engine.actions.base import Actions
-from epctx.engine.actions.compile import Compiling
-from epctx.engine.actions.verify import verify
-from epctx.engine.executor import Cancelled
-from epctx.engine.group import Events, GroupProgress
-from epctx.engine.output.place import Place
-from epctx.engine.output.published import contents_of
-from epctx.engine.plan import SessionGroup
-from epctx.engine.schedule import Schedule
-from epctx.engine.state import GroupState, Staged
-from epctx.errors import EpctxError
-from epctx.files import outputs
+from epctx.engine.executor import Cancelled, Executor
+from epctx.errors import Interrupted
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Build:
-    """One build. Session groups are tasks of the schedule's threads; nothing is published.
+class Scheduler:
+    """Threads that wait for jobs, and an executor that carries them out.
+
+    A context manager. At its end no job runs and nothing of the executor is left. What is raised
+    inside cancels what still runs; the user's interrupt does too, and is raised as `Interrupted`.
 
     Args:
-        keep_going: go on when a group fails; else what runs is cancelled.
+        executor: closed at the end.
+        threads: how many of them.
+        interrupted: what `Interrupted` says.
     """
 
     def __init__(
-        self,
-        actions: Actions,
-        schedule: Schedule,
-        place: Place,
-        events: Events,
-        *,
-        keep_going: bool,
+        self, executor: Executor, *, threads: int = 1, interrupted: str = "interrupted"
     ) -> None:
-        self._actions = actions
-        self._schedule = schedule
-        self._place = place
-        self._events = events
-        self._keep_going = keep_going
-        self._compiling = Compiling(actions)
+        self.executor = executor
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="epctx")
+        self._interrupted = interrupted
+        self._lock = threading.Lock()
+        self._stopping = False
 
-    def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
-        """Build the groups into staged folders, and verify them; a failure is in its group."""
-        with self._schedule as schedule:
-            return schedule.results([self._submit(schedule, group) for group in groups])
+    def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Call a function in a thread."""
+        return self._threads.submit(function, *arguments, **named)
 
-    def _submit(self, schedule: Schedule, group: GroupState) -> Future[GroupState]:
-        planned = group.planned
-        progress = GroupProgress(planned, self._events)
-        self._place.staged(planned.target, planned.group.name).mkdir(parents=True)
-        staged = [
-            schedule.submit(self._session_group, progress, session)
-            for session in planned.session_groups
-        ]
-        return schedule.submit_after(staged, self._group, group, progress, staged)
+    def submit_after(
+        self,
+        futures: Iterable[Future[Any]],
+        function: Callable[P, T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> Future[T]:
+        """Call a function in a thread as soon as all of `futures`, at least one, are done."""
+        result: Future[T] = Future()
+        left = set(futures)
 
-    def _session_group(self, progress: GroupProgress, session: SessionGroup) -> Staged:
-        planned = progress.planned
-        try:
-            folder = self._place.staged(planned.target, planned.group.name)
-            with outputs.refusals():
-                return self._compiling.compile(progress, session, folder)
-        except EpctxError as error:
-            self._fail(error)
-            raise
+        def call() -> None:
+            try:
+                result.set_result(function(*arguments, **named))
+            except BaseException as error:
+                result.set_exception(error)
 
-    def _group(
-        self, before: GroupState, progress: GroupProgress, futures: Sequence[Future[Staged]]
-    ) -> GroupState:
-        """After the last session group of a group."""
-        try:
-            _raise_first(futures)
-            staged = [future.result() for future in futures]
-            with outputs.refusals():
-                after = verify(self._actions, self._compiling, self._place, progress, staged)
-        except EpctxError as error:
-            self._fail(error)
-            if not isinstance(error, Cancelled):
-                progress.emit("failed", detail=str(error))
-                error.group = progress.label
-            return replace(before, progress=progress, failure=error)
-        progress.emit("verified")
-        same = before.published is None and contents_of(before.files) == contents_of(after.files)
-        return replace(after, published=None if same else "it was built anew")
+        def finished(future: Future[Any]) -> None:
+            with self._lock:
+                left.discard(future)
+                if not left and not self._stopping:
+                    self._threads.submit(call)
 
-    def _fail(self, error: EpctxError) -> None:
-        if not self._keep_going and not isinstance(error, Cancelled):
-            why = Cancelled("another group failed", remedy="see its error")
-            self._schedule.executor.cancel(why)
+        for future in list(left):
+            future.add_done_callback(finished)
+        return result
 
+    def results(self, futures: Sequence[Future[T]]) -> list[T]:
+        """Wait for all, and return what came of each. Raises what the first of them raised."""
+        left = set(futures)
+        while left:
+            # In short steps: a wait without an end cannot be interrupted on Windows.
+            _, left = wait(left, timeout=0.2)
+        return [future.result() for future in futures]
 
-def _raise_first(futures: Sequence[Future[Staged]]) -> None:
-    """Raise what failed, not what was ended because of it: that may come before in the order."""
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    for error in errors:
-        if not isinstance(error, Cancelled):
-            raise error
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        if error is not None:
+            with self._lock:
+                self._stopping = True
+            what = "interrupted" if interrupted else "another job failed"
+            self.executor.cancel(Cancelled(what, remedy="run the command again"))
+        self._threads.shutdown(cancel_futures=error is not None)
+        self.executor.close()
+        if interrupted:
+            raise Interrupted(self._interrupted, remedy="run the command again") from None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from epctx.cache import Action
-from epctx.engine.group import GroupProgress, Progress
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
+from epctx.engine.progress import GroupProgress, Progress
 from epctx.engine.results import (
     StoredCompile,
     StoredCompose,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.engine.plan import Plan, PlannedGroup
-from epctx.engine.schedule import Schedule
+from epctx.engine.scheduler import Scheduler
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport
 from epctx.worker.jobs import (
@@ -45,7 +45,7 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
         pool = Pool(work=folder / "work", logs=folder / "logs")
-        with Schedule(pool):
+        with Scheduler(pool):
             return tuple(
                 _group(pool, planned, folder / f"g{number}")
                 for number, planned in enumerate(plan.groups)

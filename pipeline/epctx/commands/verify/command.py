@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epctx.commands.verify.folders import Missing
-from epctx.engine.schedule import Schedule
+from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
@@ -39,8 +39,10 @@ def run(
     with tempfile.TemporaryDirectory(prefix="epctx-verify-") as scratch:
         pool = Pool(work=Path(scratch) / "work", logs=Path(scratch) / "logs")
         threads = max(1, min(len(requests), os.cpu_count() or 1))
-        with Schedule(pool, threads=threads) as schedule:
-            reports = schedule.results([schedule.submit(_verify, pool, each) for each in requests])
+        with Scheduler(pool, threads=threads) as scheduler:
+            reports = scheduler.results(
+                [scheduler.submit(_verify, pool, each) for each in requests]
+            )
     folders = (*packages, *reports, *map(_absent, missing))
     return VerifyReport(folders=folders, strict=strict)
 

@@ -15,9 +15,9 @@ from epctx.cache import Action, StoredFile
 from epctx.cache.digests import FreshDigests
 from epctx.cache.store import ActionKind
 from epctx.engine.executor import Executor, Lane
-from epctx.engine.group import Progress
 from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
+from epctx.engine.progress import Progress
 from epctx.files.digest import Digest
 from epctx.keys.records import KeyRecord
 from epctx.manifest import ProviderSpec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from epctx.engine.actions.base import Actions
 from epctx.engine.executor import Lane
-from epctx.engine.group import GroupProgress
+from epctx.engine.progress import GroupProgress
 from epctx.files.outputs import OutputFile
 from epctx.verification.findings import POLICIES
 from epctx.verification.request import VerifyRequest

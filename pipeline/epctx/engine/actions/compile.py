@@ -12,8 +12,8 @@ from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.executor import Lane
-from epctx.engine.group import GroupProgress
 from epctx.engine.plan import SessionGroup
+from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
 from epctx.engine.state import Compiled, Staged
 from epctx.keys.source_digests import refuse_changed

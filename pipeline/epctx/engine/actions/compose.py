@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx.engine.actions.base import Actions
-from epctx.engine.group import Events, Progress
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import difference
 from epctx.engine.plan import PlannedComposition
+from epctx.engine.progress import Events, Progress
 from epctx.engine.results import StoredCompose, refuse
 from epctx.engine.state import CompositionState, GroupState
 from epctx.errors import EpctxError

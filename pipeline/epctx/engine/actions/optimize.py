@@ -14,7 +14,7 @@ from epctx import codec
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.executor import Lane
-from epctx.engine.group import GroupProgress
+from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredOptimize
 from epctx.engine.state import Optimized
 from epctx.errors import CompileError

@@ -8,9 +8,9 @@ from dataclasses import replace
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
-from epctx.engine.group import GroupProgress
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
+from epctx.engine.progress import GroupProgress
 from epctx.engine.results import part_of, refuse, without
 from epctx.engine.state import GroupState, Staged, Verified
 from epctx.files import outputs

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 import pytest
 
 from epctx.engine.executor import Cancelled, Executor, Lane
-from epctx.engine.schedule import Schedule
+from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted
 
 
 class Noting:
-    """An executor without jobs, which notes what is asked of it: the schedule's side is tested."""
+    """An executor without jobs, which notes what is asked of it: the scheduler's side is tested."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -42,27 +42,27 @@ def executor() -> Noting:
 
 def test_results_are_in_the_order_asked_and_the_executor_is_closed(executor: Noting) -> None:
     first: Executor = executor
-    with Schedule(first, threads=2) as schedule:
-        futures = [schedule.submit(pow, base, 2) for base in (3, 1, 2)]
-        assert schedule.results(futures) == [9, 1, 4]
+    with Scheduler(first, threads=2) as scheduler:
+        futures = [scheduler.submit(pow, base, 2) for base in (3, 1, 2)]
+        assert scheduler.results(futures) == [9, 1, 4]
     assert executor.asked == ["close"]
 
 
 def test_what_comes_after_is_called_once_all_are_done(executor: Noting) -> None:
     release = threading.Event()
-    with Schedule(executor, threads=3) as schedule:
-        futures = [schedule.submit(release.wait, 30), schedule.submit(bool, 1)]
-        after = schedule.submit_after(futures, lambda: [future.done() for future in futures])
+    with Scheduler(executor, threads=3) as scheduler:
+        futures = [scheduler.submit(release.wait, 30), scheduler.submit(bool, 1)]
+        after = scheduler.submit_after(futures, lambda: [future.done() for future in futures])
         assert not after.done()
         release.set()
-        assert schedule.results([after]) == [[True, True]]
+        assert scheduler.results([after]) == [[True, True]]
 
 
 def test_what_comes_after_can_fail(executor: Noting) -> None:
-    with Schedule(executor) as schedule:
-        after: Future[int] = schedule.submit_after([schedule.submit(bool)], int, "x")
+    with Scheduler(executor) as scheduler:
+        after: Future[int] = scheduler.submit_after([scheduler.submit(bool)], int, "x")
         with pytest.raises(ValueError, match="invalid literal"):
-            schedule.results([after])
+            scheduler.results([after])
 
 
 def test_an_interrupt_cancels_what_runs_and_starts_nothing_more(executor: Noting) -> None:
@@ -73,11 +73,11 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_more(executor: Noting
 
     with (
         pytest.raises(Interrupted, match="nothing was published"),
-        Schedule(executor, interrupted="interrupted, nothing was published") as schedule,
+        Scheduler(executor, interrupted="interrupted, nothing was published") as scheduler,
     ):
-        running = schedule.submit(job)
-        waiting = schedule.submit(started.append, 1)
-        after = schedule.submit_after([running], started.append, 2)
+        running = scheduler.submit(job)
+        waiting = scheduler.submit(started.append, 1)
+        after = scheduler.submit_after([running], started.append, 2)
         raise KeyboardInterrupt
     assert executor.asked == ["cancel: interrupted", "close"]
     assert running.done() and waiting.cancelled() and not after.done()
@@ -85,7 +85,7 @@ def test_an_interrupt_cancels_what_runs_and_starts_nothing_more(executor: Noting
 
 
 def test_an_error_cancels_what_runs_and_stays_what_it_is(executor: Noting) -> None:
-    with pytest.raises(ValueError, match="mine"), Schedule(executor) as schedule:
-        schedule.submit(executor.cancelled.wait, 30)
+    with pytest.raises(ValueError, match="mine"), Scheduler(executor) as scheduler:
+        scheduler.submit(executor.cancelled.wait, 30)
         raise ValueError("mine")
     assert executor.asked == ["cancel: another job failed", "close"]

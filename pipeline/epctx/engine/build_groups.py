@@ -1,0 +1,101 @@
+"""Building the groups that are not up to date: threads for session groups, jobs for the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from epctx.engine.actions.base import Actions
+from epctx.engine.actions.compile import Compiling
+from epctx.engine.actions.verify import verify
+from epctx.engine.executor import Cancelled
+from epctx.engine.output.place import Place
+from epctx.engine.output.published import contents_of
+from epctx.engine.plan import SessionGroup
+from epctx.engine.progress import Events, GroupProgress
+from epctx.engine.scheduler import Scheduler
+from epctx.engine.state import GroupState, Staged
+from epctx.errors import EpctxError
+from epctx.files import outputs
+
+
+class GroupBuilder:
+    """Builds groups: session groups are tasks of the scheduler's threads. Nothing is published.
+
+    Args:
+        keep_going: go on when a group fails; else what runs is cancelled.
+    """
+
+    def __init__(
+        self,
+        actions: Actions,
+        scheduler: Scheduler,
+        place: Place,
+        events: Events,
+        *,
+        keep_going: bool,
+    ) -> None:
+        self._actions = actions
+        self._scheduler = scheduler
+        self._place = place
+        self._events = events
+        self._keep_going = keep_going
+        self._compiling = Compiling(actions)
+
+    def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
+        """Build the groups into staged folders, and verify them; a failure is in its group."""
+        with self._scheduler as scheduler:
+            return scheduler.results([self._submit(scheduler, group) for group in groups])
+
+    def _submit(self, scheduler: Scheduler, group: GroupState) -> Future[GroupState]:
+        planned = group.planned
+        progress = GroupProgress(planned, self._events)
+        self._place.staged(planned.target, planned.group.name).mkdir(parents=True)
+        staged = [
+            scheduler.submit(self._session_group, progress, session)
+            for session in planned.session_groups
+        ]
+        return scheduler.submit_after(staged, self._group, group, progress, staged)
+
+    def _session_group(self, progress: GroupProgress, session: SessionGroup) -> Staged:
+        planned = progress.planned
+        try:
+            folder = self._place.staged(planned.target, planned.group.name)
+            with outputs.refusals():
+                return self._compiling.compile(progress, session, folder)
+        except EpctxError as error:
+            self._fail(error)
+            raise
+
+    def _group(
+        self, before: GroupState, progress: GroupProgress, futures: Sequence[Future[Staged]]
+    ) -> GroupState:
+        """After the last session group of a group."""
+        try:
+            _raise_first(futures)
+            staged = [future.result() for future in futures]
+            with outputs.refusals():
+                after = verify(self._actions, self._compiling, self._place, progress, staged)
+        except EpctxError as error:
+            self._fail(error)
+            if not isinstance(error, Cancelled):
+                progress.emit("failed", detail=str(error))
+                error.group = progress.label
+            return replace(before, progress=progress, failure=error)
+        progress.emit("verified")
+        same = before.published is None and contents_of(before.files) == contents_of(after.files)
+        return replace(after, published=None if same else "it was built anew")
+
+    def _fail(self, error: EpctxError) -> None:
+        if not self._keep_going and not isinstance(error, Cancelled):
+            why = Cancelled("another group failed", remedy="see its error")
+            self._scheduler.executor.cancel(why)
+
+
+def _raise_first(futures: Sequence[Future[Staged]]) -> None:
+    """Raise what failed, not what was ended because of it: that may come before in the order."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, Cancelled):
+            raise error
