@@ -20,7 +20,7 @@ PREFIX: Final = "EPCTX_LIMIT_"
 _UNITS: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Limit:
     """One limit.
 
@@ -60,7 +60,6 @@ class Limit:
         return amount(self.value, self.unit)
 
     def _parse(self, text: str) -> int:
-
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) > 0):
             raise UsageError(
                 f"{self.variable} is {text!r}",
@@ -78,114 +77,81 @@ def amount(count: int, unit: str) -> str:
     return f"{count:,} {unit}"
 
 
-MANIFEST_BYTES: Final = Limit(name="MANIFEST_BYTES", default=4 << 20, unit="bytes", of="a manifest")
+MANIFEST_BYTES: Final = Limit("MANIFEST_BYTES", 4 << 20, "bytes", "a manifest")
 MANIFEST_DEPTH: Final = Limit(
-    name="MANIFEST_DEPTH", default=64, unit="levels", of="nesting in a manifest, aliases expanded"
+    "MANIFEST_DEPTH", 64, "levels", "nesting in a manifest, aliases expanded"
 )
 MANIFEST_VALUES: Final = Limit(
-    name="MANIFEST_VALUES",
-    default=100_000,
-    unit="values",
-    of="values in a manifest, aliases expanded",
+    "MANIFEST_VALUES", 100_000, "values", "values in a manifest, aliases expanded"
 )
-LOCK_BYTES: Final = Limit(name="LOCK_BYTES", default=64 << 20, unit="bytes", of="a lock file")
-LOCK_DEPTH: Final = Limit(
-    name="LOCK_DEPTH", default=16, unit="levels", of="nesting in a lock file; it has no alias"
-)
-SUMS_BYTES: Final = Limit(name="SUMS_BYTES", default=16 << 20, unit="bytes", of="a `SHA256SUMS`")
-REPORT_BYTES: Final = Limit(
-    name="REPORT_BYTES", default=512 << 20, unit="bytes", of="a build report (`.build.json`)"
-)
+LOCK_BYTES: Final = Limit("LOCK_BYTES", 64 << 20, "bytes", "a lock file")
+LOCK_DEPTH: Final = Limit("LOCK_DEPTH", 16, "levels", "nesting in a lock file; it has no alias")
+SUMS_BYTES: Final = Limit("SUMS_BYTES", 16 << 20, "bytes", "a `SHA256SUMS`")
+REPORT_BYTES: Final = Limit("REPORT_BYTES", 512 << 20, "bytes", "a build report (`.build.json`)")
 FILE_BYTES: Final = Limit(
-    name="FILE_BYTES",
-    default=256 << 30,
-    unit="bytes",
-    of="a model, a file of weights or an output: each is read whole for its digest, and one that "
-    "takes no room on the disk can be of any size",
+    "FILE_BYTES",
+    256 << 30,
+    "bytes",
+    "a model, a file of weights or an output: each is read whole for its digest, and one that"
+    " takes no room on the disk can be of any size",
 )
 MODEL_FIELDS: Final = Limit(
-    name="MODEL_FIELDS",
-    default=5_000_000,
-    unit="fields",
-    of="fields in a model's graphs, nodes and tensors",
+    "MODEL_FIELDS", 5_000_000, "fields", "fields in a model's graphs, nodes and tensors"
 )
 MODEL_STRUCTURE_BYTES: Final = Limit(
-    name="MODEL_STRUCTURE_BYTES",
-    default=256 << 20,
-    unit="bytes",
-    of="a model's small nodes, types and metadata: they take up to 30 times as much in memory",
+    "MODEL_STRUCTURE_BYTES",
+    256 << 20,
+    "bytes",
+    "a model's small nodes, types and metadata: they take up to 30 times as much in memory",
 )
 MODEL_NODES: Final = Limit(
-    name="MODEL_NODES",
-    default=1_000_000,
-    unit="nodes",
-    of="nodes of a model, its local functions inlined",
+    "MODEL_NODES", 1_000_000, "nodes", "nodes of a model, its local functions inlined"
 )
 FUNCTION_DEPTH: Final = Limit(
-    name="FUNCTION_DEPTH", default=200, unit="functions", of="local functions that call each other"
+    "FUNCTION_DEPTH", 200, "functions", "local functions that call each other"
 )
 DENSE_BYTES: Final = Limit(
-    name="DENSE_BYTES",
-    default=1 << 30,
-    unit="bytes",
-    of="the dense form of a model's sparse tensors, all together",
+    "DENSE_BYTES", 1 << 30, "bytes", "the dense form of a model's sparse tensors, all together"
 )
 INPUT_BYTES: Final = Limit(
-    name="INPUT_BYTES",
-    default=2 << 30,
-    unit="bytes",
-    of="a generated input set, to compare numbers or to run a model",
+    "INPUT_BYTES", 2 << 30, "bytes", "a generated input set, to compare numbers or to run a model"
 )
 DOCUMENT_BYTES: Final = Limit(
-    name="DOCUMENT_BYTES", default=64 << 20, unit="bytes", of="the table of an OpenVINO binary"
+    "DOCUMENT_BYTES", 64 << 20, "bytes", "the table of an OpenVINO binary"
 )
-DOCUMENT_DEPTH: Final = Limit(
-    name="DOCUMENT_DEPTH",
-    default=16,
-    unit="levels",
-    of="nesting in that table",
-)
-RECORD_BYTES: Final = Limit(
-    name="RECORD_BYTES", default=256 << 20, unit="bytes", of="a record of the cache"
-)
+DOCUMENT_DEPTH: Final = Limit("DOCUMENT_DEPTH", 16, "levels", "nesting in that table")
+RECORD_BYTES: Final = Limit("RECORD_BYTES", 256 << 20, "bytes", "a record of the cache")
 TENSOR_RANK: Final = 64
 """Dimensions of a tensor: numpy's own limit."""
 LOG_BYTES: Final = Limit(
-    name="LOG_BYTES",
-    default=16 << 20,
-    unit="bytes",
-    of="what is read of the log that onnxruntime and an SDK write in one call",
+    "LOG_BYTES",
+    16 << 20,
+    "bytes",
+    "what is read of the log that onnxruntime and an SDK write in one call",
 )
 UNPACKED_BYTES: Final = Limit(
-    name="UNPACKED_BYTES",
-    default=4 << 30,
-    unit="bytes",
-    of="the arrays that one .npz file unpacks to",
+    "UNPACKED_BYTES", 4 << 30, "bytes", "the arrays that one .npz file unpacks to"
 )
 WORKER_MEMORY: Final = Limit(
-    name="WORKER_MEMORY",
-    default=1 << 40,
-    unit="bytes",
-    of="memory of a worker process and those it starts, mapped files apart; never more than nine "
-    "tenths of the computer's or the container's",
+    "WORKER_MEMORY",
+    1 << 40,
+    "bytes",
+    "memory of a worker process and those it starts, mapped files apart; never more than nine"
+    " tenths of the computer's or the container's",
 )
 WORKER_LOG: Final = Limit(
-    name="WORKER_LOG",
-    default=64 << 20,
-    unit="bytes",
-    of="a worker process's log; of a longer one the middle is left out",
+    "WORKER_LOG",
+    64 << 20,
+    "bytes",
+    "a worker process's log; of a longer one the middle is left out",
 )
-WORKER_ANSWER: Final = Limit(
-    name="WORKER_ANSWER", default=1 << 30, unit="bytes", of="one answer of a worker process"
-)
-PROBE_SECONDS: Final = Limit(
-    name="PROBE_SECONDS", default=60, unit="s", of="the look at an EP by `epctx doctor`"
-)
+WORKER_ANSWER: Final = Limit("WORKER_ANSWER", 1 << 30, "bytes", "one answer of a worker process")
+PROBE_SECONDS: Final = Limit("PROBE_SECONDS", 60, "s", "the look at an EP by `epctx doctor`")
 READ_BINARY_SECONDS: Final = Limit(
-    name="READ_BINARY_SECONDS",
-    default=120,
-    unit="s",
-    of="reading a QNN binary by the SDK's own library, in a process of its own",
+    "READ_BINARY_SECONDS",
+    120,
+    "s",
+    "reading a QNN binary by the SDK's own library, in a process of its own",
 )
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Limit))
