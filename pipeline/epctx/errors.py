@@ -122,9 +122,13 @@ class EpctxError(Exception):
         error.group = failure.group
         return error
 
+    @property
+    def head(self) -> str:
+        """The message without the remedy."""
+        return ": ".join(part for part in (self.group, self.where, self.what, self.why) if part)
+
     def __str__(self) -> str:
-        head = ": ".join(part for part in (self.group, self.where, self.what, self.why) if part)
-        return f"{head}\n  -> {self.remedy}"
+        return f"{self.head}\n  -> {self.remedy}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,8 +273,10 @@ class InvalidGraph(VerificationError):
 
     code: ClassVar[str] = "INVALID_GRAPH"
 
-    def __str__(self) -> str:
-        return f"{self.code}: {super().__str__()}"
+    @property
+    def head(self) -> str:
+        """The message without the remedy, after ONNX Runtime's name of the error."""
+        return f"{self.code}: {super().head}"
 
 
 class LockError(EpctxError):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli import render
-from epctx.cli.render import REMEDY, UI
+from epctx.cli.render import UI
 from epctx.engine.events import Event, Listener
 
 STATE_STYLES = {
@@ -98,5 +98,5 @@ def _line(event: Event) -> Text:
         return Text(f"{event.group}: {event.detail}", style="yellow")
     text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
     if event.state == "failed" and event.detail:
-        text.append(f": {render.shortened(event.detail.partition(REMEDY)[0])}", style="default")
+        text.append(f": {render.shortened(event.detail)}", style="default")
     return text

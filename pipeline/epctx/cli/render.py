@@ -30,10 +30,6 @@ from epctx import limits
 from epctx.cli import github
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
-REMEDY = "\n  -> "
-"""Between an error and what to do against it."""
-
-
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -170,9 +166,8 @@ def shown(error: EpctxError) -> Text:
     """An error for people: where and what, then what to do; all violations of a manifest."""
     if isinstance(error, InvalidManifest):
         return Text("\n").join(_error(violation(told)) for told in error.violations)
-    head, _, remedy = str(error).rpartition(REMEDY)
-    told = _error(Text(shortened(head), style="default"))
-    return told.append(f"{REMEDY}{remedy}", style="cyan")
+    told = _error(Text(shortened(error.head), style="default"))
+    return told.append(f"\n  -> {error.remedy}", style="cyan")
 
 
 def shortened(text: str) -> str:

@@ -80,7 +80,7 @@ class GroupBuilder:
         except EpctxError as error:
             self._fail(error)
             if not isinstance(error, Cancelled):
-                progress.emit("failed", detail=str(error))
+                progress.emit("failed", detail=error.head)
                 error.group = progress.label
             return replace(before, progress=progress, failure=error)
         progress.emit("verified")

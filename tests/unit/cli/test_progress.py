@@ -15,7 +15,7 @@ EVENTS = [
     Event(group="a@x", state="running", subject="one", stage="optimize"),
     Event(group="a@x", state="done", subject="one"),
     Event(group="b@x", state="running", subject="two", stage="compile"),
-    Event(group="a@x", state="failed", detail="m.onnx: is broken: why\n  -> mend it"),
+    Event(group="a@x", state="failed", detail="m.onnx: is broken: why"),
     Event(group="b@x", state="done", subject="two"),
     Event(group="b@x", state="verified"),
     Event(group="b@x", state="built"),

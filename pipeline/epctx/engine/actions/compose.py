@@ -60,7 +60,7 @@ class Composing:
         try:
             result = self._run(known, progress)
         except EpctxError as error:
-            progress.emit("failed", detail=str(error))
+            progress.emit("failed", detail=error.head)
             error.group = planned.label
             return replace(known, result=None, progress=progress, failure=error)
         progress.emit("verified")
