@@ -10,11 +10,26 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.kit.devices import lacking
+
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
 # long an example takes depends on what else the machine does.
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("EPCTX_HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs an EP's device where there is none, before any fixture builds for it.
+
+    `pytest.mark.needs_device(ep, ...)` says which; nothing else is skipped for a lack of devices.
+    """
+    needed = {name: None for mark in item.iter_markers("needs_device") for name in mark.args}
+    for name in needed:
+        if (reason := lacking(name)) is not None:
+            pytest.skip(reason)
+
 
 # A shell starts what runs in the background with interrupts ignored: so would be what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

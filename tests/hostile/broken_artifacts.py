@@ -346,7 +346,7 @@ _model("ep_sdk_version: 99.0.0", _attribute("ep_sdk_version", "99.0.0"), "INVALI
 _model("hardware_architecture: another", _attribute("hardware_architecture", "x"), "INVALID_GRAPH")
 _model("max_size: negative", _attribute("max_size", -1), "INVALID_GRAPH")
 _model("source: unknown", _attribute("source", "nobody"), "nobody", verified=0)
-_model("source: of another EP", _attribute("source", "OpenVINOExecutionProvider"), "INVALID_GRAPH")
+_model("source: of another EP", _attribute("source", "QNNExecutionProvider"), "INVALID_GRAPH")
 _model("source: empty", _attribute("source", ""), "source")
 _model("an attribute that nobody knows", _attribute("weights", "x"), "output  type", run=0)
 _model("partition_name: removed", _attribute("partition_name", None), "INVALID_GRAPH")

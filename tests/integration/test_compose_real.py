@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,8 @@ from epctx.providers.onnxruntime.openvino import binary
 from tests.integration.test_compose import WIDTH, save
 from tests.kit.projects import Project
 
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("onnxruntime_ep_openvino", "onnxruntime_qnn"))),
-    reason="onnxruntime-ep-openvino or onnxruntime-qnn is not installed",
-)
 VINO, QNN = "OpenVINOExecutionProvider", "QNNExecutionProvider"
+pytestmark = pytest.mark.needs_device(VINO, QNN)
 MODELS = ("encoder", "body", "head")
 
 

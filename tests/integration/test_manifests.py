@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from epctx import lockfile
 from epctx.lockfile.differences import between_locks
@@ -48,7 +49,21 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", FILES)
+NEEDED = {
+    "qnn": ("QNNExecutionProvider",),
+    "openvino": ("OpenVINOExecutionProvider",),
+    "package": ("QNNExecutionProvider", "OpenVINOExecutionProvider"),
+}
+"""The EPs whose devices a manifest needs; openvino's lock is of an Intel CPU besides."""
+
+
+def on_devices(*names: str) -> list[ParameterSet]:
+    """Manifests, each skipped where a device that it needs is lacking."""
+    mark = pytest.mark.needs_device
+    return [pytest.param(name, marks=mark(*NEEDED.get(name, ()))) for name in names]
+
+
+@pytest.mark.parametrize("name", on_devices(*FILES))
 def test_a_manifest_builds_and_verifies(name: str, manifests: Path, tmp_path: Path) -> None:
     manifest = str(manifests / f"{name}.yaml")
     built = epctx("build", manifest, "--format", "json", cwd=tmp_path)
@@ -79,7 +94,7 @@ def hold_to_lock(name: str, folder: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+@pytest.mark.parametrize("name", on_devices(*sorted(ELSEWHERE)))
 def test_other_locks_are_what_a_build_gives(name: str, manifests: Path, tmp_path: Path) -> None:
     built = epctx("build", str(manifests / f"{name}.yaml"), "--no-verify", cwd=tmp_path)
     assert built.returncode == 0, built.stderr

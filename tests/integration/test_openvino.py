@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
     reason="onnxruntime-ep-openvino is not installed",
 )
 VINO = "OpenVINOExecutionProvider"
+on_device = pytest.mark.needs_device(VINO)
 EXACT = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
 """By itself OpenVINO computes in bfloat16 where the CPU has units for it (AMX)."""
 BINARY = f"{VINO}.bin"
@@ -67,6 +68,7 @@ def succeeded(answer: Answer) -> Answer:
     return answer
 
 
+@on_device
 @pytest.mark.parametrize("embed_mode", [0, 1])
 @pytest.mark.parametrize("name", ["small", "quantized"])
 def test_a_model_reloads_and_is_equal(tmp_path, sources, name, embed_mode):
@@ -80,6 +82,7 @@ def test_a_model_reloads_and_is_equal(tmp_path, sources, name, embed_mode):
     assert succeeded(reload(tmp_path, name, sources=sources)).models[name].max_rel < 1e-5
 
 
+@on_device
 def test_excluded_nodes_run_on_the_cpu(tmp_path, sources):
     answer = succeeded(vino(tmp_path, "tanh", sources=sources, exclude_op_types=["Tanh"], run=True))
     model = answer.models["tanh"]
@@ -90,6 +93,7 @@ def test_excluded_nodes_run_on_the_cpu(tmp_path, sources):
     assert succeeded(reload(tmp_path, "tanh", sources=sources)).models["tanh"].max_rel < 1e-5
 
 
+@on_device
 def test_models_that_share_are_one_binary_that_needs_no_source(tmp_path, sources):
     """With weights outside the model, it would refer to the source's file (and not compile)."""
     answer = succeeded(vino(tmp_path, "decode", "prefill", sources=sources, run=True))
@@ -102,12 +106,14 @@ def test_models_that_share_are_one_binary_that_needs_no_source(tmp_path, sources
         (tmp_path / "reload").rename(tmp_path / f"reloaded {name}")
 
 
+@on_device
 def test_an_if_with_weights(tmp_path, sources):
     answer = succeeded(vino(tmp_path, "conditional", sources=sources, run=True))
     assert answer.models["conditional"].left == []
     assert answer.models["conditional"].max_rel < 1e-5
 
 
+@on_device
 def test_the_prefix_is_in_both_names(tmp_path, sources):
     answer = succeeded(vino(tmp_path, "small", sources=sources, prefix="eye_"))
     assert list(answer.files) == [f"small_{BINARY}", "small_ctx.onnx"]
@@ -117,6 +123,7 @@ def test_the_prefix_is_in_both_names(tmp_path, sources):
     assert succeeded(reload(tmp_path, "small", sources=sources)).models["small"].max_rel < 1e-5
 
 
+@on_device
 @pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="one core only, or a system that does not let go of cores",
@@ -140,6 +147,7 @@ def test_the_same_bytes_on_one_core_and_on_many(tmp_path, sources):
             assert one.read_bytes() == other.read_bytes(), other
 
 
+@on_device
 def test_a_property_reaches_openvino(tmp_path, sources):
     own = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'}
     plain = succeeded(vino(tmp_path / "a", "small", sources=sources, run=True))
@@ -149,6 +157,7 @@ def test_a_property_reaches_openvino(tmp_path, sources):
     assert plain.models["small"].max_rel < 1e-5 < changed.models["small"].max_rel < 0.1
 
 
+@on_device
 def test_a_property_that_openvino_does_not_know_is_quoted(tmp_path, sources):
     own = {"load_config": '{"CPU": {"INFERENCE_PRECISION": "bf16"}}'}
     answer = vino(tmp_path, "small", sources=sources, providers=[(VINO, own)])
@@ -200,6 +209,7 @@ def test_an_npu_elsewhere_needs_its_compiler():
         bound.ep_devices()  # type: ignore[attr-defined]
 
 
+@on_device
 def test_an_unknown_shape_is_named(tmp_path, sources):
     """The plugin takes it for a scalar, and then compiles nothing of the whole model."""
     answer = vino(tmp_path, "unknown", sources=sources)

@@ -1,6 +1,5 @@
 """Must show: one package for two Snapdragons and Intel, read by ONNX Runtime's own reader."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -21,14 +20,8 @@ from tests.integration.package_reader import Request
 from tests.kit import projects
 from tests.kit.building import cpu, normal
 
-pytestmark = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(name) is None
-        for name in ("onnxruntime_qnn", "onnxruntime_ep_openvino")
-    ),
-    reason="onnxruntime-qnn or onnxruntime-ep-openvino is not installed",
-)
 VINO = "OpenVINOExecutionProvider"
+pytestmark = pytest.mark.needs_device("QNNExecutionProvider", VINO)
 MANIFEST = Path(__file__).parents[2] / "manifests" / "package.yaml"
 MODELS = ("prefill", "decode")
 

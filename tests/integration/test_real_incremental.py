@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,14 @@ from epctx.verification.findings import FolderReport
 from epctx.worker.process import Worker
 from tests.kit.projects import Project, make, ran, states, steady
 
-PACKAGES = {
-    "QNNExecutionProvider": "onnxruntime_qnn",
-    "OpenVINOExecutionProvider": "onnxruntime_ep_openvino",
-}
+EPS = ("QNNExecutionProvider", "OpenVINOExecutionProvider")
 
 
-@pytest.fixture(params=PACKAGES)
+@pytest.fixture(params=[pytest.param(ep, marks=pytest.mark.needs_device(ep)) for ep in EPS])
 def project(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Project:
     """A project of one model, built by a real EP."""
-    if importlib.util.find_spec(PACKAGES[request.param]) is None:
-        pytest.skip(f"{PACKAGES[request.param]} is not installed")
     steady(monkeypatch)
     project = make(tmp_path, {"one": ["a"]})
     options = {"soc_model": "60"} if request.param.startswith("QNN") else {}

@@ -96,6 +96,7 @@ def test_the_outline_of_a_real_model_is_whole(project: Project) -> None:
         assert left == ["relu1"] == [each.node for each in model.declined]
 
 
+@pytest.mark.needs_device("QNNExecutionProvider", "OpenVINOExecutionProvider")
 def test_what_real_eps_took_and_left_is_in_the_outline(tmp_path: Path) -> None:
     """QNN takes the model whole, leaves Sinh in the middle, and says so only when it compiles."""
     made = make(tmp_path, {"alone": ["m"], "both": ["m"]})

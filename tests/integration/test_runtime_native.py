@@ -15,9 +15,9 @@ from epctx.manifest import PartitionSettings
 from epctx.runtime import InferenceSession
 from tests.kit.building import cpu, mlp, normal
 
-pytest.importorskip("onnxruntime_ep_openvino")
-
 REFERENCE, OPENVINO = "ReferenceExecutionProvider", "OpenVINOExecutionProvider"
+QNN = "QNNExecutionProvider"
+on_openvino = pytest.mark.needs_device(OPENVINO)
 X = normal((1, 64))
 
 
@@ -41,6 +41,7 @@ def check(session: InferenceSession) -> None:
     assert abs(found - wanted).max() <= 2e-2 * abs(wanted).max()
 
 
+@on_openvino
 def test_a_model_of_both_has_both_binaries(mixed: Path) -> None:
     assert sorted(path.name for path in mixed.parent.iterdir()) == [
         "m_OpenVINOExecutionProvider.bin",
@@ -50,6 +51,7 @@ def test_a_model_of_both_has_both_binaries(mixed: Path) -> None:
     assert {node.source for node in read_all(onnx.load(mixed))} == {"reference", OPENVINO}
 
 
+@on_openvino
 def test_it_runs_from_a_path_and_from_bytes_with_any_options(mixed: Path) -> None:
     own = ort.SessionOptions()
     session = InferenceSession(mixed)
@@ -62,11 +64,13 @@ def test_it_runs_from_a_path_and_from_bytes_with_any_options(mixed: Path) -> Non
         assert not own.has_providers()
 
 
+@on_openvino
 def test_an_ep_that_the_session_does_not_have_is_an_invalid_graph(mixed: Path) -> None:
     with pytest.raises(InvalidGraph, match="OpenVINOExecutionProvider"):
         InferenceSession(mixed, providers=[REFERENCE])
 
 
+@on_openvino
 def test_what_onnxruntime_cannot_load_is_an_invalid_graph(mixed: Path, tmp_path: Path) -> None:
     for path in mixed.parent.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -76,10 +80,10 @@ def test_what_onnxruntime_cannot_load_is_an_invalid_graph(mixed: Path, tmp_path:
         InferenceSession(tmp_path / "m_ctx.onnx")
 
 
+@pytest.mark.needs_device(QNN)
 def test_an_ep_that_needs_a_process_compiles_a_group_when_its_last_session_comes(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("onnxruntime_qnn")
     for batch, name in enumerate("ab", 1):
         onnx.save(mlp(batch=batch), tmp_path / f"{name}.onnx")
     share = {"ep.share_ep_contexts": "1"}
@@ -90,7 +94,7 @@ def test_an_ep_that_needs_a_process_compiles_a_group_when_its_last_session_comes
         path = epctx.compile_model(
             tmp_path / f"{name}.onnx",
             output=out / f"{name}_ctx.onnx",
-            providers=[("QNNExecutionProvider", {"soc_model": "60"})],
+            providers=[(QNN, {"soc_model": "60"})],
             session_options=options,
         )
     assert sorted(path.name for path in out.iterdir()) == ["a_ctx.onnx", "a_qnn.bin", "b_ctx.onnx"]

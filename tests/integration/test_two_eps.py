@@ -6,7 +6,6 @@ priority order, gets those. Source: real-eps.md sections 4, 10 and 11.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -24,12 +23,7 @@ from scripts import random_weights
 from tests.integration import real_models
 
 QNN, OPENVINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
-pytestmark = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(p) is None for p in ("onnxruntime_qnn", "onnxruntime_ep_openvino")
-    ),
-    reason="onnxruntime-qnn and onnxruntime-ep-openvino are not both installed",
-)
+on_both = pytest.mark.needs_device(QNN, OPENVINO)
 HEAD = """schema_version: 1
 name: m
 models: {m: {path: m.onnx}}
@@ -111,6 +105,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
     return folder / "dist" / "m" / "default", build(folder, groups)
 
 
+@on_both
 def test_both_eps_have_their_part_of_one_model(both) -> None:
     published, _ = both
     files = {p.name for p in (published / "main").iterdir()}
@@ -122,6 +117,7 @@ def test_both_eps_have_their_part_of_one_model(both) -> None:
     assert [n.name for n in kept if n.op_type != "EPContext"] == ["det"]
 
 
+@on_both
 def test_the_report_says_who_took_what_in_the_end(both) -> None:
     _, groups = both
     (model,) = groups["main"]["models"]
@@ -137,6 +133,7 @@ def test_the_report_says_who_took_what_in_the_end(both) -> None:
 
 
 @pytest.mark.parametrize("name", ["main", "inside"])
+@on_both
 def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(both, name: str) -> None:
     """QNN's two graphs, of one context, with OpenVINO's and the CPU's nodes between them."""
     _, groups = both
@@ -148,6 +145,7 @@ def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(both, name: st
     assert "each EP in a session of its own: QNN's x86 simulator does not run" in loads["message"]
 
 
+@on_both
 def test_generating_sessions_pass_values_from_one_ep_to_the_other(tmp_path: Path) -> None:
     """QNN, OpenVINO for an If, QNN again, whose simulator fails on memory that is OpenVINO's.
 
@@ -168,6 +166,7 @@ def test_generating_sessions_pass_values_from_one_ep_to_the_other(tmp_path: Path
     assert {p.provider for p in two.partitions} == {"htp", "vino"}
 
 
+@on_both
 def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:
     """Held against a source with other weights after the nodes of OpenVINO and the CPU."""
     published, _ = both
@@ -192,6 +191,7 @@ def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:
     assert [(f["policy"], f["check"]) for f in failed] == [("numbers", "outputs")], failed
 
 
+@on_both
 def test_the_reason_holds_on_this_host(both) -> None:
     """In one session it loads, and each run fails; if that changes, one session will do."""
     published, _ = both
@@ -222,6 +222,7 @@ else:
     assert "No HTP or DX12 allocation found" in ran.stdout
 
 
+@on_both
 def test_embedded_contexts_need_no_binary(both) -> None:
     published, _ = both
     assert {p.name for p in (published / "inside").iterdir()} == {"m_ctx.onnx", "SHA256SUMS"}
@@ -229,6 +230,7 @@ def test_embedded_contexts_need_no_binary(both) -> None:
     assert sources == {QNN, OPENVINO}
 
 
+@on_both
 def test_compile_model_chains_them_too(tmp_path: Path) -> None:
     """In a process of its own, as a build of the one model."""
     onnx.save(between(), tmp_path / "m.onnx")
@@ -243,6 +245,7 @@ def test_compile_model_chains_them_too(tmp_path: Path) -> None:
     assert files == {"m_ctx.onnx", "m_qnn.bin", f"m_{OPENVINO}.bin"}
 
 
+@on_both
 def test_what_is_excluded_goes_to_neither(both) -> None:
     _, groups = both
     (model,) = groups["excluded"]["models"]
@@ -255,6 +258,7 @@ def test_what_is_excluded_goes_to_neither(both) -> None:
     assert files == {"m_ctx.onnx", "m_qnn.bin", "SHA256SUMS"}, "OpenVINO has nothing of it"
 
 
+@on_both
 def test_where_the_second_takes_nothing_the_generating_sessions_tell(both) -> None:
     _, groups = both
     found = outputs_found(groups["excluded"])
@@ -263,6 +267,7 @@ def test_where_the_second_takes_nothing_the_generating_sessions_tell(both) -> No
     assert "generating" in sessions
 
 
+@on_both
 def test_openvino_first_and_another_ep_after_it_hold_their_numbers(both) -> None:
     """The same way without QNN, on an order that this host can load and run."""
     _, groups = both
@@ -287,6 +292,7 @@ def foreseen(both) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["main", "excluded", "no_qnn"])
+@on_both
 def test_a_plan_foresees_who_takes_which_node(both, foreseen, name: str) -> None:
     _, groups = both
     (built,) = groups[name]["models"]
@@ -304,20 +310,23 @@ def test_a_plan_foresees_who_takes_which_node(both, foreseen, name: str) -> None
 
 
 @pytest.fixture(scope="module")
-def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("squeezenet")
     random_weights.convert(random_weights.light_models()["squeezenet"], folder / "m.onnx")
-    group = "models: [m], partition: {exclude: {op_types: [Concat]}}"
-    groups = f"""
-  qnn: {{execution_providers: [htp], {group}}}
-  openvino: {{execution_providers: [vino], {group}}}
-"""
-    return folder, build(folder, groups)
+    return folder
 
 
-@pytest.mark.parametrize("name", ["qnn", "openvino"])
-def test_excluded_nodes_of_a_real_model_run_on_the_cpu(squeezenet, name: str) -> None:
-    folder, groups = squeezenet
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("htp", marks=pytest.mark.needs_device(QNN)),
+        pytest.param("vino", marks=pytest.mark.needs_device(OPENVINO)),
+    ],
+)
+def test_excluded_nodes_of_a_real_model_run_on_the_cpu(squeezenet: Path, name: str) -> None:
+    folder = squeezenet
+    partition = "partition: {exclude: {op_types: [Concat]}}"
+    groups = build(folder, f"  {name}: {{models: [m], execution_providers: [{name}], {partition}}}")
     (model,) = groups[name]["models"]
     source = onnx.load(folder / "m.onnx", load_external_data=False)
     concats = sorted(n.output[0] for n in source.graph.node if n.op_type == "Concat")
