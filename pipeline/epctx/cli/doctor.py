@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 from rich.console import RenderableType
@@ -42,6 +42,7 @@ def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
             "Python": host.python,
             "packages": ", ".join(f"{name} {version}" for name, version in host.packages.items()),
             "cache": _cache(found.cache),
+            **_hidden(found.hidden),
         }
     )
     absent = [each for each in found.providers if not each.package]
@@ -51,6 +52,12 @@ def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
     if absent and not every:
         names = ", ".join(each.name for each in absent)
         yield Text(f"\nnot in this onnxruntime, {NOT_TRIED}: {names} (-v: how to get them)")
+
+
+def _hidden(names: Sequence[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    return {"hidden": f"the devices of {', '.join(names)} (EPCTX_HIDE_DEVICES)"}
 
 
 def _cache(cache: CacheDiagnosis | None) -> str:
@@ -69,7 +76,7 @@ def _provider(each: ProviderDiagnosis) -> RenderableType:
     if each.state == "ready":
         facts["builds here"] = _yes_or_no(each.builds)
         facts["runs here"] = _yes_or_no(each.runs)
-        facts["tried on"] = each.tried or ""
+    facts["tried on"] = each.tried or ""
     facts["but"] = "; ".join(each.limits)
     if each.failure is not None and each.state != "broken":
         facts["why"] = ": ".join(t for t in (each.failure.what, each.failure.why) if t)

@@ -45,8 +45,12 @@ def plan(
         bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
     ] = False,
 ) -> None:
-    """Show what a build of the manifest would do and why, without doing it."""
+    """Show what a build of the manifest would do and why, without doing it.
+
+    Ends as the build would where it is known beforehand that this host has no device for an EP.
+    """
     from epctx import api
+    from epctx.cli import github, summary
     from epctx.engine import plan as planning
 
     if partition:
@@ -62,6 +66,12 @@ def plan(
     )
     ui.emit(found)
     ui.print(*(_group(each, explain=explain) for each in found.groups))
+    failed = [(f"{g.group}@{g.target}", g.failure) for g in found.groups if g.failure is not None]
+    for error in summary.distinct(failed):
+        ui.error(error)
+        github.error(error)
+    if failed:
+        raise typer.Exit(failed[0][1].exit_code)
 
 
 STYLES = {"up to date": "green", "publishes": "yellow", "runs": "yellow", "depends": "dim"}
@@ -74,7 +84,10 @@ def _group(group: GroupPlan, *, explain: bool) -> Tree:
     from rich.tree import Tree
 
     eps = ", ".join(group.eps) or "default EP only"
-    root = Tree(Text(f"{group.group}@{group.target} [{eps}]: ").append(_state(group.state)))
+    head = Text(f"{group.group}@{group.target} [{eps}]: ").append(_state(group.state))
+    if group.failure is not None:
+        head.append(", and fails here", style="red")
+    root = Tree(head)
     if not explain:
         for why in group.because:
             root.add(Text(why))

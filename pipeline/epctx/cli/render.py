@@ -26,8 +26,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from epctx import limits
 from epctx.cli import github
+from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 _UNSAFE = re.compile(
@@ -259,7 +259,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
         try:
-            limits.check()
+            environment.check()
             with _ended_as_by_its_user():
                 function(ui, *args, **kwargs)
         except EpctxError as error:

@@ -63,10 +63,15 @@ def nothing(report: BuildReport, out: Path) -> list[str]:
 
 def failures(report: BuildReport) -> Iterator[EpctxError]:
     """What failed, in manifest order; what failed alike in several groups is told once."""
+    failed = ((_label(group), group.failure) for group in report.groups)
+    return distinct((label, failure) for label, failure in failed if failure is not None)
+
+
+def distinct(failed: Iterable[tuple[str, Failure]]) -> Iterator[EpctxError]:
+    """The failures of groups, by `GROUP@TARGET`, as errors: one for all that failed alike."""
     groups: dict[Failure, list[str]] = {}
-    for group in report.groups:
-        if group.failure is not None:
-            groups.setdefault(group.failure, []).append(_label(group))
+    for label, failure in failed:
+        groups.setdefault(failure, []).append(label)
     for told, labels in groups.items():
         yield EpctxError.of(replace(told, group=", ".join(labels)))
 

@@ -19,7 +19,7 @@ from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import HasDrivers
-from epctx.providers.onnxruntime import host
+from epctx.providers.onnxruntime import host, plugins
 
 _EVERY = (
     "_version.py",
@@ -128,6 +128,8 @@ class Toolchain:
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
         """What runs models on this host: its CPU, and the drivers of the EPs that have some.
 
+        That an EP's devices are hidden counts too: what could not be checked then can be later.
+
         Raises:
             ProviderUnavailable: as `provider`.
             ManifestError: as `provider`.
@@ -148,7 +150,10 @@ class Toolchain:
         if name not in self._driven:
             provider = self.ep(spec)
             drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
-            self._driven[name] = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
+            driven = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
+            if spec.provider in plugins.hidden():
+                driven[f"{spec.provider}: devices"] = "hidden"
+            self._driven[name] = driven
         return self._driven[name]
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:

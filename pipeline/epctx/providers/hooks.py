@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
 
+    from epctx.errors import ProviderUnavailable
     from epctx.graph.epcontext import EPContextNode
 
 Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
@@ -196,6 +197,15 @@ class KnowsHost(Protocol):
             folder: the model's.
             sharing: the model shares a context with others, or its binary holds their graphs.
         """
+        ...
+
+
+@runtime_checkable
+class KnowsAbsence(Protocol):
+    """It knows, without loading its library, whether this host lacks what it needs."""
+
+    def unavailable(self) -> ProviderUnavailable | None:
+        """Why this host can neither compile nor run for it; None: it may try."""
         ...
 
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
-from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.errors import EpctxError, ProviderUnavailable, UsageError
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
-from epctx.providers.onnxruntime import builtin
+from epctx.providers.hooks import HasDevices
+from epctx.providers.onnxruntime import builtin, plugins
 from epctx.text import did_you_mean
 
 GROUP = "epctx.execution_providers"
@@ -84,6 +85,32 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
         raise _unloadable(
             entry, error, f"report it to who makes {package_of(entry)}, or uninstall that package"
         ) from error
+
+
+def check_hidden() -> None:
+    """Every EP that `EPCTX_HIDE_DEVICES` names is one whose devices can be hidden.
+
+    Raises:
+        UsageError: one is not, so that nothing is hidden where somebody believes it.
+    """
+    for name in plugins.hidden():
+        if name in names():
+            try:
+                provider = bind(name, {})
+            except EpctxError:
+                continue  # it is not usable anyway, or wants options
+            if isinstance(provider, HasDevices):
+                continue
+            raise UsageError(
+                f"{plugins.HIDE} names {name}, which has no devices of onnxruntime",
+                remedy=f"take it out of {plugins.HIDE}",
+            )
+        if not builtin.offers(name, {}):
+            known = sorted({*names(), *builtin.known()})
+            raise UsageError(
+                f"{plugins.HIDE} names {name!r}, which is no execution provider here",
+                remedy=did_you_mean(name, known),
+            )
 
 
 def is_isolated(spec: ProviderSpec) -> bool:

@@ -109,7 +109,9 @@ def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
     except EpctxError as error:
         return _unknown(_message(error), error.remedy)
     if not devices:
-        return _unknown(f"this host has no device of {name}", "check it on the device")
+        known = provider.unavailable() if isinstance(provider, hooks.KnowsAbsence) else None
+        why = f": {known.what}" if known is not None else ""
+        return _unknown(f"this host has no device of {name}{why}", "check it on the device")
     if isinstance(provider, hooks.JudgesOnDevices):
         kinds = provider.judging_devices
         devices = [device for device in devices if device.device.type.name in kinds]

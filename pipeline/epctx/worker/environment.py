@@ -11,6 +11,7 @@ KEPT_VARIABLES = (
     "PATH", "HOME", "USERPROFILE", "SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "TMPDIR",
     "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "COMSPEC", "APPDATA", "LOCALAPPDATA",
     "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE", "EPCTX_CACHE_DIR",
+    "EPCTX_HIDE_DEVICES",
 )  # fmt: skip
 """Of the environment, what a worker gets; all else could change what an SDK makes."""
 SET_VARIABLES = {

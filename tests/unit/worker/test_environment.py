@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from epctx.providers.onnxruntime import plugins
 from epctx.worker.environment import environment
 
 
@@ -20,3 +21,8 @@ def test_what_is_varied_gets_through() -> None:
     found = environment({"TZ": "GMT-14", "CAPTURE": "me"})
     assert (found["TZ"], found["CAPTURE"]) == ("GMT-14", "me")
     assert found["PYTHONHASHSEED"] == "0"
+
+
+def test_hidden_devices_are_hidden_from_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(plugins.HIDE, "QNNExecutionProvider")
+    assert environment({})[plugins.HIDE] == "QNNExecutionProvider"

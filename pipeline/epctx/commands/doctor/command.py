@@ -31,7 +31,7 @@ from epctx.commands.doctor.diagnosis import (
 from epctx.engine import report
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
 from epctx.providers import registry
-from epctx.providers.onnxruntime import crash, packages
+from epctx.providers.onnxruntime import crash, packages, plugins
 from epctx.worker import process
 from epctx.worker.environment import environment
 
@@ -60,6 +60,7 @@ def diagnose() -> Diagnosis:
         providers=providers,
         cache=stored,
         problems=tuple(problems),
+        hidden=plugins.hidden(),
     )
 
 

@@ -70,10 +70,16 @@ class CacheDiagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """All of it. `problems`: what is to be repaired; an EP that is not installed is none."""
+    """All of it.
+
+    Attributes:
+        hidden: EPs whose devices the environment hides.
+        problems: what is to be repaired; an EP that is not installed is none.
+    """
 
     epctx: str
     host: HostDiagnosis
     providers: tuple[ProviderDiagnosis, ...]
     cache: CacheDiagnosis | None
     problems: tuple[Failure, ...]
+    hidden: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +75,10 @@ def built_in() -> list[ProviderDiagnosis]:
         try:
             provider.add_to(ort.SessionOptions())
         except ProviderUnavailable as error:
-            found.append(_not_ready(name, "", "not installed", error))
+            if name in ort.get_available_providers():
+                found.append(_not_ready(name, package, "no device", error))
+            else:
+                found.append(_not_ready(name, "", "not installed", error))
             continue
         found.append(
             ProviderDiagnosis(
@@ -99,7 +103,8 @@ def _native(provider: OrtProvider, package: str) -> ProviderDiagnosis:
     try:
         provider.add_to(ort.SessionOptions())
     except ProviderUnavailable as error:
-        return _not_ready(provider.name, package, "no device", error)
+        none = _not_ready(provider.name, package, "no device", error)
+        return replace(none, versions=_versions(provider), devices=devices, tried=provider.tried)
     run = provider.cannot_run()
     shared = provider.cannot_load((), Path(), sharing=True) if provider.can_share else None
     limits = [f"what it builds cannot run here: {run}"] if run else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,10 @@ from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.state import Compiled, GroupState, Optimized
 from epctx.engine.up_to_date import assess
+from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
+from epctx.providers.hooks import KnowsAbsence
 
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
@@ -55,6 +57,8 @@ class GroupPlan:
         eps: aliases of its EPs, in priority order.
         state: `publishes`: all results are in the cache, and what is published is something else.
         because: why it is not up to date, in words.
+        failure: why a build of it would fail here, as far as that is known without its EPs'
+            libraries: this host has no device for one of them.
     """
 
     target: str
@@ -63,6 +67,7 @@ class GroupPlan:
     state: Literal["up to date", "publishes", "runs"]
     because: tuple[str, ...]
     actions: tuple[PlannedAction, ...]
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +159,19 @@ class _Group:
             state=state,
             because=because,
             actions=actions,
+            failure=self._failure(actions),
         )
+
+    def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
+        """What is compiled already is published without a device."""
+        if not any(each.action == "compile" and each.state != "up to date" for each in actions):
+            return None
+        for spec in self._planned.group.execution_providers:
+            provider = self._lookup.toolchain.ep(spec)
+            error = provider.unavailable() if isinstance(provider, KnowsAbsence) else None
+            if error is not None:
+                return error.failure
+        return None
 
     def _actions(self) -> Iterator[PlannedAction]:
         for session in self._known.sessions:

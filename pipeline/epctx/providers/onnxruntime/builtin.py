@@ -22,7 +22,7 @@ from epctx.manifest import OptionValue
 from epctx.providers.base import Fingerprint, ProviderFactory
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
-from epctx.providers.onnxruntime.plugins import Plugin, Wanted, wanted_index
+from epctx.providers.onnxruntime.plugins import Plugin, Wanted, listed, wanted_index
 from epctx.providers.onnxruntime.provider import OrtProvider
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ class BuiltInProvider(OrtProvider):
                 remedy=f"install {package} in the place of onnxruntime; for a plugin, set "
                 "plugin.library or plugin.package",
             )
+        if (obstacle := self.unavailable()) is not None:
+            raise obstacle
         options.add_provider(self.name, self._options)
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
         """The devices that onnxruntime lists for it; older built-in EPs have none listed."""
-        import onnxruntime as ort
-
-        return tuple(device for device in ort.get_ep_devices() if device.ep_name == self.name)
+        return listed(self.name)
 
     def own_fingerprint(self) -> Fingerprint:
         """Nothing: its libraries are onnxruntime's."""
@@ -111,7 +111,10 @@ class PluginProvider(OrtProvider):
 
     def add_to(self, options: ort.SessionOptions) -> None:
         """Add the EP on the device asked for, or on its first."""
-        device = self._wanted.choose(self.ep_devices(), provider=self.name)
+        devices = self.ep_devices()
+        if (obstacle := self.unavailable()) is not None:
+            raise obstacle
+        device = self._wanted.choose(devices, provider=self.name)
         options.add_provider_for_devices([device], self._options)
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:

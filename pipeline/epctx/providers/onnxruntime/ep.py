@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint, Kernel, SharedContexts
 from epctx.providers.hooks import Precision, PrefixPlace, Verdict
-from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime import packages, plugins
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -62,6 +62,13 @@ class OrtEp(ABC):
         Raises:
             ProviderUnavailable: its library is missing or cannot be loaded.
         """
+
+    def unavailable(self) -> ProviderUnavailable | None:
+        """Why this host can neither compile nor run for it, as far as is known without its library.
+
+        None: it may try; `add_to` knows better.
+        """
+        return plugins.hidden_error(self.name)
 
     @abstractmethod
     def own_fingerprint(self) -> Fingerprint:

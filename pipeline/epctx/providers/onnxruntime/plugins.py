@@ -1,18 +1,25 @@
-"""Plugin EP libraries, registered with onnxruntime once a process, and their devices."""
+"""Plugin EP libraries, registered with onnxruntime once a process, and the devices of EPs.
+
+`listed` is the one place that asks onnxruntime for devices. `EPCTX_HIDE_DEVICES` names EPs, parted
+by commas, whose devices it leaves out, so that what a host lacks can be tried where nothing lacks.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epctx.errors import ManifestError, ProviderUnavailable
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+HIDE: Final = "EPCTX_HIDE_DEVICES"
+"""The environment variable that hides devices; workers get it too."""
 _LOCK = threading.Lock()
 _REGISTERED: dict[str, Path] = {}
 
@@ -38,17 +45,14 @@ class Plugin:
         Raises:
             ProviderUnavailable: the library is missing, or onnxruntime does not take it.
         """
-        import onnxruntime as ort
-
         with _LOCK:
             if _REGISTERED.get(self.registration) != self.library:
                 self._register()
         library = str(self.library)
         return tuple(
             device
-            for device in ort.get_ep_devices()
-            if device.ep_name == self.provider
-            and device.ep_metadata.get("library_path", library) == library
+            for device in listed(self.provider)
+            if device.ep_metadata.get("library_path", library) == library
         )
 
     def _register(self) -> None:
@@ -112,6 +116,33 @@ class Wanted:
         words = [self.kind, f"named {self.name!r}" if self.name else None]
         words.append(f"number {self.index}" if self.index else None)
         return " ".join(word for word in words if word) or "to use"
+
+
+def listed(provider: str) -> tuple[ort.OrtEpDevice, ...]:
+    """The host's devices for an EP that is registered, in onnxruntime's order; none if hidden."""
+    import onnxruntime as ort
+
+    if provider in hidden():
+        return ()
+    return tuple(device for device in ort.get_ep_devices() if device.ep_name == provider)
+
+
+def hidden() -> tuple[str, ...]:
+    """The EPs whose devices are hidden, by ONNX Runtime's names, sorted; nobody checked them."""
+    names = (name.strip() for name in os.environ.get(HIDE, "").split(","))
+    return tuple(sorted({name for name in names if name}))
+
+
+def hidden_error(provider: str) -> ProviderUnavailable | None:
+    """Why nothing can be compiled or run for an EP whose devices are hidden; None: they are not."""
+    if provider not in hidden():
+        return None
+    return ProviderUnavailable(
+        f"its devices are hidden by {HIDE}",
+        where=provider,
+        remedy=f"unset {HIDE}; with it, `epctx build --only GROUP@TARGET` builds what does not "
+        f"need {provider}",
+    )
 
 
 def describe(device: ort.OrtEpDevice) -> str:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import onnxruntime as ort
 import pytest
 
+import epctx
 from epctx.errors import ProviderUnavailable
+from epctx.providers.onnxruntime import plugins
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, describe
 
 
@@ -61,3 +65,29 @@ def test_a_missing_library(tmp_path):
     plugin = Plugin(registration="x", library=tmp_path / "libx.so", provider="XEP")
     with pytest.raises(ProviderUnavailable, match="the library of XEP is missing"):
         plugin.devices()
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """What onnxruntime lists, whatever this host has."""
+    devices = [SimpleNamespace(ep_name=name) for name in ("AcmeEP", "OtherEP", "AcmeEP")]
+    monkeypatch.setattr(ort, "get_ep_devices", lambda: devices)
+    return devices
+
+
+def test_hidden_devices_are_not_listed(offered, monkeypatch):
+    monkeypatch.delenv(plugins.HIDE, raising=False)
+    assert plugins.listed("AcmeEP") == (offered[0], offered[2])
+    assert plugins.hidden_error("AcmeEP") is None
+    monkeypatch.setenv(plugins.HIDE, "ThirdEP, AcmeEP,")
+    assert plugins.hidden() == ("AcmeEP", "ThirdEP")
+    assert plugins.listed("AcmeEP") == ()
+    assert plugins.listed("OtherEP") == (offered[1],)
+    assert "AcmeEP: its devices are hidden" in str(plugins.hidden_error("AcmeEP"))
+
+
+def test_devices_are_listed_in_one_place():
+    """Else what is hidden there would be seen elsewhere."""
+    root = Path(epctx.__file__).parent
+    found = [p for p in root.rglob("*.py") if "get_ep_devices(" in p.read_text(encoding="utf-8")]
+    assert found == [Path(plugins.__file__)]

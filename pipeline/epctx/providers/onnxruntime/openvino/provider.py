@@ -7,12 +7,14 @@ the NPU compiler, so they compile nowhere but where it is installed. With `ep.sh
 external weights it writes the weights' places (file, offset) into the binary in the place of the
 weights, and refuses two models whose weights of one name lie at different places. It loads no model
 with two embedded contexts ("Multiple embedded native EPContext main contexts are not supported").
+Where the CPU is not Intel's it registers without an error and offers no CPU device (AMD EPYC).
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from epctx.graph.model import Partition
 
 _INSTALL: Final = 'pip install "epctx[openvino]"'
+_MEASURED: Final = "1.8.1"
+_OFFERS: Final = "offers devices on Intel CPUs only"
 _OTHER_DEVICES: Final = ("gpu_plugin", "npu_plugin", "auto_plugin", "hetero_plugin", "auto_batch")
 _INSTRUCTIONS: Final = ("sse", "ssse", "avx", "amx", "fma", "f16c", "pni", "popcnt", "bmi", "asimd")
 """What the names of instruction set extensions begin with; other flags of a CPU change with its
@@ -65,7 +69,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     parts_share = True
     shares_outside = True
     embeds_parts = False
-    tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, CPU"
+    tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, Intel CPU"
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
     binds_by_name = True
@@ -95,11 +99,41 @@ class OpenVINOExecutionProvider(OrtProvider):
             if self._is_wanted(device):
                 options.add_provider_for_devices([device], self._options)
                 return
+        raise self.unavailable() or self._lacking(devices)
+
+    def unavailable(self) -> ProviderUnavailable | None:
+        """Its devices are hidden, or its CPU device is wanted where there is no Intel CPU.
+
+        Of other versions than the one that was measured the device list tells (`add_to`), and of
+        GPUs and NPUs too, which may be Intel's beside any CPU.
+        """
+        if (obstacle := super().unavailable()) is not None:
+            return obstacle
+        if self._device != "CPU" or self._package.version != _MEASURED:
+            return None
+        return self._refused() if _foreign_cpu() else None
+
+    def _lacking(self, devices: Sequence[ort.OrtEpDevice]) -> ProviderUnavailable:
+        """That none of `devices` is the one that is wanted."""
+        if self._device == "CPU" and not devices and _foreign_cpu():
+            return self._refused()
         have = "; ".join(describe(device) for device in devices)
-        raise ProviderUnavailable(
-            f"OpenVINO has no device {self._wanted()} on this host",
-            why=f"it has {have}" if have else None,
-            remedy="set device_type to one of them; for an NPU elsewhere, set npu_platform",
+        return ProviderUnavailable(
+            f"its plugin {self._package.version} offers no device {self._wanted()} on this host",
+            where=self.name,
+            why=f"it offers {have}" if have else "it offers none at all",
+            remedy="set device_type to one of them; for an NPU elsewhere, set npu_platform"
+            if have
+            else "check that the device's driver is installed; `epctx doctor` shows the devices",
+        )
+
+    def _refused(self) -> ProviderUnavailable:
+        """What the plugin does about a CPU of another vendor: nothing, and no message."""
+        return ProviderUnavailable(
+            f"its plugin {self._package.version} {_OFFERS}, this one is {_vendor()}",
+            where=self.name,
+            remedy="build and run what needs it on a host with an Intel CPU; here "
+            "`epctx build --only GROUP@TARGET` builds the rest",
         )
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
@@ -261,8 +295,11 @@ class OpenVINOExecutionProvider(OrtProvider):
         """A model for another device than this host has."""
         if self._platform is not None:
             return f"it is for an NPU of platform {self._platform}, which this host does not have"
-        if not any(self._is_wanted(device) for device in self.ep_devices()):
-            return f"this host has no OpenVINO device {self._wanted()}"
+        if (obstacle := self.unavailable()) is not None:
+            return f"{self.name}: {obstacle.what}"
+        devices = self.ep_devices()
+        if not any(self._is_wanted(device) for device in devices):
+            return f"{self.name}: {self._lacking(devices).what}"
         return None
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
@@ -311,6 +348,17 @@ class OpenVINOExecutionProvider(OrtProvider):
                 why=f"{type(error).__name__}: {error}",
                 remedy=f"run `{_INSTALL} --upgrade`",
             ) from error
+
+
+def _foreign_cpu() -> bool:
+    """Whether this host's CPU is known not to be Intel's; macOS does not tell the vendor."""
+    return sys.platform != "darwin" and host.cpu().vendor not in ("", "GenuineIntel")
+
+
+def _vendor() -> str:
+    """The CPU's vendor in words: ARM numbers those who make its CPUs."""
+    vendor = host.cpu().vendor
+    return f"Arm's implementer {vendor}" if vendor.startswith("0x") else vendor
 
 
 def _read(path: Path) -> openvino_binary.OpenVinoBinary:

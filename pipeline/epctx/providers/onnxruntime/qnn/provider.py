@@ -115,7 +115,7 @@ class QNNExecutionProvider(OrtProvider):
                     own = {"backend_path": str(self._backend_path()), **self._options.given}
                     options.add_provider_for_devices([device], own)
                     return
-        raise ProviderUnavailable(
+        raise self.unavailable() or ProviderUnavailable(
             "QNN has no device on this host: it compiles on x86-64 and on Snapdragon only",
             remedy="build on such a host, or for another execution provider",
         )

@@ -1,0 +1,98 @@
+"""What OpenVINO's module says of a host without its devices, whatever host this is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnxruntime as ort
+import pytest
+
+from epctx.errors import ProviderUnavailable
+from epctx.providers.onnxruntime import host, packages, plugins
+from epctx.providers.onnxruntime.openvino.provider import OpenVINOExecutionProvider
+from tests.kit.devices import lacking
+
+NAME = "OpenVINOExecutionProvider"
+pytest.importorskip("onnxruntime_ep_openvino")
+
+
+@pytest.fixture(autouse=True)
+def _measured_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(plugins.HIDE, raising=False)
+    version(monkeypatch, "1.8.1")
+
+
+def version(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    found = packages.find
+    monkeypatch.setattr(
+        packages, "find", lambda *a, **more: replace(found(*a, **more), version=number)
+    )
+
+
+def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    here = replace(host.cpu(), vendor=name)
+    monkeypatch.setattr(host, "cpu", lambda: here)
+
+
+def without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "listed", lambda provider: ())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("AuthenticAMD", "AuthenticAMD"), ("0x41", "Arm's implementer 0x41")]
+)
+def test_another_vendors_cpu_is_told_before_the_library_is_loaded(
+    name: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor(monkeypatch, name)
+    error = OpenVINOExecutionProvider({}).unavailable()
+    assert error is not None
+    assert str(error).splitlines() == [
+        f"{NAME}: its plugin 1.8.1 offers devices on Intel CPUs only, this one is {words}",
+        "  -> build and run what needs it on a host with an Intel CPU; here "
+        "`epctx build --only GROUP@TARGET` builds the rest",
+    ]
+
+
+def test_a_version_that_nobody_measured_is_asked_for_its_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vendor(monkeypatch, "AuthenticAMD")
+    version(monkeypatch, "1.9.0")
+    provider = OpenVINOExecutionProvider({})
+    assert provider.unavailable() is None
+    without_devices(monkeypatch)
+    with pytest.raises(ProviderUnavailable, match=r"its plugin 1\.9\.0 offers devices on Intel"):
+        provider.add_to(ort.SessionOptions())
+
+
+@pytest.mark.parametrize(
+    ("cpu", "options", "wanted"),
+    [("GenuineIntel", {}, "CPU"), ("AuthenticAMD", {"device_type": "GPU"}, "GPU")],
+)
+def test_a_device_that_the_cpu_does_not_exclude_is_asked_for(
+    cpu: str, options: dict[str, str], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor(monkeypatch, cpu)
+    without_devices(monkeypatch)
+    provider = OpenVINOExecutionProvider(options)
+    assert provider.unavailable() is None
+    match = f"its plugin 1.8.1 offers no device {wanted} on this host"
+    with pytest.raises(ProviderUnavailable, match=match) as caught:
+        provider.add_to(ort.SessionOptions())
+    assert caught.value.why == "it offers none at all"
+
+
+def test_what_is_hidden_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor(monkeypatch, "AuthenticAMD")
+    monkeypatch.setenv(plugins.HIDE, NAME)
+    with pytest.raises(ProviderUnavailable, match="its devices are hidden by EPCTX_HIDE_DEVICES"):
+        OpenVINOExecutionProvider({}).add_to(ort.SessionOptions())
+
+
+def test_its_tests_run_where_its_device_is() -> None:
+    """A marker that skips them everywhere would look like one that works."""
+    lacking.cache_clear()
+    foreign = host.cpu().vendor != "GenuineIntel"
+    assert (lacking(NAME) is not None) == foreign
+    lacking.cache_clear()
