@@ -22,7 +22,7 @@ _WITH_WORKERS = f"""
 import sys
 from epctx.worker import environment
 environment.KEPT_VARIABLES += {VARIABLES}  # workers write to the same disk
-from epctx.cli import app
+from epctx.cli.app import app
 app(sys.argv[1:])
 """
 

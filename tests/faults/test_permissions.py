@@ -23,7 +23,7 @@ _COMMANDS = """
 import json, os, sys, traceback
 from unittest import mock
 from typer.testing import CliRunner
-from epctx.cli import app
+from epctx.cli.app import app
 from tests.hostile.inline import Inline
 ends = []
 with mock.patch("epctx.worker.pool.Worker", Inline):
