@@ -15,7 +15,7 @@ test: lint unit
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	printf "%s\n" linux win32 darwin | xargs -P 3 -I @ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@
 	$(BIN)/lint-imports
 
 unit: $(READY) browser

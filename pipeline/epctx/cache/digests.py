@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from epctx.cache.records import Records
-from epctx.files import digest, identity
+from epctx.files import digest, identity, open_flags
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
 
@@ -158,8 +158,7 @@ def _now(path: Path) -> Identity | None:
 
 def _hash(path: Path) -> tuple[Identity, Digest]:
     """BLAKE3 of a file and its identity, which did not change meanwhile."""
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-    with open(os.open(path, flags), "rb", buffering=0) as stream:  # noqa: PTH123
+    with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         for _ in range(_TRIES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,18 +82,11 @@ def _require_own(location: Location) -> None:
     Raises:
         StorageError: another user's, or writable by everybody.
     """
-    if os.name != "posix":
-        return
     for folder in (location.folder, location.root):
         try:
-            status = folder.stat()
+            reason = _of_others(folder.stat())
         except OSError:
             return  # it will be made, or refused when it is used
-        reason = None
-        if status.st_uid not in (0, os.geteuid()):
-            reason = f"it belongs to another user, {_user(status.st_uid)}"
-        elif status.st_mode & 0o002:
-            reason = f"everybody can write to it (mode {status.st_mode & 0o777:o})"
         if reason is not None:
             raise StorageError(
                 "the cache is not used",
@@ -103,13 +97,28 @@ def _require_own(location: Location) -> None:
             )
 
 
-def _user(number: int) -> str:
-    import pwd
+if sys.platform == "win32":
 
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"number {number}"
+    def _of_others(status: os.stat_result) -> str | None:
+        return None
+
+else:
+
+    def _of_others(status: os.stat_result) -> str | None:
+        """Why a folder is not this user's alone; None: it is."""
+        if status.st_uid not in (0, os.geteuid()):
+            return f"it belongs to another user, {_user(status.st_uid)}"
+        if status.st_mode & 0o002:
+            return f"everybody can write to it (mode {status.st_mode & 0o777:o})"
+        return None
+
+    def _user(number: int) -> str:
+        import pwd
+
+        try:
+            return pwd.getpwuid(number).pw_name
+        except KeyError:
+            return f"number {number}"
 
 
 def refused(path: Path, error: Exception) -> StorageError:

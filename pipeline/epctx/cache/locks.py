@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.cache.location import Location, refused
+from epctx.files import open_flags
 from epctx.files.entries import Irregular
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _empty(path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Irregular(path)
     if status.st_size:
-        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | open_flags.NO_LINK)
         os.close(descriptor)
 
 

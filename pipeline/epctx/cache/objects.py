@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ class Objects:
                     file=str(source),
                     remedy="run the command again when nothing else uses the folder",
                 )
-            if os.name == "posix":  # on Windows a read-only file cannot be removed by gc
+            if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
                 temporary.chmod(temporary.stat().st_mode & _READ_ONLY)
         except OSError as error:
             raise refused(temporary, error) from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import shutil
+import sys
 import threading
 import uuid
 import weakref
@@ -101,8 +101,8 @@ def sweep(parent: Path) -> None:
 def _release(lock: filelock.BaseFileLock) -> None:
     """Give up a lock whose file nobody will want again, and remove the file."""
     path = Path(lock.lock_file)
-    if os.name == "nt":  # an open file cannot be removed there, and a name is never used twice
-        lock.release()
+    if sys.platform == "win32":
+        lock.release()  # an open file cannot be removed there, and a name is never used twice
         path.unlink(missing_ok=True)
     else:
         path.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def settle(temporary: Path, place: Path) -> None:
             temporary.replace(place)
     except PermissionError as error:
         # Windows: somebody reads what is there, which is the same or as good.
-        if os.name != "nt" or not place.exists():
+        if sys.platform != "win32" or not place.exists():
             raise refused(place, error) from error
         temporary.unlink(missing_ok=True)
     except OSError as error:

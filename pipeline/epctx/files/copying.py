@@ -37,7 +37,7 @@ _NO_CLONE = frozenset(
 
 def copy(source: Path, target: Path) -> None:
     """Copy content to the new file `target`, without looking at it. Raises OSError."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         shutil.copyfile(source, target)
         return
     with source.open("rb", buffering=0) as reader, target.open("xb", buffering=0) as writer:
@@ -78,7 +78,8 @@ def _clone(source: int, target: int) -> bool:
 
 
 def _move(source: int, target: int) -> None:
-    if hasattr(os, "copy_file_range"):
+    # A Python that was built for an old C library does not have the call.
+    if sys.platform == "linux" and hasattr(os, "copy_file_range"):
         with contextlib.suppress(OSError):
             while os.copy_file_range(source, target, 1 << 30):
                 pass

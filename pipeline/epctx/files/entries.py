@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
+from epctx.files import open_flags
+
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
@@ -53,13 +55,11 @@ def open_entry(path: Path) -> FileIO:
         Irregular: it is a link, a folder, a pipe or a device.
         OSError: it cannot be read.
     """
-    # Before it is opened: to open a device may do something. On Windows there is no O_NOFOLLOW.
+    # Before it is opened: to open a device may do something. On Windows links are found only here.
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Irregular(path)
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, open_flags.READ | open_flags.NO_LINK)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise Irregular(path) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ class OwnFile:
                 return None
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "it is there already")
-            if os.name == "nt":
+            if sys.platform == "win32":
                 self._digests()  # what is open has to stay where it is
             try:
                 self.path.rename(path)
@@ -154,7 +155,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a folder's entries durable; Windows has no such call and does it by itself."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

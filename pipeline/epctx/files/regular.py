@@ -6,12 +6,14 @@ import errno
 import itertools
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from epctx import limits
 from epctx.errors import ModelError
+from epctx.files import open_flags
 from epctx.text import nearest_file
 
 _T = TypeVar("_T")
@@ -28,8 +30,7 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     try:
         real = path.resolve(strict=True)
         _must_be_regular(real.stat(), where)  # before open: to open a device may do something
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = patiently(lambda: os.open(real, flags))
+        descriptor = patiently(lambda: os.open(real, open_flags.READ))
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(
@@ -95,10 +96,10 @@ def patiently(call: Callable[[], _T]) -> _T:
 
 
 def _raise_file_limit() -> bool:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit on handles
+    if sys.platform == "win32":  # it has no such limit on handles
         return False
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -102,6 +103,6 @@ def _most() -> int:
 
 def end_group(pid: int) -> None:
     """End what a worker left behind when it ended: all of its process group, on POSIX systems."""
-    if os.name == "posix":
+    if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

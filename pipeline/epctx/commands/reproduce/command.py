@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -74,7 +75,7 @@ def _root(out: Path | None) -> Iterator[Path]:
         yield out.resolve()
         return
     root = Path(tempfile.mkdtemp(prefix="epctx-reproduce-")).resolve()
-    if os.name != "nt" and os.geteuid() == 0:
+    if sys.platform != "win32" and os.geteuid() == 0:
         root.chmod(0o711)  # another user is to build in it
     try:
         yield root

@@ -67,7 +67,7 @@ def vary(names: Collection[VariationName], *, folder: Path, jobs: int) -> Varied
     made = Circumstances(
         variables=variables,
         worker_variables=_faked(faketime()) if "time" in names else {},
-        umask=0o077 if "umask" in names and os.name != "nt" else None,
+        umask=0o077 if "umask" in names and sys.platform != "win32" else None,
         one_core="cores" in names,
         user=USER if "user" in names else None,
         host_name=HOST_NAME if "host-name" in names else None,
@@ -136,7 +136,7 @@ def _variables(folder: Path) -> Iterator[tuple[VariationName, _Change]]:
 
 
 def _others(jobs: int) -> dict[VariationName, tuple[str, str, str | None]]:
-    umask = None if os.name != "nt" else "not on Windows"
+    umask = None if sys.platform != "win32" else "not on Windows"
     time = None if faketime() is not None else "libfaketime is not installed"
     return {
         "path": ("a folder", "another, deeper folder with a blank in its name", None),

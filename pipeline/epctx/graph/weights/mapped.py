@@ -122,7 +122,8 @@ class DataFile:
     def _copied(self, target: int, offset: int, length: int) -> int:
         """How much of a range the system copied to where `target` stands."""
         done = 0
-        if sys.platform != "linux":
+        # A Python that was built for an old C library does not have the call.
+        if sys.platform != "linux" or not hasattr(os, "copy_file_range"):
             return done
         with contextlib.suppress(OSError, ModelError):
             _, source = open_regular(self.path, where=str(self.path))
@@ -200,7 +201,7 @@ class DataFile:
 
     def _release(self, offset: int, length: int) -> None:
         """Drop whole pages of a range from the resident set; the page cache keeps them."""
-        if self._map is None or not hasattr(mmap, "MADV_DONTNEED"):
+        if self._map is None or sys.platform == "win32":
             return  # Windows trims a working set by itself
         first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         count = (offset + length) // mmap.PAGESIZE * mmap.PAGESIZE - first

@@ -118,7 +118,9 @@ def cores() -> set[int]:
         if not kernel.GetProcessAffinityMask(handle, ctypes.byref(process), ctypes.byref(system)):
             return set()
         return {bit for bit in range(process.value.bit_length()) if process.value >> bit & 1}
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if sys.platform == "linux":
+        return os.sched_getaffinity(0)
+    return set()
 
 
 def keep_on(chosen: set[int]) -> None:
@@ -130,7 +132,7 @@ def keep_on(chosen: set[int]) -> None:
         kernel.GetCurrentProcess.restype = ctypes.c_void_p
         handle = ctypes.c_void_p(kernel.GetCurrentProcess())
         kernel.SetProcessAffinityMask(handle, ctypes.c_size_t(sum(1 << core for core in chosen)))
-    elif hasattr(os, "sched_setaffinity"):
+    elif sys.platform == "linux":
         # Every thread that there is: one started before, by a pool, may be the one that compiles.
         threads = (int(entry.name) for entry in Path("/proc/self/task").iterdir())
         for thread in threads:

@@ -65,6 +65,8 @@ def _path() -> Path | None:
             return None
         if sys.platform == "win32":
             return Path(_windows_path())
+        if sys.platform == "darwin":
+            return Path(_macos_path())
         return Path(f"/proc/self/fd/{_STDERR}").resolve(strict=True)
     except OSError:
         return None
@@ -82,3 +84,13 @@ if sys.platform == "win32":
         if not final_path(handle, buffer, len(buffer), 0):
             raise OSError("stderr has no path")
         return buffer.value
+
+
+if sys.platform == "darwin":
+
+    def _macos_path() -> str:
+        import fcntl
+
+        longest = 1024  # sys/syslimits.h: PATH_MAX, which F_GETPATH fills in at most
+        path = fcntl.fcntl(_STDERR, fcntl.F_GETPATH, bytes(longest))
+        return os.fsdecode(path.rstrip(b"\0"))

@@ -1,0 +1,18 @@
+"""Flags of `os.open` for reading what others may have put in a file's place, on each platform."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+if sys.platform == "win32":
+    READ: Final = os.O_RDONLY | os.O_BINARY
+    """Bytes as they are."""
+    NO_LINK: Final = 0
+    """There is no such flag: whoever opens a file looks at it before."""
+else:
+    READ: Final = os.O_RDONLY | os.O_NONBLOCK
+    """A pipe that nobody writes to is not waited for."""
+    NO_LINK: Final = os.O_NOFOLLOW
+    """A link in the file's place is refused."""
