@@ -76,7 +76,6 @@ class Worker:
         self._stage: StageStarted | None = None
         self._done = False
         self._killed: EpctxError | None = None
-        self._left_nothing = False
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
@@ -125,32 +124,15 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.kill()
             code = self._process.wait()
-        self._end_group()
+        self._process.end_rest()
         if code != 0:
             raise self._killed or self._crashed(code)
 
     def kill(self, reason: EpctxError | None = None) -> None:
         """End it and every process that it started, at once."""
-        import psutil
-
-        if self._process.poll() is not None:
-            self._end_group()
-            return
-        self._killed = self._killed or reason
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            for child in process.children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
-            process.kill()
-        self._process.wait()
-        self._end_group()
-
-    def _end_group(self) -> None:
-        """What it started and left behind, once: later, its number may be another's."""
-        if not self._left_nothing:
-            self._left_nothing = True
-            watchdog.end_group(self._process.pid)
+        if self._process.poll() is None:
+            self._killed = self._killed or reason
+        self._process.end()
 
     def log_tail(self) -> str:
         """The last lines of its log."""
@@ -184,7 +166,7 @@ class Worker:
                 self._check_limits(deadline, timeout)
         if not line:
             code = self._process.wait()
-            self._end_group()
+            self._process.end_rest()
             raise self._killed or self._crashed(code)
         return self._decode(line, Message)
 

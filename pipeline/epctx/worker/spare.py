@@ -8,7 +8,6 @@ needs none, it is ended on the way out.
 from __future__ import annotations
 
 import atexit
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,10 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker.environment import environment
 
 _lock = threading.Lock()
-_waiting: tuple[subprocess.Popen[bytes], Mapping[str, str]] | None = None
+_waiting: tuple[NativeProcess, Mapping[str, str]] | None = None
 
 
 def start() -> None:
@@ -31,7 +31,7 @@ def start() -> None:
     atexit.register(_end)
 
 
-def take(wanted: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+def take(wanted: Mapping[str, str]) -> NativeProcess | None:
     """The one that was started, once, if it runs in this environment; else None."""
     global _waiting
     with _lock:
@@ -41,9 +41,7 @@ def take(wanted: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
     return taken
 
 
-def launch(
-    variables: Mapping[str, str], *, folder: Path, log: IO[bytes] | int
-) -> subprocess.Popen[bytes]:
+def launch(variables: Mapping[str, str], *, folder: Path, log: IO[bytes] | int) -> NativeProcess:
     """Start a worker process, which waits for jobs.
 
     Args:
@@ -51,15 +49,14 @@ def launch(
         folder: its current folder.
         log: gets all it prints.
     """
-    return subprocess.Popen(
+    return NativeProcess(
         [sys.executable, "-P", "-m", "epctx.worker"],
-        cwd=folder,
-        env=dict(variables),
+        folder=folder,
+        variables=variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        start_new_session=os.name != "nt",
-        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        apart=True,
     )
 
 

@@ -31,7 +31,7 @@ from epctx.commands.doctor.diagnosis import (
 from epctx.engine import report
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
 from epctx.providers import registry
-from epctx.providers.onnxruntime import crash, packages, plugins
+from epctx.providers.onnxruntime import crash, native_process, packages, plugins
 from epctx.worker import process
 from epctx.worker.environment import environment
 
@@ -114,15 +114,12 @@ def _probe(name: str) -> list[ProviderDiagnosis]:
         log = Path(folder, "log")
         with log.open("wb") as stream:
             try:
-                ended = subprocess.run(
+                ended = native_process.run(
                     [sys.executable, "-P", "-m", "epctx.commands.doctor.probe", name],
-                    cwd=folder,
-                    env=environment({}),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
+                    folder=Path(folder),
+                    variables=environment({}),
                     stderr=stream,
                     timeout=limits.PROBE_SECONDS.value,
-                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 return [_broken(name, f"did not answer within {limits.PROBE_SECONDS}", log)]

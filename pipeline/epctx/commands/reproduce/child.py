@@ -19,6 +19,7 @@ from epctx.engine.events import Event, Listener
 from epctx.engine.report import BuildReport
 from epctx.errors import CompileError, EpctxError, Failure
 from epctx.manifest import Manifest
+from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol
 from epctx.worker.process import exit_words
 
@@ -114,10 +115,10 @@ def _run(
     job: BuildJob, title: str, log: Path, listener: Listener
 ) -> tuple[Mapping[str, str], BuildReport]:
     with log.open("wb") as stream:
-        process = subprocess.Popen(
+        process = NativeProcess(
             [sys.executable, "-P", "-m", "epctx.commands.reproduce"],
-            cwd=job.folder,
-            env=os.environ | job.circumstances.variables,
+            folder=job.folder,
+            variables=os.environ | job.circumstances.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stream,
@@ -129,7 +130,7 @@ def _run(
 
 
 def _talk(
-    process: subprocess.Popen[bytes], job: BuildJob, title: str, log: Path, listener: Listener
+    process: NativeProcess, job: BuildJob, title: str, log: Path, listener: Listener
 ) -> tuple[Mapping[str, str], BuildReport]:
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError):  # a dead process is reported below
@@ -165,7 +166,7 @@ def _failed(told: Failure, log: Path, title: str) -> EpctxError:
     return type(error).of(told, remedy=error.remedy if told.remedy == protocol.REPORT else None)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: NativeProcess) -> None:
     """Whether it is done, failed, or the user wants no more: nothing of it is left."""
     assert process.stdin is not None and process.stdout is not None
     if process.poll() is None:
@@ -174,8 +175,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            process.end()
+    process.end_rest()
     process.stdout.close()
 
 

@@ -25,7 +25,7 @@ import msgspec
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.regular import identity
-from epctx.providers.onnxruntime import crash
+from epctx.providers.onnxruntime import crash, native_process
 
 """Seconds; a binary of 3 GB is mapped and its tables are read, which takes less than one."""
 _MISSING, _REFUSED = 3, 4
@@ -96,7 +96,7 @@ def _asked(library: Path, binary: Path) -> QnnContext:
     seconds = limits.READ_BINARY_SECONDS.value
     command = [sys.executable, "-P", "-m", __name__, str(library), str(binary)]
     try:
-        process = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+        process = native_process.run(command, timeout=seconds)
     except subprocess.TimeoutExpired:
         raise _broken(binary, f"the QNN system library did not return within {seconds} s") from None
     if process.returncode == 0:

@@ -1,0 +1,134 @@
+"""A process that runs native code of others: what it starts is ended with it.
+
+An SDK may start processes of its own, and crash or be killed before it has ended them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+if sys.platform == "win32":
+    from epctx.providers.onnxruntime import job_object
+
+
+class NativeProcess(subprocess.Popen[bytes]):
+    """A process, and all that it starts.
+
+    Args:
+        command: what to run.
+        folder: its current folder; None: that of this process.
+        variables: its environment; None: that of this process.
+        stdin: as of `subprocess.Popen`, like the two below.
+        apart: Ctrl-C in a terminal does not reach it.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        stdin: IO[bytes] | int,
+        stdout: IO[bytes] | int,
+        stderr: IO[bytes] | int,
+        apart: bool = False,
+    ) -> None:
+        self._has_group = apart
+        self._rest_ended = False
+        if sys.platform == "win32":
+            group = subprocess.CREATE_NEW_PROCESS_GROUP if apart else 0
+            super().__init__(
+                command,
+                cwd=folder,
+                env=variables,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                creationflags=group | job_object.CREATE_SUSPENDED,
+            )
+            try:
+                self._job = job_object.JobObject(job_object.system(), self.pid)
+            except BaseException:
+                self.kill()
+                self.wait()
+                raise
+        else:
+            super().__init__(
+                command,
+                cwd=folder,
+                env=variables,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=apart,
+            )
+
+    def end(self) -> None:
+        """End it and every process that it started, at once. From any thread."""
+        import psutil
+
+        if self.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(self.pid)
+                for child in process.children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+                process.kill()
+            self.wait()
+        self.end_rest()
+
+    def end_rest(self) -> None:
+        """When it has ended: end what it left behind. Once: later, its number may be another's.
+
+        On Windows that is all of its job; elsewhere all of its process group, which it has if it is
+        `apart`.
+        """
+        if self._rest_ended:
+            return
+        self._rest_ended = True
+        if sys.platform == "win32":
+            self._job.close()
+        elif self._has_group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    stderr: IO[bytes] | int = subprocess.PIPE,
+    timeout: float,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end, as `subprocess.run` does; nothing comes from stdin.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: `timeout` seconds passed; it and what it started are gone.
+    """
+    with NativeProcess(
+        command,
+        folder=folder,
+        variables=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    ) as process:
+        try:
+            printed, told = process.communicate(timeout=timeout)
+        except BaseException:
+            process.end()
+            raise
+        process.end_rest()
+    return subprocess.CompletedProcess(command, process.returncode, printed, told)
