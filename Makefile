@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint unit soak bench browser models clean
+.PHONY: quickstart test lint unit soak bench wheels browser models clean
 
 quickstart: $(READY)
 	$(BIN)/python -m scripts.quickstart_models
@@ -27,6 +27,10 @@ soak: $(READY)
 
 bench: $(READY)
 	$(BIN)/pytest -m bench -s
+
+# Whether every dependency has wheels for every platform, as README says; asks the package index.
+wheels: $(READY)
+	$(BIN)/python -m scripts.wheels
 
 # For the tests of `epctx report`; elsewhere than on Debian they are skipped without one.
 browser:
