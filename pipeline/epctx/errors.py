@@ -88,6 +88,11 @@ class EpctxError(Exception):
         return ", ".join(told) or None
 
     @property
+    def reason(self) -> str:
+        """What is wrong and why, without the place and the remedy."""
+        return f"{self.what}: {self.why}" if self.why else self.what
+
+    @property
     def failure(self) -> Failure:
         """It as data."""
         return Failure(

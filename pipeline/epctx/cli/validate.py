@@ -44,7 +44,7 @@ def validate(
 
 
 def _unreadable(path: Path, error: ManifestError) -> Violation:
-    what = f"{error.what}: {error.why}" if error.why else error.what
+    what = error.reason
     return Violation(
         file=path.as_posix(), line=0, column=0, path="", what=what, remedy=error.remedy
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
 from epctx.verification.request import Claim
 
+_finding: Final = partial(Finding.of, "compatibility", "variant")
 _REMEDY: Final = "package it again: ONNX Runtime selects by what the package says"
 _CPU: Final = "CPUExecutionProvider"
 
@@ -35,9 +36,9 @@ class Claims:
             if model is not None:
                 faults = [*_faults(claim, model, folder), *_astray(claim, model)]
             for fault in faults:
-                yield _finding(claim, "fail", f"{fault} (variant {claim.variant})", _REMEDY)
+                yield _finding(claim.model, "fail", f"{fault} (variant {claim.variant})", _REMEDY)
             if model is not None and not faults:
-                yield _finding(claim, "pass", f"is what variant {claim.variant} says")
+                yield _finding(claim.model, "pass", f"is what variant {claim.variant} says")
 
 
 def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[str]:
@@ -63,14 +64,3 @@ def _shown(text: str | None) -> str:
     if text is None:
         return "nothing"
     return repr(text if len(text) <= 160 else f"{text[:159]}…")
-
-
-def _finding(claim: Claim, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="compatibility",
-        check="variant",
-        subject=claim.model,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

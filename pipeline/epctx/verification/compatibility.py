@@ -68,7 +68,7 @@ def _info(
         try:
             return provider.check_compatibility(info, nodes)
         except EpctxError as error:
-            return [Verdict(outcome="fail", message=_message(error), remedy=error.remedy)]
+            return [Verdict(outcome="fail", message=error.reason, remedy=error.remedy)]
     if info is None:
         message = f"has no {COMPATIBILITY}{provider.name}"
     else:
@@ -96,7 +96,7 @@ def _obstacle(
     try:
         reason = provider.cannot_load(nodes, folder, sharing=False)
     except EpctxError as error:
-        return _unknown(_message(error), error.remedy)
+        return _unknown(error.reason, error.remedy)
     return None if reason is None else _unknown(reason, "check it on the device")
 
 
@@ -107,7 +107,7 @@ def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
     try:
         devices = list(provider.ep_devices())
     except EpctxError as error:
-        return _unknown(_message(error), error.remedy)
+        return _unknown(error.reason, error.remedy)
     if not devices:
         known = provider.unavailable() if isinstance(provider, hooks.KnowsAbsence) else None
         why = f": {known.what}" if known is not None else ""
@@ -135,16 +135,6 @@ def _unknown(message: str, remedy: str) -> Verdict:
     return Verdict(outcome="not checkable", message=message, remedy=remedy)
 
 
-def _message(error: EpctxError) -> str:
-    return f"{error.what}: {error.why}" if error.why else error.what
-
-
 def _finding(model: ContextModel, check: str, verdict: Verdict) -> Finding:
-    return Finding(
-        policy="compatibility",
-        check=check,
-        subject=model.file,
-        outcome=verdict.outcome,
-        message=verdict.message,
-        remedy=verdict.remedy,
-    )
+    said = verdict.outcome, verdict.message, verdict.remedy
+    return Finding.of("compatibility", check, model.file, *said)

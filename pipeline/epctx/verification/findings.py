@@ -40,6 +40,26 @@ class Finding:
     message: str
     remedy: str = ""
 
+    @classmethod
+    def of(
+        cls,
+        policy: PolicyName,
+        check: str,
+        subject: str,
+        outcome: Outcome,
+        message: str,
+        remedy: str = "",
+    ) -> Finding:
+        """A finding by position, as checks yield them: `partial(Finding.of, policy)`."""
+        return cls(
+            policy=policy,
+            check=check,
+            subject=subject,
+            outcome=outcome,
+            message=message,
+            remedy=remedy,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:

@@ -208,7 +208,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
     try:
         return skeleton.read(path)
     except ModelError as error:
-        raise Unreadable(f"{error.what}: {error.why}" if error.why else error.what) from error
+        raise Unreadable(error.reason) from error
 
 
 def summarize(file: str, model: onnx.ModelProto) -> ContextModel:

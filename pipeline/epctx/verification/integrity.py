@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,11 @@ from epctx.files import digest, paths
 from epctx.files.digest import Algorithm, Digest
 from epctx.files.outputs import OutputFile
 from epctx.files.regular import open_regular, require_bounded
-from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import SUMS, GroupFolder
 from epctx.verification.request import ExpectedFile
 
+_finding: Final = partial(Finding.of, "integrity")
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
 _CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
@@ -188,14 +189,3 @@ def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
         return None
     name = _NAMES[expected.digest.algorithm]
     return f"was changed: its {name} is {found.hex[:16]}…, not {expected.digest.hex[:16]}… as in"
-
-
-def _finding(check: str, subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="integrity",
-        check=check,
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

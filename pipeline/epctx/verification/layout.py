@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding
 from epctx.verification.folder import SUMS, ContextModel, GroupFolder
 
+_finding = partial(Finding.of, "conformance")
 _REBUILD = "build the group again"
 
 
@@ -143,14 +145,3 @@ def _collect(word: str, words: str, faults: Iterator[str]) -> Iterator[Finding]:
         yield _finding(word, ".", "fail", fault, _REBUILD)
     if not found:
         yield _finding(word, ".", "pass", words)
-
-
-def _finding(word: str, subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="conformance",
-        check=word,
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

@@ -87,8 +87,7 @@ def _read_binary(name: str, path: Path, reader: ReadsBinaries | None) -> BinaryF
     try:
         return BinaryFile(name=name, size=size, info=reader.inspect_binary(path))
     except EpctxError as error:
-        problem = f"{error.what}: {error.why}" if error.why else error.what
-        return BinaryFile(name=name, size=size, problem=problem)
+        return BinaryFile(name=name, size=size, problem=error.reason)
 
 
 def _binaries(folder: Path, nodes: Sequence[EPContextNode]) -> Iterator[BinaryFile]:

@@ -9,6 +9,7 @@ import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +21,10 @@ from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.files.regular import open_regular
 from epctx.lockfile.types import Lock
-from epctx.providers.hooks import Outcome
 from epctx.verification import integrity
 from epctx.verification.findings import Finding
 
+_finding: Final = partial(Finding.of, "integrity")
 _CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
 
@@ -142,14 +143,3 @@ def _hash(path: Path) -> Digest | str:
             return digest.of_stream(stream, "sha256")
     except (OSError, ModelError) as error:
         return str(getattr(error, "what", error))
-
-
-def _finding(check: str, subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="integrity",
-        check=check,
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

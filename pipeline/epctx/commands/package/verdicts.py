@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from epctx.commands.package import form
 from epctx.commands.package.form import MANIFEST, Package, Variant
-from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding
 
 REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
+_finding: Final = partial(Finding.of, "conformance")
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
@@ -57,14 +58,3 @@ def passed(check: str, subject: str, message: str) -> Finding:
 def unknown(subject: str, message: str, remedy: str) -> Finding:
     """What cannot be checked, or is of no use."""
     return _finding("manifest", subject, "not checkable", message, remedy)
-
-
-def _finding(check: str, subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="conformance",
-        check=check,
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

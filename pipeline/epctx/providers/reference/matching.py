@@ -35,7 +35,7 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
     try:
         Loader(made_by, path.parent, None).load(contexts)
     except InvalidGraph as error:
-        yield f"{error.where}: {error.what}" + (f": {error.why}" if error.why else "")
+        yield f"{error.where}: {error.reason}"
         return
     for node, found in zip(nodes, contexts, strict=True):
         graph = kernels.parse(context.graphs[found.partition_name or ""], path.name).graph

@@ -82,11 +82,5 @@ def _verdict(check: ModelCheck, subject: Subject) -> Iterator[Finding]:
 
 
 def _finding(check: str, file: str, fault: Fault) -> Finding:
-    return Finding(
-        policy="conformance",
-        check=check,
-        subject=file,
-        outcome=fault.outcome,
-        message=fault.message,
-        remedy=fault.remedy,
-    )
+    said = fault.outcome, fault.message, fault.remedy
+    return Finding.of("conformance", check, file, *said)

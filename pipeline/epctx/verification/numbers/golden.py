@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Outcome, Precision
+from epctx.providers.hooks import Precision
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from epctx.runtime.session import Session
 
 Found = Finding | OutputNumbers
+_finding: Final = partial(Finding.of, "numbers", "golden")
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
 
 
@@ -314,14 +316,3 @@ def _words(error: Exception) -> str:
 
 def _damaged(name: str, why: str) -> Finding:
     return _finding(f"{FOLDER}/{name}", "fail", why, _AGAIN)
-
-
-def _finding(subject: str, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-    return Finding(
-        policy="numbers",
-        check="golden",
-        subject=subject,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )

@@ -92,14 +92,8 @@ class Judge:
         yield self._finding("pass", ", ".join(words))
 
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-        return Finding(
-            policy="numbers",
-            check="outputs",
-            subject=self.file,
-            outcome=outcome,
-            message=message if outcome == "pass" else f"{message} ({_WHO[self.sessions]})",
-            remedy=remedy,
-        )
+        told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]})"
+        return Finding.of("numbers", "outputs", self.file, outcome, told, remedy)
 
 
 _WHO: dict[Sessions, str] = {

@@ -187,14 +187,7 @@ def finding(
     model: ContextModel, check: str, outcome: Outcome, message: str, remedy: str = ""
 ) -> Finding:
     """A finding of the numbers policy about a model."""
-    return Finding(
-        policy="numbers",
-        check=check,
-        subject=model.file,
-        outcome=outcome,
-        message=message,
-        remedy=remedy,
-    )
+    return Finding.of("numbers", check, model.file, outcome, message, remedy)
 
 
 def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
@@ -204,8 +197,7 @@ def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
 
 def words(error: EpctxError) -> str:
     """An error of ours as the message of a finding, which has its own remedy."""
-    text = f"{error.what}: {error.why}" if error.why else error.what
-    return f"{error.where}: {text}" if error.where else text
+    return f"{error.where}: {error.reason}" if error.where else error.reason
 
 
 def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tuple[str, str] | None:
