@@ -13,7 +13,8 @@ from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, FolderReport, OutputNumbers
 from epctx.verification.folder import Policy, open_folder
 from epctx.verification.integrity import Integrity
-from epctx.verification.numbers.policy import Numbers, Started, unheard
+from epctx.verification.numbers.policy import Numbers
+from epctx.verification.numbers.runs import Started, unheard
 from epctx.verification.request import VerifyRequest
 
 

@@ -53,6 +53,15 @@ class Providers:
         """The options that the manifest gives an EP."""
         return next((o for asked, o in self.asked or () if asked is provider), {})
 
+    def of(self, sources: Iterable[str]) -> tuple[ExecutionProvider, ...]:
+        """The EPs that there are for nodes of these sources, each once."""
+        found = map(self.find, sources)
+        return tuple({id(each): each for each in found if each is not None}.values())
+
+    def arguments(self, sources: Iterable[str]) -> tuple[tuple[str, Options], ...]:
+        """Their names and options, as the runtime takes them."""
+        return tuple((each.name, self.options(each)) for each in self.of(sources))
+
     def why_not(self, source: str) -> str:
         """What to do about a source that `find` does not know."""
         if self.missing:

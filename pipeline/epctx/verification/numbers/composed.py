@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from epctx.errors import EpctxError, ModelError, ProviderUnavailable
+from epctx.errors import ModelError, ProviderUnavailable
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
 from epctx.graph.serde import skeleton
 from epctx.manifest import Composition
-from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.runtime.feeds import Feeds
 from epctx.verification.eps import Options
-from epctx.verification.findings import Finding, OutputNumbers, PolicyName
+from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
-from epctx.verification.numbers import compare, sessions
+from epctx.verification.numbers import sessions
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.policy import Started, unheard
+from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import BuiltPart, Composed
@@ -31,7 +30,6 @@ from epctx.verification.request import BuiltPart, Composed
 if TYPE_CHECKING:
     from epctx.runtime.session import Session
 
-Found = Finding | OutputNumbers
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
 """Runs a part on several inputs: for each its outputs, by name."""
 _ON_DEVICE: Final = "verify it on the device"
@@ -159,15 +157,14 @@ class ComposedNumbers:
             yield from _Run(self.composed, folder, model, self.started).check()
 
 
-class _Run:
+class _Run(Runs):
     """The numbers of one composition."""
 
     def __init__(
         self, composed: Composed, folder: GroupFolder, model: ContextModel, started: Started
     ) -> None:
-        self._started = started
+        super().__init__(folder, started, Budget(None))
         self._composed = composed
-        self._folder = folder
         self._model = model
         self._settings = composed.composition.verify
 
@@ -180,7 +177,7 @@ class _Run:
             yield unchecked(model, reason, "verify the whole output folder, with the parts")
             return
         wired = wiring.resolve(parts, outputs_of(composition), where=where(composition))
-        never = obstacle(self._folder, model, sharing=False)
+        never = obstacle(self.folder, model, sharing=False)
         if never is not None:
             yield unchecked(model, f"not on this host: {never[0]}", never[1])
             return
@@ -197,22 +194,16 @@ class _Run:
             given = [case.feeds for case in cases]
             expected = one_after_the_other(self._composed, wired, given, self._run_part)
         except Exception as error:  # onnxruntime's errors have no common class
-            told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
-            yield unchecked(model, f"a part does not run by itself: {told}", _ON_DEVICE)
+            yield unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
             return
         yield from self._sensitivity(expected)
-        yield from self._whole(cases, expected)
+        yield from self.run([self._whole(cases, expected)], sharing=False)
 
     def _sensitivity(self, expected: Sequence[Feeds]) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
-        first, *others = expected
-        idle = [
-            name
-            for name, array in first.items()
-            if others and all(compare.compare(array, other[name]).equal for other in others)
-        ]
+        idle = constant(expected)
         if idle:
-            listed = ", ".join(map(repr, idle))
+            listed = ", ".join(repr(name) for name in expected[0] if name in idle)
             yield finding(
                 self._model,
                 "sensitivity",
@@ -221,94 +212,68 @@ class _Run:
                 "verify it with other inputs",
             )
 
-    def _open(self) -> Generator[Found, None, Session | None]:
-        model = self._model
-        try:
-            folder = self._folder.path
-            session = sessions.open_files(
-                folder / model.file, self._arguments(model.sources), sharing=False, data=folder
-            )
-        except ProviderUnavailable as error:
-            yield unchecked(model, f"not on this host: {words(error)}", error.remedy)
-            return None
-        except Exception as error:  # onnxruntime's errors have no common class
-            told = words(error) if isinstance(error, EpctxError) else sessions.words(error)
-            yield finding(
-                model,
-                "loads",
-                "fail",
-                f"cannot be loaded in one session: {told}",
-                "these EPs may not run in one session in this order: try another order of the "
-                "parts, `embed_mode: 1`, or sessions of their own",
-            )
-            return None
+    def loaded(self, model: ContextModel, session: Session) -> Iterator[Finding]:
+        """Also what one session of onnxruntime does where the numbers come from several."""
         apart = session.get_reason_apart()
         if apart is None:
             yield finding(model, "loads", "pass", "loads on this host, in one session")
-        else:
-            yield from self._load_only(apart)
-        return session
-
-    def _load_only(self, reason: str) -> Iterator[Found]:
-        """What one session of onnxruntime does with it where the numbers come from several."""
-        model = self._model
+            return
+        path, providers = self.folder.path / model.file, self.folder.providers.of(model.sources)
         try:
-            sessions.load_natively(self._folder.path / model.file, self._providers())
+            sessions.load_natively(path, providers)
         except Exception as error:  # onnxruntime's errors have no common class
             told = f"not in one session of onnxruntime here: {sessions.words(error)}"
         else:
             told = "loads in one session of onnxruntime, and was not run in it"
-        yield finding(model, "loads", "not checkable", f"{told}: {reason}", _ON_DEVICE)
+        yield finding(model, "loads", "not checkable", f"{told}: {apart}", _ON_DEVICE)
 
-    def _arguments(self, sources: Sequence[str]) -> list[tuple[str, Options]]:
-        """The EPs of nodes with these sources, in the order in which the manifest has them."""
-        known = self._folder.providers
-        found = [known.find(source) for source in sources]
+    def refused(self, model: ContextModel, error: Exception) -> Finding:
+        if isinstance(error, ProviderUnavailable):
+            return super().refused(model, error)
+        remedy = (
+            "these EPs may not run in one session in this order: try another order of the "
+            "parts, `embed_mode: 1`, or sessions of their own"
+        )
+        message = f"cannot be loaded in one session: {words(error)}"
+        return finding(model, "loads", "fail", message, remedy)
+
+    def failed(self, model: ContextModel, case: Case, error: Exception) -> Finding:
+        message = f"{case.label}: fails where its parts run: {sessions.words(error)}"
+        return finding(model, "runs", "fail", message, "ship the parts apart")
+
+    def arguments(self, model: ContextModel) -> Sequence[tuple[str, Options]]:
+        """In the order in which the manifest has the EPs."""
+        known = self.folder.providers
+        found = known.of(model.sources)
         return [
             (provider.name, options)
             for provider, options in known.asked or ()
             if any(provider is each for each in found)
         ]
 
-    def _providers(self) -> list[ExecutionProvider]:
-        known = self._folder.providers
-        found = (known.find(source) for source in self._model.sources)
-        return list({id(each): each for each in found if each is not None}.values())
-
     def _run_part(self, built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
         """A part in a session of its own."""
-        self._started(built.part.model)
+        self.started(built.part.model)
         part = summarize(built.path.name, skeleton.read(built.path))
         session = sessions.open_files(
-            built.path, self._arguments(part.sources), sharing=False, data=built.folder
+            built.path, self.arguments(part), sharing=False, data=built.folder
         )
         try:
             return [sessions.run_files(session, each) for each in given]
         finally:
             sessions.close([session])
 
-    def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Iterator[Found]:
-        self._started(self._composed.composition.name)
-        session = yield from self._open()
-        if session is None:
-            return
-        judge = Judge(
-            file=self._model.file,
-            sessions="files",
-            providers=self._providers(),
-            precision=precision(self._composed),
-            asked=self._settings.tolerance,
-            right="its parts, run one after the other",
+    def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Run:
+        return Run(
+            model=self._model,
+            name=self._composed.composition.name,
+            judge=Judge(
+                file=self._model.file,
+                sessions="files",
+                providers=self.folder.providers.of(self._model.sources),
+                precision=precision(self._composed),
+                asked=self._settings.tolerance,
+                right="its parts, run one after the other",
+            ),
+            cases=list(zip(cases, expected, strict=True)),
         )
-        try:
-            for case, right in zip(cases, expected, strict=True):
-                try:
-                    actual = sessions.run_files(session, case.feeds)
-                except Exception as error:  # onnxruntime's errors have no common class
-                    message = f"{case.label}: fails where its parts run: {sessions.words(error)}"
-                    yield finding(self._model, "runs", "fail", message, "ship the parts apart")
-                    continue
-                yield from judge.judge(case.label, right, actual)
-        finally:
-            sessions.close([session])
-        yield from judge.summary()

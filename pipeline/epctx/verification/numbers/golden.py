@@ -7,27 +7,25 @@ The right outputs are those of the source model on ONNX Runtime's CPU EP, in one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from epctx import codec
-from epctx.errors import EpctxError, ManifestError, ModelError, VerificationError
+from epctx.errors import ManifestError, ModelError, VerificationError
 from epctx.files import outputs
 from epctx.files.digest import of_file
 from epctx.files.outputs import SUMS, OutputFile
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
-from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
 from epctx.verification import layout
-from epctx.verification.findings import Finding, OutputNumbers, PolicyName
+from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.verification.integrity import sums_of
 from epctx.verification.numbers import golden_files, sessions
@@ -49,15 +47,14 @@ from epctx.verification.numbers.golden_files import (
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.policy import Started, unheard
+from epctx.verification.numbers.runs import Budget, Found, Outputs, Run, Runs, Started, unheard
 from epctx.verification.numbers.source_model import SourceModel
-from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
+from epctx.verification.numbers.tasks import finding, unchecked, words
 from epctx.verification.request import Composed
 
 if TYPE_CHECKING:
     from epctx.runtime.session import Session
 
-Found = Finding | OutputNumbers
 _finding: Final = partial(Finding.of, "numbers", "golden")
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
 
@@ -223,7 +220,7 @@ class GoldenNumbers:
         for models in layout.sharing_sets(folder):
             known = []
             for model in models:
-                golden = record.models.get(model.file.removesuffix("_ctx.onnx"))
+                golden = record.models.get(_name(model))
                 wrong = next((failed[file] for file in model.files if file in failed), None)
                 if golden is None:
                     yield unchecked(model, "there are no golden inputs for it", _AGAIN)
@@ -232,73 +229,65 @@ class GoldenNumbers:
                     yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
                 else:
                     known.append((model, golden))
-            yield from _Together(folder, known, len(models) > 1, self.started).check()
+            shipped = _Shipped(folder, known, self.started)
+            yield from shipped.check(sharing=len(models) > 1)
 
 
-class _Together:
-    """Models that share a context, or one that shares with nobody, loaded at once."""
+class _Shipped(Runs):
+    """Models that share a context, or one that shares with nobody, on their golden inputs."""
 
     def __init__(
         self,
         folder: GroupFolder,
         models: Sequence[tuple[ContextModel, GoldenModel]],
-        sharing: bool,
         started: Started,
     ) -> None:
-        self._folder = folder
+        super().__init__(folder, started, Budget(None))
         self._models = models
-        self._sharing = sharing
-        self._started = started
 
-    def check(self) -> Iterator[Found]:
-        opened: list[tuple[ContextModel, GoldenModel, Session]] = []
-        with ExitStack() as stack:
-            stack.callback(lambda: sessions.close([session for _, _, session in opened]))
-            for model, golden in self._models:
-                reason = obstacle(self._folder, model, sharing=self._sharing)
-                if reason is not None:
-                    yield unchecked(model, f"not on this host: {reason[0]}", reason[1])
-                    continue
-                try:
-                    opened.append((model, golden, self._open(model)))
-                except Exception as error:  # onnxruntime's errors have no common class
-                    yield finding(model, "loads", "fail", _words(error), _AGAIN)
-            for model, golden, session in opened:
-                yield from self._run(model, golden, session)
+    def check(self, *, sharing: bool) -> Iterator[Found]:
+        """Load them at once, and run each."""
+        return self.run([self._shipped(*each) for each in self._models], sharing=sharing)
 
-    def _open(self, model: ContextModel) -> Session:
-        name = model.file.removesuffix("_ctx.onnx")
-        self._started(name)
-        known, folder = self._folder.providers, self._folder.path
-        arguments = [(each.name, known.options(each)) for each in self._providers(model)]
-        path = folder / model.file
-        return sessions.open_files(path, arguments, sharing=self._sharing, data=folder)
-
-    def _providers(self, model: ContextModel) -> list[ExecutionProvider]:
-        found = (self._folder.providers.find(source) for source in model.sources)
-        return list({id(each): each for each in found if each is not None}.values())
-
-    def _run(self, model: ContextModel, golden: GoldenModel, session: Session) -> Iterator[Found]:
-        judge = Judge(
-            file=model.file,
-            sessions="files",
-            providers=self._providers(model),
-            precision=golden.precision,
-            asked=golden.tolerance,
-            right="the golden outputs",
+    def _shipped(self, model: ContextModel, golden: GoldenModel) -> Run:
+        return Run(
+            model=model,
+            name=_name(model),
+            cases=self._cases(model, golden),
+            judge=Judge(
+                file=model.file,
+                sessions="files",
+                providers=self.folder.providers.of(model.sources),
+                precision=golden.precision,
+                asked=golden.tolerance,
+                right="the golden outputs",
+            ),
         )
+
+    def _cases(self, model: ContextModel, golden: GoldenModel) -> Iterator[tuple[Case, Outputs]]:
+        for case in golden_files.read(self.folder.path / FOLDER, _name(model), golden):
+            values = InputSet(label=case.label, named=case.inputs)
+            feeds = feed_files.fit(values, model.inputs)
+            yield Case(label=case.label, feeds=feeds), case.outputs
+
+    def loaded(self, model: ContextModel, session: Session) -> Iterator[Finding]:
+        return iter(())
+
+    def refused(self, model: ContextModel, error: Exception) -> Finding:
+        return finding(model, "loads", "fail", words(error), _AGAIN)
+
+    def failed(self, model: ContextModel, case: Case, error: Exception) -> NoReturn:
+        raise error  # the first one ends the model's run
+
+    def expected(self, right: Outputs, actual: Outputs) -> Outputs:
+        return {name: _as(array, actual.get(name)) for name, array in right.items()}
+
+    def judge(self, run: Run, session: Session) -> Iterator[Found]:
         try:
-            name = model.file.removesuffix("_ctx.onnx")
-            cases = golden_files.read(self._folder.path / FOLDER, name, golden)
-            for case in cases:
-                values = InputSet(label=case.label, named=case.inputs)
-                actual = sessions.run_files(session, feed_files.fit(values, model.inputs))
-                expected = {n: _as(array, actual.get(n)) for n, array in case.outputs.items()}
-                yield from judge.judge(case.label, expected, actual)
+            yield from super().judge(run, session)
         except Exception as error:  # onnxruntime's errors have no common class
-            yield finding(model, "runs", "fail", f"on golden inputs: {_words(error)}", _AGAIN)
-            return
-        yield from judge.summary()
+            message = f"on golden inputs: {words(error)}"
+            yield finding(run.model, "runs", "fail", message, _AGAIN)
 
 
 def _as(expected: Array, actual: Array | None) -> Array:
@@ -310,8 +299,8 @@ def _as(expected: Array, actual: Array | None) -> Array:
     return expected.astype(object) if expected.dtype.kind == "U" else expected
 
 
-def _words(error: Exception) -> str:
-    return words(error) if isinstance(error, EpctxError) else sessions.words(error)
+def _name(model: ContextModel) -> str:
+    return model.file.removesuffix("_ctx.onnx")
 
 
 def _damaged(name: str, why: str) -> Finding:

@@ -6,42 +6,29 @@ reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.graph.inputs import Array
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import compare, recordings, sessions
-from epctx.verification.numbers.input_sets import Case
+from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
 from epctx.verification.numbers.tasks import (
     Impossible,
     Preparation,
     Task,
     finding,
     unchecked,
-    words,
 )
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-    from epctx.runtime.session import Session
-
-Found = Finding | OutputNumbers
-Started = Callable[[str], None]
-"""Hears, before it happens, of which model the EPs load and run files: native code may crash."""
-
-
-def unheard(model: str) -> None:
-    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +72,7 @@ class Numbers:
             yield unchecked(model, reason, remedy)
 
 
-class _Run:
+class _Run(Runs):
     """The numbers of one folder. The clock of the budget starts with it."""
 
     def __init__(
@@ -96,12 +83,10 @@ class _Run:
         preparation: Preparation,
         started: Started,
     ) -> None:
-        self._folder = folder
+        super().__init__(folder, started, Budget(settings.budget))
         self._settings = settings
         self._recorded = recorded
         self._preparation = preparation
-        self._started = started
-        self._deadline = None if settings.budget is None else time.monotonic() + settings.budget
         self._ran: set[str] = set()
         """Files whose numbers were found in them."""
 
@@ -130,11 +115,11 @@ class _Run:
         session: ort.InferenceSession | None = None
         try:
             for case in task.cases:
-                if self._late():
+                if self.budget.used_up:
                     break
                 session = session or sessions.open_source(task.source.source)
                 task.expected.append(sessions.run_source(session, case.feeds))
-            if session is not None and not self._late():
+            if session is not None and not self.budget.used_up:
                 yield from self._sensitivity(task, session)
         except sessions.NotComparable as error:
             task.expected.clear()
@@ -148,7 +133,7 @@ class _Run:
             )
         else:
             for case in task.cases[len(task.expected) :]:
-                yield self._over_budget(task.model, case)
+                yield self.budget.finding(task.model, case)
 
     def _sensitivity(self, task: Task, session: ort.InferenceSession) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
@@ -159,7 +144,7 @@ class _Run:
             results.append(sessions.run_source(session, other.feeds))
         names = tuple(results[0])
         if len(results) > 1 and inputs:
-            task.idle = frozenset(name for name in names if _same([r[name] for r in results]))
+            task.idle = constant(results)
             why = "not depend on the inputs"
         else:
             task.idle = frozenset(name for name in names if _uniform(results[0][name]))
@@ -216,94 +201,29 @@ class _Run:
 
     def _check_files(self, tasks: Sequence[Task], *, sharing: bool) -> Iterator[Found]:
         """What the files give when they are loaded, all models of the sharing set together."""
-        opened: list[tuple[Task, Session]] = []
-        try:
-            for task in tasks:
-                session = yield from self._open(task, sharing=sharing)
-                if session is not None:
-                    opened.append((task, session))
-                del session
-            for number in range(len(opened)):
-                yield from self._run_files(*opened[number])
-        finally:
-            sessions.close([session for _, session in opened])
-
-    def _open(self, task: Task, *, sharing: bool) -> Generator[Found, None, Session | None]:
-        model = task.model
-        obstacle = self._preparation.cannot_load(task, sharing=sharing)
-        if obstacle is not None:
-            yield obstacle
-            return None
-        if self._late():
-            for case, _ in task.ready:
-                yield self._over_budget(model, case)
-            return None
-        path = self._folder.path / model.file
-        self._started(task.source.source.name)
-        try:
-            data = self._folder.data_folder(model)
-            session = sessions.open_files(path, task.arguments, sharing=sharing, data=data)
-        except ProviderUnavailable as error:
-            yield unchecked(model, f"not on this host: {words(error)}", error.remedy)
-            return None
-        except EpctxError as error:
-            yield finding(model, "loads", "fail", words(error), error.remedy)
-            return None
-        except Exception as error:  # onnxruntime's errors have no common class
-            message = f"cannot be loaded: {sessions.words(error)}"
-            yield finding(model, "loads", "fail", message, "build it again")
-            return None
-        yield finding(model, "loads", "pass", _loaded(session))
-        return session
-
-    def _run_files(self, task: Task, session: Session) -> Iterator[Found]:
-        self._started(task.source.source.name)
-        judge = self._judge(task, "files")
-        for case, expected in task.ready:
-            if self._late():
-                yield self._over_budget(task.model, case)
-                continue
-            try:
-                actual = sessions.run_files(session, case.feeds)
-            except EpctxError as error:
-                message = f"{case.label}: {words(error)}"
-                yield finding(task.model, "runs", "fail", message, error.remedy)
-                continue
-            except Exception as error:  # onnxruntime's errors have no common class
-                message = f"{case.label}: fails where its source runs: {sessions.words(error)}"
-                yield finding(task.model, "runs", "fail", message, "build it again")
-                continue
-            self._ran.add(task.model.file)
-            yield from judge.judge(case.label, expected, actual)
-        yield from judge.summary()
+        runs = [
+            Run(
+                model=task.model,
+                name=task.source.source.name,
+                judge=self._judge(task, "files"),
+                cases=list(task.ready),
+            )
+            for task in tasks
+        ]
+        for found in self.run(runs, sharing=sharing):
+            if isinstance(found, OutputNumbers):
+                self._ran.add(found.model)
+            yield found
 
     def _judge(self, task: Task, who: Sessions) -> Judge:
         return Judge(
             file=task.model.file,
             sessions=who,
-            providers=task.providers,
+            providers=self.folder.providers.of(task.model.sources),
             precision=task.source.precision,
             asked=self._settings.tolerance,
             idle=task.idle,
         )
-
-    def _late(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
-
-    def _over_budget(self, model: ContextModel, case: Case) -> Finding:
-        message = f"{case.label}: not checked: budget ({self._settings.budget:g} s are used up)"
-        return unchecked(model, message, "raise `verify.budget`")
-
-
-def _loaded(session: Session) -> str:
-    apart = session.get_reason_apart()
-    if apart is None:
-        return "loads on this host"
-    return f"loads on this host, each EP in a session of its own: {apart}"
-
-
-def _same(values: Sequence[Array]) -> bool:
-    return all(compare.compare(values[0], other).equal for other in values[1:])
 
 
 def _uniform(value: Array) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.verification.folder import read_proto, summarize
 from epctx.verification.numbers import recordings
 from epctx.verification.numbers.input_sets import InputSets
+from epctx.verification.numbers.runs import Budget
 from epctx.verification.numbers.source_model import SourceModel
 
 Run = Callable[[str, Feeds], Mapping[str, Array]]
@@ -40,7 +40,7 @@ def record(
         StorageError: the disk refuses.
     """
     input_sets = InputSets(settings.inputs)
-    deadline = None if settings.budget is None else time.monotonic() + settings.budget
+    budget = Budget(settings.budget)
     for source in sources:
         file = f"{source.name}_ctx.onnx"
         made = summarize(file, read_proto(folder / file))
@@ -48,6 +48,6 @@ def record(
         if input_sets.problems(inputs):
             continue
         for case in input_sets.cases(inputs):
-            if deadline is not None and time.monotonic() >= deadline:
+            if budget.used_up:
                 return
             recordings.write(recorded, source.name, case.feeds, run(source.name, case.feeds))

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from epctx.errors import EpctxError, ModelError
-from epctx.graph.epcontext import EPContextNode
 from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
-from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome
-from epctx.verification.eps import Options
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import source_model
+from epctx.verification.numbers import sessions, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.source_model import SourceModel
 
@@ -26,8 +22,6 @@ class Task:
     """A model on its way through: what it is fed, and what it should give.
 
     Attributes:
-        providers: its EPs, as far as this host has them.
-        arguments: their names and options, as the runtime takes them.
         expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
             is used up.
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
@@ -35,8 +29,6 @@ class Task:
 
     model: ContextModel
     source: SourceModel
-    providers: tuple[ExecutionProvider, ...]
-    arguments: tuple[tuple[str, Options], ...]
     cases: tuple[Case, ...]
     expected: list[dict[str, Array]] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
@@ -92,34 +84,7 @@ class Preparation:
                 finding(model, "interface", "fail", "; ".join(faults), "build it again")
             )
         self._fed.add(model.file)
-        known = self._folder.providers
-        providers: list[ExecutionProvider] = []
-        for name in model.sources:
-            found = known.find(name)
-            if found is not None and all(found is not each for each in providers):
-                providers.append(found)
-        return Task(
-            model=model,
-            source=source,
-            providers=tuple(providers),
-            arguments=tuple((each.name, known.options(each)) for each in providers),
-            cases=self._cases(model, source),
-        )
-
-    def cannot_load(self, task: Task, *, sharing: bool) -> Finding | None:
-        """Why this host cannot load a model's files; None: it may try."""
-        for source in task.model.sources:
-            provider = self._folder.providers.find(source)
-            if provider is None:
-                reason = f"not on this host: no EP here is known by the source '{source}'"
-                return unchecked(task.model, reason, self._folder.providers.why_not(source))
-            if isinstance(provider, hooks.KnowsHost):
-                why, remedy = _cannot_load(
-                    provider, source, task.model.nodes, self._folder.path, sharing
-                )
-                if why is not None:
-                    return unchecked(task.model, f"not on this host: {why}", remedy)
-        return None
+        return Task(model=model, source=source, cases=self._cases(model, source))
 
     def refuse_unused_inputs(self) -> None:
         """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
@@ -168,21 +133,6 @@ class Preparation:
         return cases
 
 
-def _cannot_load(
-    provider: hooks.KnowsHost,
-    source: str,
-    nodes: Sequence[EPContextNode],
-    folder: Path,
-    sharing: bool,
-) -> tuple[str | None, str]:
-    own = [node for node in nodes if node.source == source]
-    try:
-        reason = provider.cannot_load(own, folder, sharing=sharing)
-        return reason, "verify it on the device"
-    except EpctxError as error:
-        return words(error), error.remedy
-
-
 def finding(
     model: ContextModel, check: str, outcome: Outcome, message: str, remedy: str = ""
 ) -> Finding:
@@ -195,8 +145,10 @@ def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
     return finding(model, "outputs", "not checkable", message, remedy)
 
 
-def words(error: EpctxError) -> str:
-    """An error of ours as the message of a finding, which has its own remedy."""
+def words(error: Exception) -> str:
+    """An error as the message of a finding, which has its own remedy."""
+    if not isinstance(error, EpctxError):
+        return sessions.words(error)
     return f"{error.where}: {error.reason}" if error.where else error.reason
 
 

@@ -358,10 +358,10 @@ def test_the_budget_ends_the_numbers_not_the_findings(case: Case) -> None:
 
 
 def test_the_budget_in_the_middle(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epctx.verification.numbers import policy
+    from epctx.verification.numbers import runs
 
     clock = [0.0]
-    monkeypatch.setattr(policy.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
 
     def slow(outputs: Outputs) -> Outputs:
         clock[0] += 10
