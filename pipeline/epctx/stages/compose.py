@@ -27,7 +27,6 @@ from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import BindsByName, FindsGraphs, MergesBinaries
 from epctx.stages.joined_files import JoinedFiles
 from epctx.verification.eps import Providers
-from epctx.verification.folder import external_tensors
 from epctx.verification.numbers.composed import interfaces, outputs_of, where
 from epctx.verification.request import BuiltPart, Composed
 
@@ -70,7 +69,8 @@ def run(
     for built in composed.parts:
         model = canonical.read(DataFile.open(built.path))
         names = contexts.adopt(model, built)
-        data = {skeleton.location(t) for t in external_tensors(skeleton.read(built.path))}
+        tensors = skeleton.external_tensors(skeleton.read(built.path))
+        data = {skeleton.location(tensor) for tensor in tensors}
         parts.append(
             Part(
                 name=built.part.name,

@@ -216,13 +216,11 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
     nodes: list[EPContextNode] = []
     broken: list[tuple[str, str]] = []
     for proto in context_nodes(model):
-        try:
-            node = EPContextNode.from_proto(proto)
-            path = node.context_path
-        except InvalidGraph as error:
-            broken.append((proto.name, f"{error.what}: {error.why}"))
+        node = read_node(proto)
+        if isinstance(node, str):
+            broken.append((proto.name, node))
             continue
-        if path is None and node.ep_cache_context is not None:
+        if node.context_path is None and node.ep_cache_context is not None:
             node = replace(node, ep_cache_context=node.ep_cache_context[:64])
         nodes.append(node)
     contexts = [node.context_path for node in nodes]
@@ -234,18 +232,21 @@ def summarize(file: str, model: onnx.ModelProto) -> ContextModel:
         inputs=graph_inputs.specs(model),
         outputs=tuple(info.name for info in model.graph.output),
         contexts=tuple(dict.fromkeys(path for path in contexts if path is not None)),
-        data=tuple(dict.fromkeys(skeleton.location(t) for t in external_tensors(model))),
+        data=tuple(dict.fromkeys(skeleton.location(t) for t in skeleton.external_tensors(model))),
         metadata={entry.key: entry.value for entry in model.metadata_props},
     )
+
+
+def read_node(proto: onnx.NodeProto) -> EPContextNode | str:
+    """An EPContext node, or why its attributes cannot be read."""
+    try:
+        node = EPContextNode.from_proto(proto)
+        _ = node.context_path
+    except InvalidGraph as error:
+        return f"{error.what}: {error.why}"
+    return node
 
 
 def context_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """The EPContext nodes of a model, in bodies of control flow too."""
     return (node for node in protos.nodes(model) if epcontext.is_epcontext(node))
-
-
-def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors, those of attributes and sparse ones too, whose data is in other files."""
-    yield from filter(skeleton.is_external, protos.tensors(model))
-    for sparse in protos.sparse_tensors(model):
-        yield from filter(skeleton.is_external, (sparse.values, sparse.indices))

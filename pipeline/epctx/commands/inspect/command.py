@@ -20,7 +20,7 @@ from epctx.commands.inspect.inspection import (
     ShippedFile,
     Weights,
 )
-from epctx.errors import EpctxError, InvalidGraph, ModelError, UsageError
+from epctx.errors import EpctxError, ModelError, UsageError
 from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
@@ -29,11 +29,16 @@ from epctx.graph.serde import protos, skeleton
 from epctx.graph.weights.external_data import byte_size
 from epctx.providers import registry
 from epctx.providers.hooks import ReadsBinaries
+from epctx.verification.folder import (
+    COMPATIBILITY,
+    ContextModel,
+    context_nodes,
+    read_node,
+    summarize,
+)
 
 HEAD: Final = 4096
 """Bytes by which a provider recognizes its binaries."""
-
-COMPATIBILITY: Final = "ep_compatibility_info."
 
 
 def inspect(path: Path) -> Inspection:
@@ -90,8 +95,10 @@ def _read_binary(name: str, path: Path, reader: ReadsBinaries | None) -> BinaryF
         return BinaryFile(name=name, size=size, problem=error.reason)
 
 
-def _binaries(folder: Path, nodes: Sequence[EPContextNode]) -> Iterator[BinaryFile]:
-    for name in _context_paths(nodes):
+def _binaries(
+    folder: Path, contexts: Sequence[str], nodes: Sequence[EPContextNode]
+) -> Iterator[BinaryFile]:
+    for name in contexts:
         if paths.objection(name) is None and paths.missing(folder, name) is None:
             yield _read_binary(name, folder / name, _reader(folder / name))
     for node in nodes:
@@ -104,42 +111,32 @@ def _binaries(folder: Path, nodes: Sequence[EPContextNode]) -> Iterator[BinaryFi
 
 def _model(path: Path) -> ModelFile:
     proto = skeleton.read(path)
-    contexts = [node for node in protos.nodes(proto) if epcontext.is_epcontext(node)]
-    read = [_node(node) for node in contexts]
+    model = summarize(path.name, proto)
+    contexts = list(context_nodes(proto))
+    read = [read_node(node) for node in contexts]
     sound = [node for node in read if isinstance(node, EPContextNode)]
-    plain = [_op(node) for node in protos.nodes(proto) if not epcontext.is_epcontext(node)]
+    plain = [protos.op(node) for node in protos.nodes(proto) if not epcontext.is_epcontext(node)]
     types = _types(proto)
-    metadata = {entry.key: entry.value for entry in proto.metadata_props}
     return ModelFile(
         name=path.name,
         size=path.stat().st_size,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,
         opsets={entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
-        inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in graph_inputs.specs(proto)),
-        outputs=tuple(_edge(info.name, types) for info in proto.graph.output),
+        inputs=tuple(Edge(name=spec.name, type=str(spec)) for spec in model.inputs),
+        outputs=tuple(_edge(name, types) for name in model.outputs),
         nodes=tuple(map(partial(_described, types), contexts, read)),
         operators=dict(Counter(plain).most_common()),
         weights=_weights(proto),
         compatibility={
             key.removeprefix(COMPATIBILITY): value
-            for key, value in metadata.items()
+            for key, value in model.metadata.items()
             if key.startswith(COMPATIBILITY)
         },
-        metadata={k: v for k, v in metadata.items() if not k.startswith(COMPATIBILITY)},
-        files=tuple(_files(path, sound, proto)),
-        binaries=tuple(_binaries(path.parent, sound)),
+        metadata={k: v for k, v in model.metadata.items() if not k.startswith(COMPATIBILITY)},
+        files=tuple(_files(path, model)),
+        binaries=tuple(_binaries(path.parent, model.contexts, sound)),
     )
-
-
-def _node(proto: onnx.NodeProto) -> EPContextNode | str:
-    """The node, or why its attributes cannot be read."""
-    try:
-        node = EPContextNode.from_proto(proto)
-        _ = node.context_path
-    except InvalidGraph as error:
-        return f"{error.what}: {error.why}"
-    return node
 
 
 def _described(
@@ -177,24 +174,15 @@ def _described(
     )
 
 
-def _op(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-
-
 def _types(model: onnx.ModelProto) -> dict[str, str]:
     """Types of values in words; of initializers too."""
     found: dict[str, str] = {}
     for graph in protos.graphs(model):
         for tensor in graph.initializer:
-            found[tensor.name] = f"{_kind(tensor.data_type)}{list(tensor.dims)}"
+            found[tensor.name] = f"{protos.kind(tensor.data_type)}{list(tensor.dims)}"
         for info in (*graph.value_info, *graph.input, *graph.output):
             found[info.name] = str(graph_inputs.spec(info))
     return found
-
-
-def _kind(data_type: int) -> str:
-    known = onnx.TensorProto.DataType
-    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
 
 
 def _edge(name: str, types: Mapping[str, str]) -> Edge:
@@ -224,18 +212,11 @@ def _size(tensor: onnx.TensorProto) -> int:
         return 0
 
 
-def _files(
-    path: Path, nodes: Sequence[EPContextNode], model: onnx.ModelProto
-) -> Iterator[ShippedFile]:
+def _files(path: Path, model: ContextModel) -> Iterator[ShippedFile]:
     yield ShippedFile(name=path.name, kind="model", size=path.stat().st_size)
-    for name in _context_paths(nodes):
+    for name in model.contexts:
         yield _shipped(path.parent, name, "context binary")
-    tensors = [*protos.tensors(model)]
-    for sparse in protos.sparse_tensors(model):
-        tensors += [sparse.values, sparse.indices]
-    for name in sorted(
-        {skeleton.location(tensor) for tensor in tensors if skeleton.is_external(tensor)}
-    ):
+    for name in sorted(model.data):
         yield _shipped(path.parent, name, "external data")
 
 
@@ -246,8 +227,3 @@ def _shipped(
     if problem is not None:
         return ShippedFile(name=name, kind=kind, problem=problem)
     return ShippedFile(name=name, kind=kind, size=(folder / name).stat().st_size)
-
-
-def _context_paths(nodes: Sequence[EPContextNode]) -> list[str]:
-    """Paths of context binaries, each once."""
-    return list(dict.fromkeys(node.context_path for node in nodes if node.context_path))

@@ -66,17 +66,14 @@ def _of_group(group: ModelGroup) -> Iterator[Path]:
 
 def _data(source: ModelSource) -> Iterator[Path]:
     """Files of external data that a model refers to; none where it cannot be read."""
-    from epctx.graph.serde import protos, skeleton
+    from epctx.graph.serde import skeleton
 
     try:
         proto = skeleton.read(source.path)
     except EpctxError:
         return
-    tensors = list(protos.tensors(proto))
-    for sparse in protos.sparse_tensors(proto):
-        tensors += [sparse.values, sparse.indices]
     folder = source.external_data_dir or source.path.parent
-    for name in {skeleton.location(tensor) for tensor in tensors if skeleton.is_external(tensor)}:
+    for name in set(map(skeleton.location, skeleton.external_tensors(proto))):
         yield folder / name
 
 

@@ -15,6 +15,7 @@ import onnx
 
 from epctx.graph import epcontext, inputs
 from epctx.graph.diff import bytewise
+from epctx.graph.serde import protos
 from epctx.graph.serde.skeleton import BareModel, is_external, read_mapped
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class _Models:
     def _tensor(
         self, old: onnx.TensorProto, new: onnx.TensorProto, where: str
     ) -> Iterator[GraphDifference]:
-        kinds = [f"{_kind(each.data_type)}{list(each.dims)}" for each in (old, new)]
+        kinds = [f"{protos.kind(each.data_type)}{list(each.dims)}" for each in (old, new)]
         if kinds[0] != kinds[1]:
             yield GraphDifference(part="tensor", where=where, what=_changed(*kinds))
             return
@@ -282,11 +283,6 @@ def _place(tensor: onnx.TensorProto) -> str:
     keys = {entry.key: entry.value for entry in tensor.external_data}
     ends = f"{keys.get('offset', '0')}+{keys.get('length', '?')}"
     return f"in {keys.get('location')} at {ends}"
-
-
-def _kind(data_type: int) -> str:
-    known = onnx.TensorProto.DataType
-    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
 
 
 def _changed(old: object, new: object) -> str:

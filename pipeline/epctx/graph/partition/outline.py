@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Outline, Partition
+from epctx.graph.serde import protos
 
 
 class Outlined:
@@ -19,7 +20,8 @@ class Outlined:
         op_types: dict[str, int] = {}
         self._places = {node: place for place, node in enumerate(flow.nodes)}
         self._names = tuple(map(name_of, flow.nodes))
-        self._ops = tuple(op_types.setdefault(_op(node), len(op_types)) for node in flow.nodes)
+        ops = map(protos.op, flow.nodes)
+        self._ops = tuple(op_types.setdefault(op, len(op_types)) for op in ops)
         self._op_types = tuple(op_types)
         self._predecessors = tuple(map(tuple, flow.predecessors))
         self._named = dict(zip(self._names, range(len(self._names)), strict=True))
@@ -46,7 +48,3 @@ class Outlined:
             owners=tuple(owners),
             predecessors=self._predecessors,
         )
-
-
-def _op(node: ir.Node) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import onnx
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -109,10 +113,20 @@ def holds_map(kind: onnx.TypeProto) -> bool:
             return False
 
 
+def kind(data_type: int) -> str:
+    """The type of a tensor's elements in words: `float`, `int64`; also of one that is none."""
+    known = onnx.TensorProto.DataType
+    return known.Name(data_type).lower() if data_type in known.values() else f"type {data_type} "
+
+
+def op(node: onnx.NodeProto | ir.Node) -> str:
+    """A node's operator: `domain::op_type`, or `op_type` of the default domain."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
 def describe(node: onnx.NodeProto) -> str:
     """A node in an error message: by name, or by what it makes."""
-    op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
     if node.name:
-        return f"node {node.name!r} ({op})"
+        return f"node {node.name!r} ({op(node)})"
     made = next((name for name in node.output if name), None)
-    return f"the {op} node that makes {made!r}" if made else f"an unnamed {op} node"
+    return f"the {op(node)} node that makes {made!r}" if made else f"an unnamed {op(node)} node"

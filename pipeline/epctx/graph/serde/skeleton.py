@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph.serde import opening, texts, wire
+from epctx.graph.serde import opening, protos, texts, wire
 from epctx.graph.weights.mapped import DataFile
 
 _THRESHOLD: Final = 1 << 12
@@ -80,6 +81,13 @@ def read_mapped(path: Path) -> BareModel:
 def is_external(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor's data is in another file."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL and location(tensor) != _INSIDE
+
+
+def external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors, those of attributes and sparse ones too, whose data is in other files."""
+    yield from filter(is_external, protos.tensors(model))
+    for sparse in protos.sparse_tensors(model):
+        yield from filter(is_external, (sparse.values, sparse.indices))
 
 
 def location(tensor: onnx.TensorProto) -> str:

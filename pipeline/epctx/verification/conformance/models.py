@@ -13,10 +13,9 @@ import onnx
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.graph import epcontext
-from epctx.graph.serde import canonical
+from epctx.graph.serde import canonical, skeleton
 from epctx.graph.weights.external_data import DataFolder
 from epctx.verification.conformance.subject import Fault, Subject
-from epctx.verification.folder import external_tensors
 
 
 def well_formed(subject: Subject) -> Iterator[Fault]:
@@ -79,7 +78,7 @@ def self_contained(subject: Subject) -> Iterator[Fault]:
             yield Fault(message=f"its external data '{place}': {reason}")
     if any(paths.objection(p) or paths.missing(data.path, p) for p in subject.model.data):
         return
-    for tensor in external_tensors(subject.proto):
+    for tensor in skeleton.external_tensors(subject.proto):
         if any(entry.key == "basepath" for entry in tensor.external_data):
             yield Fault(message=f"tensor '{tensor.name}' has a `basepath`: ONNX Runtime refuses it")
         try:
