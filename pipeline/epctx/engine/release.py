@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
-from epctx.engine.actions.compose import composed
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor
 from epctx.engine.output import archive, attestation
@@ -24,6 +24,7 @@ from epctx.files import outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.lockfile.types import Lock
+from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
 from epctx.worker.pool import Pool
 
@@ -115,9 +116,10 @@ def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
 
 def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
     target, name = planned.target, planned.composition.name
-    folders = {each.group.name: place.group(target, each.group.name) for each in planned.groups}
+    groups = (each.group for each in planned.groups)
+    folder = partial(place.group, target)
     return GoldenJob(
-        composed=composed(planned, folders),
+        composed=Composed.of(planned.composition, groups, folder),
         built=place.group(target, name),
         folder=place.staging / GOLDEN / target / name,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +67,26 @@ class Composed:
 
     composition: Composition
     parts: tuple[BuiltPart, ...]
+
+    @classmethod
+    def of(
+        cls,
+        composition: Composition,
+        groups: Iterable[ModelGroup],
+        folder: Callable[[str], Path],
+    ) -> Composed:
+        """A composition of groups that were built; `folder`: where a group is, by its name."""
+        known = {group.name: group for group in groups}
+        parts = (
+            BuiltPart(
+                part=part,
+                source=next(m for m in known[part.group].models if m.name == part.model),
+                folder=folder(part.group),
+                providers=known[part.group].execution_providers,
+            )
+            for part in composition.parts
+        )
+        return cls(composition=composition, parts=tuple(parts))
 
     @property
     def providers(self) -> tuple[ProviderSpec, ...]:

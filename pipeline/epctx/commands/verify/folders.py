@@ -14,8 +14,8 @@ from epctx.files import listing
 from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.lockfile.types import Lock
-from epctx.manifest import Composition, Manifest, Target
-from epctx.verification.request import BuiltPart, Composed, ExpectedFile, VerifyRequest
+from epctx.manifest import Manifest
+from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,26 +83,11 @@ def match(
         if key in groups:
             matched.append(replace(each, group=groups[key]))
         else:
-            beside = each.folder.parent
-            matched.append(replace(each, composed=_composed(*composed[key], beside)))
+            target, composition = composed[key]
+            whole = Composed.of(composition, target.groups, each.folder.parent.joinpath)
+            matched.append(replace(each, composed=whole))
     roots = _roots(paths, manifest.name)
     return matched, _missing(requests, known, roots, record)
-
-
-def _composed(target: Target, composition: Composition, beside: Path) -> Composed:
-    groups = {group.name: group for group in target.groups}
-    return Composed(
-        composition=composition,
-        parts=tuple(
-            BuiltPart(
-                part=part,
-                source=next(m for m in groups[part.group].models if m.name == part.model),
-                folder=beside / part.group,
-                providers=groups[part.group].execution_providers,
-            )
-            for part in composition.parts
-        ),
-    )
 
 
 def match_lock(

@@ -19,7 +19,7 @@ from epctx.files import outputs
 from epctx.keys import ComposeRecord, key, make
 from epctx.keys.records import ComposedModel
 from epctx.verification.findings import POLICIES, FolderReport
-from epctx.verification.request import BuiltPart, Composed, VerifyRequest
+from epctx.verification.request import Composed, VerifyRequest
 from epctx.worker.jobs import ComposeJob, ComposeResult
 
 
@@ -68,8 +68,9 @@ class Composing:
 
     def _run(self, known: CompositionState, progress: Progress) -> StoredCompose:
         planned, name = known.planned, known.planned.composition.name
-        whole = composed(
-            planned, {group: self._folder(state) for group, state in known.groups.items()}
+        groups = (each.group for each in planned.groups)
+        whole = Composed.of(
+            planned.composition, groups, lambda group: self._folder(known.groups[group])
         )
         folder = self._place.staged(planned.target, name)
         folder.mkdir(parents=True)
@@ -132,21 +133,3 @@ def _record(
         devices=lookup.toolchain.devices(specs),
         toolchain=lookup.toolchain,
     )
-
-
-def composed(planned: PlannedComposition, folders: Mapping[str, Path]) -> Composed:
-    """A composition with its parts, as they were built: by group, the folder that it is in."""
-    groups = {each.group.name: each.group for each in planned.groups}
-    parts = []
-    for part in planned.composition.parts:
-        group = groups[part.group]
-        source = next(model for model in group.models if model.name == part.model)
-        parts.append(
-            BuiltPart(
-                part=part,
-                source=source,
-                folder=folders[part.group],
-                providers=group.execution_providers,
-            )
-        )
-    return Composed(composition=planned.composition, parts=tuple(parts))
