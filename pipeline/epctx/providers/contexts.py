@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import onnx_ir as ir
 
@@ -20,6 +20,7 @@ from epctx.graph.weights.external_data import DataFile, DataFolder
 from epctx.providers.base import SharedContexts
 
 G = TypeVar("G")
+K = TypeVar("K")
 
 _SHIP = (
     "ship the context binary with the model, at the same place beside it; "
@@ -66,8 +67,8 @@ def open_binary(folder: Path, location: str, *, where: str) -> DataFile:
         ) from error
 
 
-def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
-    """The context that a primary node refers to: its payload, or its context binary, mapped.
+def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
+    """The context binary that a primary node refers to, mapped; None: its payload is the context.
 
     Args:
         folder: the model's; None: it was loaded from bytes, without a path.
@@ -81,7 +82,7 @@ def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
         raise InvalidGraph(what, where=where, remedy=_BUILD_AGAIN)
     path = node.context_path
     if path is None:
-        return memoryview(node.ep_cache_context)
+        return None
     if folder is None:
         raise InvalidGraph(
             f"the context binary {path!r} cannot be found: the model was loaded from bytes",
@@ -89,7 +90,25 @@ def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
             remedy="set the session option ep.context_file_path to where the model would be; "
             "the context binary is looked for in its folder",
         )
-    return open_binary(folder, path, where=f"{where} of a model in {folder}").view()
+    return open_binary(folder, path, where=f"{where} of a model in {folder}")
+
+
+def content_of(node: EPContextNode, folder: Path | None) -> memoryview:
+    """The context that a primary node refers to, its payload or its binary; as in `binary_of`."""
+    file = binary_of(node, folder)
+    return memoryview(node.ep_cache_context or b"") if file is None else file.view()
+
+
+def _itself(node: EPContextNode, graph: Any) -> Any:
+    return graph
+
+
+def _absent(node: EPContextNode, seen: Sequence[Mapping[str, object]]) -> InvalidGraph:
+    return InvalidGraph(
+        f"its graph {node.partition_name!r} is in no context of the model, as it was built",
+        node=node.name,
+        remedy=_BUILD_AGAIN,
+    )
 
 
 def load(
@@ -99,8 +118,10 @@ def load(
     key: Callable[[EPContextNode], str],
     read: Callable[[EPContextNode], Mapping[str, G]],
     kind: type[G],
-) -> list[G]:
-    """A graph for each node: out of the shared workspace, else out of a context that is read.
+    make: Callable[[EPContextNode, G], K] = _itself,
+    absent: Callable[[EPContextNode, Sequence[Mapping[str, G]]], InvalidGraph] = _absent,
+) -> list[K]:
+    """A kernel for each node, from its graph in the shared workspace, else in a context read here.
 
     A graph taken is gone from the workspace; those of a context that no node asked for are left
     there, for the sessions to come. A context is read once for all nodes, and only if one needs it.
@@ -112,47 +133,42 @@ def load(
         key: what a node's graph is called in the workspace, unique among builds.
         read: the graphs in the context of a primary node, by such keys.
         kind: what a graph is.
+        make: the kernel of a node, from its graph; the graph itself where it is the kernel.
+        absent: what is wrong with a node whose graph is in none of these contexts.
 
     Raises:
-        InvalidGraph: a graph is nowhere, or `read` raises it; what was taken is put back.
+        InvalidGraph: a graph is nowhere, or `read` or `make` raises it; what was taken is put back.
     """
     contexts: dict[tuple[int, bytes | None], Mapping[str, G]] = {}
     taken: dict[str, G] = {}
     found: list[G] = []
+
+    def find(node: EPContextNode) -> G:
+        seen = []
+        for primary in [node] if node.main_context else [n for n in nodes if n.main_context]:
+            content = (primary.embed_mode, primary.ep_cache_context)
+            if content not in contexts:
+                contexts[content] = read(primary)
+            seen.append(contexts[content])
+            graph = seen[-1].get(key(node))
+            if graph is not None:
+                return graph
+        raise absent(node, seen)
+
     try:
         for node in nodes:
             own = shared.take(key(node)) if shared is not None else None
             if isinstance(own, kind):
                 taken[key(node)] = own
-            found.append(own if isinstance(own, kind) else _read(node, nodes, key, read, contexts))
+            found.append(own if isinstance(own, kind) else find(node))
+        kernels = [make(node, graph) for node, graph in zip(nodes, found, strict=True)]
     except BaseException:
         _leave(taken.items(), shared)
         raise
     asked = {key(node) for node in nodes}
     for context in contexts.values():
         _leave(((name, graph) for name, graph in context.items() if name not in asked), shared)
-    return found
-
-
-def _read(
-    node: EPContextNode,
-    nodes: Sequence[EPContextNode],
-    key: Callable[[EPContextNode], str],
-    read: Callable[[EPContextNode], Mapping[str, G]],
-    contexts: dict[tuple[int, bytes | None], Mapping[str, G]],
-) -> G:
-    for primary in [node] if node.main_context else [n for n in nodes if n.main_context]:
-        content = (primary.embed_mode, primary.ep_cache_context)
-        if content not in contexts:
-            contexts[content] = read(primary)
-        graph = contexts[content].get(key(node))
-        if graph is not None:
-            return graph
-    raise InvalidGraph(
-        f"its graph {node.partition_name!r} is in no context of the model, as it was built",
-        node=node.name,
-        remedy=_BUILD_AGAIN,
-    )
+    return kernels
 
 
 def _leave(graphs: Iterable[tuple[str, object]], shared: SharedContexts | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -84,6 +85,36 @@ def test_a_failed_load_takes_nothing() -> None:
     with pytest.raises(InvalidGraph, match="'unknown' is in no context of the model"):
         load([node("a"), node("unknown")], shared, Reader())
     assert shared.graphs == {"a": "graph a"}
+
+
+def test_a_graph_that_makes_no_kernel_is_put_back_and_nothing_else_left() -> None:
+    shared = Shared(a="graph a")
+
+    def make(own: EPContextNode, graph: str) -> int:
+        if own.name == "c":
+            raise InvalidGraph("does not fit", remedy="build it again")
+        return len(graph)
+
+    def load(*names: str) -> list[int]:
+        nodes = [node(name) for name in names]
+        read, key = Reader(), lambda n: n.name
+        return contexts.load(nodes, shared, key=key, read=read, kind=str, make=make)
+
+    with pytest.raises(InvalidGraph, match="does not fit"):
+        load("a", "c")
+    assert shared.graphs == {"a": "graph a"}
+    assert load("a", "b") == [7, 7]
+    assert shared.graphs == {"c": "graph c"}
+
+
+def test_a_provider_says_itself_what_it_found_in_a_graphs_place() -> None:
+    def absent(own: EPContextNode, seen: Sequence[Mapping[str, str]]) -> InvalidGraph:
+        return InvalidGraph(f"{own.name} is not in {[*seen[0]]}", remedy="build it again")
+
+    with pytest.raises(InvalidGraph, match=r"d is not in \['a', 'b', 'c'\]"):
+        contexts.load(
+            [node("d")], None, key=lambda n: n.name, read=Reader(), kind=str, absent=absent
+        )
 
 
 def test_a_secondary_node_without_a_primary_one_finds_nothing() -> None:

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ModelError, ProviderUnavailable, UsageError
+from epctx.graph.weights.mapped import DataFile
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import reader
 from epctx.runtime import InferenceSession, release_shared_contexts
@@ -36,13 +37,13 @@ def empty_workspace() -> Iterator[None]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The context binaries that are read, in order."""
     found: list[str] = []
-    real = reader.open_file
+    real = reader.read_file
 
-    def spy(folder: Path, location: str, *, where: str) -> reader.Context:
-        found.append(location)
-        return real(folder, location, where=where)
+    def spy(file: DataFile) -> reader.Context:
+        found.append(file.location)
+        return real(file)
 
-    monkeypatch.setattr(reader, "open_file", spy)
+    monkeypatch.setattr(reader, "read_file", spy)
     return found
 
 

@@ -14,9 +14,7 @@ import onnx_ir as ir
 
 from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode
-from epctx.providers.reference import kernels, reader
-from epctx.providers.reference.loading import Loader
-from epctx.providers.reference.versions import Toolchain
+from epctx.providers.reference import kernels, loading, reader
 
 
 def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
@@ -26,14 +24,9 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
         InvalidGraph: the binary is broken.
     """
     context = reader.open_file(path.parent, path.name, where=path.name)
-    made_by = Toolchain(
-        sdk_version=context.meta.sdk_version,
-        driver_version=context.meta.driver_version,
-        hardware_architecture=context.meta.hardware_architecture,
-    )
     contexts = [EPContextNode.from_ir(node) for node in nodes]
     try:
-        Loader(made_by, path.parent, None).load(contexts)
+        loading.load(contexts, loading.needed(context), path.parent, None)
     except InvalidGraph as error:
         yield f"{error.where}: {error.reason}"
         return

@@ -100,9 +100,9 @@ class ReferenceExecutionProvider:
         Raises:
             InvalidGraph: whatever the reason.
         """
-        from epctx.providers.reference.loading import Loader
+        from epctx.providers.reference import loading
 
-        return Loader(self.options.toolchain, folder, shared).load(nodes)
+        return loading.load(nodes, self.options.toolchain, folder, shared)
 
     def recognizes(self, head: bytes) -> bool:
         """Whether a file that begins so is a context binary of this EP, of any format version."""

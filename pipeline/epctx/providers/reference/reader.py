@@ -82,8 +82,16 @@ def open_file(folder: Path, location: str, *, where: str) -> Context:
         InvalidGraph: the path leads out of the folder or to no regular file, or the file is not a
             whole and sound context binary.
     """
-    file = contexts.open_binary(folder, location, where=where)
-    return _read(file.view(), file, where=str(folder / location))
+    return read_file(contexts.open_binary(folder, location, where=where))
+
+
+def read_file(file: DataFile) -> Context:
+    """Read a context binary that is open.
+
+    Raises:
+        InvalidGraph: it is not a whole and sound one.
+    """
+    return _read(file.view(), file, where=str(file.folder / file.location))
 
 
 def open_payload(payload: bytes, *, where: str) -> Context:
