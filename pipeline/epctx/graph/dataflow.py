@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.graph.model import Partition
+from epctx.graph.serde.ordering import bodies
 
 
 class Dataflow:
@@ -159,19 +160,10 @@ def captured(node: ir.Node) -> Iterator[ir.Value]:
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs in a node's attributes, at any depth, each before those inside it."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs: Sequence[ir.Graph] = (attribute.as_graph(),)
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs = attribute.as_graphs()
-        else:
-            continue
-        for graph in graphs:
-            yield graph
-            for inner in graph:
-                yield from subgraphs(inner)
+    for graph in bodies(node.attributes.values()):
+        yield graph
+        for inner in graph:
+            yield from subgraphs(inner)
 
 
 def _is_sorted(graph: ir.Graph) -> bool:

@@ -86,14 +86,14 @@ def condense(
         group_of, reason_of = _tie(len(predecessors), bonds, wanted)
         if not reason_of:
             return list(zip(range(len(predecessors)), strict=True)), predecessors
-        components = list(_components(predecessors, group_of))
+        found = list(components(predecessors, group_of))
         conflicts = [
             [node for node in component if node in reason_of]
-            for component in components
+            for component in found
             if not all(wanted[node] for node in component)
         ]
         if not any(conflicts):
-            return components, _needs(components, predecessors)
+            return found, needs_of(found, predecessors)
         for tied in filter(None, conflicts):
             ties = sorted({group_of[node] for node in tied})
             losers = set(ties[len(ties) // 2 :])
@@ -126,7 +126,7 @@ def _tie(
     return [find(node) for node in range(count)], reason_of
 
 
-def _components(
+def components(
     predecessors: Sequence[Sequence[int]], group_of: Sequence[int]
 ) -> Iterator[list[int]]:
     """Strongly connected components of the contracted graph, as nodes, in topological order.
@@ -174,7 +174,7 @@ def _components(
                 low[group] = min(low[group], index[step])
 
 
-def _needs(
+def needs_of(
     groups: Sequence[Sequence[int]], predecessors: Sequence[Sequence[int]]
 ) -> list[list[int]]:
     """For each group the other groups that hold a predecessor of one of its nodes."""

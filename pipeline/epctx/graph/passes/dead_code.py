@@ -9,6 +9,7 @@ from onnx_ir.passes import common
 
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
+from epctx.graph.serde.ordering import bodies
 
 
 class RemoveDeadCodePass(CountingPass):
@@ -33,7 +34,7 @@ def _nodes(graph: ir.Graph) -> int:
     count = 0
     for node in reversed(graph):
         if any(value.uses() or value.is_graph_output() for value in node.outputs):
-            count += sum(_nodes(inner) for inner in edit.subgraphs(node))
+            count += sum(_nodes(inner) for inner in bodies(node.attributes.values()))
         else:
             edit.remove(node)
             count += 1

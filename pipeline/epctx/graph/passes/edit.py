@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, order
+from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bodies, order
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +46,8 @@ def _sort(ordered: OrderedGraph) -> None:
     graph.extend(ordered.nodes)
     for name in sorted(graph.initializers):
         graph.initializers.add(graph.initializers.pop(name))
-    for bodies in ordered.bodies.values():
-        for body in bodies:
+    for inside in ordered.bodies.values():
+        for body in inside:
             _sort(body)
 
 
@@ -55,15 +55,6 @@ def is_free(value: ir.Value) -> bool:
     """Nothing outside the graph's nodes refers to this initializer."""
     is_bound = value.is_graph_input() or value.is_graph_output() or value.meta.get(_PROTECTED)
     return not is_bound
-
-
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs in a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 _PROTECTED = "epctx.protected"
@@ -130,7 +121,7 @@ def remove(node: ir.Node) -> None:
 
     What its subgraphs used of the graphs around them has these uses no more.
     """
-    for inner in subgraphs(node):
+    for inner in bodies(node.attributes.values()):
         inner.outputs.clear()
         for each in reversed(inner):
             remove(each)

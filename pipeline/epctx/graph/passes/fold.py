@@ -25,6 +25,7 @@ from epctx.graph.passes.base import CountingPass
 from epctx.graph.passes.kernels import arithmetic, movement, selection
 from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation
 from epctx.graph.passes.shapes import NodeInference
+from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights.arrays import Array
 from epctx.graph.weights.mapped import MappedTensor
 
@@ -125,7 +126,7 @@ class _Sweep:
 
     def graph(self, graph: ir.Graph) -> None:
         for node in graph:
-            for inner in edit.subgraphs(node):
+            for inner in bodies(node.attributes.values()):
                 self.graph(inner)
             if _final(node):
                 continue

@@ -7,7 +7,7 @@ enough however deep shapes depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
@@ -15,6 +15,8 @@ import onnx_ir as ir
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.prepare import inference
+from epctx.graph.serde import protos
+from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights import tensors
 
 _READ = 1024
@@ -44,7 +46,7 @@ class NodeInference:
 
     def infer(self, node: ir.Node) -> list[ir.Value]:
         """The outputs of `node` of whose type or shape more became known."""
-        if next(edit.subgraphs(node), None) is not None:
+        if next(bodies(node.attributes.values()), None) is not None:
             return []
         types = {str(v.name): _type_proto(v) for v in node.inputs if v is not None}
         if any(each is None for each in types.values()):
@@ -99,17 +101,11 @@ def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:
                 count += _merge(value, found[value.name])
         count += sum(
             _merge_graph(inner, inner_proto)
-            for inner, inner_proto in zip(edit.subgraphs(node), _subgraphs(proto), strict=True)
+            for inner, inner_proto in zip(
+                bodies(node.attributes.values()), protos.subgraphs(proto), strict=True
+            )
         )
     return count
-
-
-def _subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
-    return [
-        graph
-        for attribute in node.attribute
-        for graph in ((attribute.g,) if attribute.HasField("g") else attribute.graphs)
-    ]
 
 
 def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:

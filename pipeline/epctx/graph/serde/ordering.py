@@ -7,7 +7,7 @@ is linear, and a value is used soon after it is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,11 +55,14 @@ def order(graph: ir.Graph) -> OrderedGraph:
     Raises:
         EpctxError: the graph has a cycle; loaded models have none, so some stage made it.
     """
-    bodies = {node: inside for node in graph if (inside := tuple(map(order, _bodies(node))))}
+    ordered: dict[ir.Node, tuple[OrderedGraph, ...]] = {}
     reads: dict[ir.Node, dict[ir.Value, None]] = {}
     for node in graph:
+        by_name = (attribute for _, attribute in sorted(node.attributes.items()))
+        if inside := tuple(map(order, bodies(by_name))):
+            ordered[node] = inside
         reads[node] = dict.fromkeys(value for value in node.inputs if value is not None)
-        for body in bodies.get(node, ()):
+        for body in ordered.get(node, ()):
             reads[node] |= {value: None for value in body.used if value.graph is not body.graph}
     read = {value for values in reads.values() for value in values}.union(graph.outputs)
     sinks = (node for node in graph if read.isdisjoint(node.outputs))
@@ -68,7 +71,7 @@ def order(graph: ir.Graph) -> OrderedGraph:
     if len(nodes) < len(reads):
         raise _cycle(graph)
     used = {value: None for node in nodes for value in reads[node]} | dict.fromkeys(graph.outputs)
-    return OrderedGraph(graph=graph, nodes=nodes, used=used, bodies=bodies)
+    return OrderedGraph(graph=graph, nodes=nodes, used=used, bodies=ordered)
 
 
 def _depth_first(
@@ -99,8 +102,9 @@ def _producers(values: Mapping[ir.Value, None]) -> Iterator[ir.Node]:
     return (node for value in values if (node := value.producer()) is not None)
 
 
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    for _, attribute in sorted(node.attributes.items()):
+def bodies(attributes: Iterable[ir.Attr]) -> Iterator[ir.Graph]:
+    """The graphs that attributes of a node hold, in their order; not those nested in them."""
+    for attribute in attributes:
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():

@@ -7,9 +7,8 @@ into pieces that need nothing but what was computed before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ import onnx_ir as ir
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.graph.partition.assign import PLAIN, segments
+from epctx.graph.partition.bonds import components, needs_of
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
 
@@ -109,55 +110,23 @@ class GeneratingModel:
 def _pieces(model: PartitionedModel) -> Iterator[Piece]:
     """Partitions and what lies between them, in an order in which they can be run.
 
-    A node of the rest belongs to the stage that counts how many partitions lie before it on the
-    longest path. The rest of one stage is one piece: a path that leaves it through a partition
-    comes back in a later stage only.
+    The rest is cut into as few pieces as partitions are: see `graph.partition.assign`.
     """
     flow = Dataflow(model.model)
     place = {node: index for index, node in enumerate(flow.nodes)}
-    owner = {
-        place[node]: number
-        for number, partition in enumerate(model.partitions)
-        for node in partition.nodes
-    }
-    stages = _stages(flow, owner)
-    rest: dict[int, list[int]] = {}
-    for node in range(len(flow.nodes)):
-        if node not in owner:
-            rest.setdefault(stages[_CPU, node], []).append(node)
-    partitions = [(unit, stage) for unit, stage in stages.items() if unit[0] != _CPU]
-    for stage in range(max([*rest, *(stage for _, stage in partitions)], default=-1) + 1):
-        if stage in rest:
-            cut = flow.cut(_CPU, rest[stage])
+    group_of = list(range(len(flow.nodes)))
+    partitions: dict[int, Partition] = {}
+    for partition in model.partitions:
+        members = [place[node] for node in partition.nodes]
+        partitions[min(members)] = partition
+        for node in members:
+            group_of[node] = min(members)
+    groups = list(components(flow.predecessors, group_of))
+    rest = [group[0] not in partitions for group in groups]
+    pieces = segments(needs_of(groups, flow.predecessors), rest)
+    for numbers, owner in zip(pieces.members, pieces.owner, strict=True):
+        if owner == PLAIN:
+            yield Piece(partition=partitions[groups[numbers[0]][0]], model=None)
+        else:
+            cut = flow.cut(_CPU, (node for number in numbers for node in groups[number]))
             yield Piece(partition=cut, model=surgery.extract(model.model, cut))
-        for (number, _), own in partitions:
-            if own == stage:
-                yield Piece(partition=model.partitions[number], model=None)
-
-
-Unit = tuple[int, int]
-"""(partition's number, 0), or (_CPU, node's place)."""
-
-
-def _stages(flow: Dataflow, owner: Mapping[int, int]) -> dict[Unit, int]:
-    """The stage of each unit, in topological order of the units."""
-
-    def unit(node: int) -> Unit:
-        return (owner[node], 0) if node in owner else (_CPU, node)
-
-    needs: dict[Unit, set[Unit]] = {}
-    for node, predecessors in enumerate(flow.predecessors):
-        own = unit(node)
-        needs.setdefault(own, set()).update(_others(own, [unit(p) for p in predecessors]))
-    stages: dict[Unit, int] = {}
-    for own in TopologicalSorter(needs).static_order():
-        before = needs.get(own, set())
-        stages[own] = max(
-            (stages[other] + (1 if own[0] == _CPU and other[0] != _CPU else 0) for other in before),
-            default=0,
-        )
-    return stages
-
-
-def _others(own: Unit, units: Sequence[Unit]) -> Iterator[Unit]:
-    return (other for other in units if other != own)
