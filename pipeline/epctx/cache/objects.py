@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from epctx.cache.location import Location, refused
@@ -16,7 +17,7 @@ from epctx.cache.temporary import Temporary, settle
 from epctx.errors import StorageError
 from epctx.files import copying, digest
 from epctx.files.digest import Digest
-from epctx.files.entries import Irregular, entries, open_entry
+from epctx.files.entries import entries
 
 _READ_ONLY = 0o444
 
@@ -69,22 +70,18 @@ class Objects:
             StorageError: `target` cannot be written.
         """
         place = self.path(content)
-        try:
-            reader = open_entry(place)
-        except FileNotFoundError:
-            return False
-        except Irregular as error:
-            self.quarantine.take(place, None, error.reason)
-            return False
-        except OSError as error:
-            self.quarantine.unreadable(place, error)
-            return False
-        with reader:
-            found = os.fstat(reader.fileno())
+
+        def copy(file: FileIO) -> bool:
             try:
-                whole = found.st_size == size and copying.copy_hashed(reader, target) == content
+                right = os.fstat(file.fileno()).st_size == size
+                return right and copying.copy_hashed(file, target) == content
             except OSError as error:
                 raise _uncopied(target, error) from error
+
+        read = self.quarantine.read(place, copy)
+        if read is None:
+            return False
+        found, whole = read
         if not whole:
             target.unlink(missing_ok=True)
             self.quarantine.take(place, found, "is corrupt")
@@ -93,18 +90,10 @@ class Objects:
     def check(self, content: Digest) -> bool:
         """Whether an object is there and whole; one that is corrupt is set aside."""
         place = self.path(content)
-        try:
-            with open_entry(place) as stream:
-                found = os.fstat(stream.fileno())
-                got = digest.of_stream(stream)
-        except FileNotFoundError:
+        read = self.quarantine.read(place, digest.of_stream)
+        if read is None:
             return False
-        except Irregular as error:
-            self.quarantine.take(place, None, error.reason)
-            return False
-        except OSError as error:
-            self.quarantine.unreadable(place, error)
-            return False
+        found, got = read
         if got != content:
             self.quarantine.take(place, found, "is corrupt")
         return got == content

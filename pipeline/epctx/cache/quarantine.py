@@ -7,9 +7,14 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 from epctx.cache.location import Location
+from epctx.files.entries import Irregular, open_entry
+
+R = TypeVar("R")
 
 Notice = Callable[[str], None]
 """Hears of what was found corrupt or unreadable: one clause for people. From any thread."""
@@ -42,7 +47,20 @@ class Quarantine:
                 )
         self.notice(f"{name} {why}; set aside, it will be made again")
 
-    def unreadable(self, path: Path, error: OSError) -> None:
-        """Say that a file is there and cannot be read, of another user for example."""
-        name = path.relative_to(self.location.root).as_posix()
-        self.notice(f"{name} cannot be read ({error.strerror}) and is not used")
+    def read(self, path: Path, read: Callable[[FileIO], R]) -> tuple[os.stat_result, R] | None:
+        """Which file it is, and what `read` makes of it; None: there is none.
+
+        Nor is one that is no regular file, which is set aside, or that cannot be read, of another
+        user for example: that is said.
+        """
+        try:
+            with open_entry(path) as stream:
+                return os.fstat(stream.fileno()), read(stream)
+        except FileNotFoundError:
+            pass
+        except Irregular as error:
+            self.take(path, None, error.reason)
+        except OSError as error:
+            name = path.relative_to(self.location.root).as_posix()
+            self.notice(f"{name} cannot be read ({error.strerror}) and is not used")
+        return None

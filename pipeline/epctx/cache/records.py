@@ -17,7 +17,7 @@ from epctx.cache.location import Location, refused
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 from epctx.files import digest
-from epctx.files.entries import Irregular, entries, open_entry
+from epctx.files.entries import entries
 
 T = TypeVar("T")
 Kind = Literal["actions", "digests", "references", "latest", "unchanged"]
@@ -45,18 +45,10 @@ class Records:
         A record of another form, which another version of epctx wrote, is none either.
         """
         path = self.path(kind, name)
-        try:
-            with open_entry(path) as stream:
-                found = os.fstat(stream.fileno())
-                content = stream.read(limits.RECORD_BYTES.value)
-        except FileNotFoundError:
+        read = self.quarantine.read(path, lambda file: file.read(limits.RECORD_BYTES.value))
+        if read is None:
             return None
-        except Irregular as error:
-            self.quarantine.take(path, None, error.reason)
-            return None
-        except OSError as error:
-            self.quarantine.unreadable(path, error)
-            return None
+        found, content = read
         payload = content[_SUM + 1 :]
         if content[:_SUM] != _sum(kind, name, payload):
             self.quarantine.take(path, found, "is corrupt")

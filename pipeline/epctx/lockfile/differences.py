@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -114,13 +114,8 @@ def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
         yield Difference(kind="toolchain", where="toolchain", what=_words(change))
     for name in _both(old.execution_providers, new.execution_providers):
         before, after = old.execution_providers.get(name), new.execution_providers.get(name)
-        if before is None or after is None:
-            what = "is used now" if before is None else "is not used any more"
-            yield Difference(kind="toolchain", where=name, what=what)
-            continue
-        for change in between(_others(before), _others(after)):
-            yield Difference(kind="toolchain", where=name, what=_words(change))
-        for change in between(before.host, after.host):
+        yield from _between("toolchain", name, before, after, _others, "used")
+        for change in between(before.host, after.host) if before and after else ():
             what = f"made on another host: {_words(change)}"
             yield Difference(kind="host", where=name, what=what)
 
@@ -141,20 +136,27 @@ def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
 
 def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
     for name, before, after in _groups(old, new):
-        if before is None or after is None:
-            what = "is built now" if before is None else "is not built any more"
-            yield Difference(kind="setting", where=name, what=what)
-            continue
-        for change in between(_plain_settings(before), _plain_settings(after)):
-            yield Difference(kind="setting", where=name, what=_words(change))
+        yield from _between("setting", name, before, after, _plain_settings, "built")
     for name in _both(old.compositions, new.compositions):
         one, other = old.compositions.get(name), new.compositions.get(name)
-        if one is None or other is None:
-            what = "is composed now" if one is None else "is not composed any more"
-            yield Difference(kind="setting", where=name, what=what)
-            continue
-        for change in between(_plain_composition(one), _plain_composition(other)):
-            yield Difference(kind="setting", where=name, what=_words(change))
+        yield from _between("setting", name, one, other, _plain_composition, "composed")
+
+
+def _between(
+    kind: Kind,
+    name: str,
+    old: T | None,
+    new: T | None,
+    plain: Callable[[T], Mapping[str, object]],
+    done: str,
+) -> Iterator[Difference]:
+    """What became of something; `done`: what a build does with it."""
+    if old is None or new is None:
+        what = f"is {done} now" if old is None else f"is not {done} any more"
+        yield Difference(kind=kind, where=name, what=what)
+        return
+    for change in between(plain(old), plain(new)):
+        yield Difference(kind=kind, where=name, what=_words(change))
 
 
 def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:

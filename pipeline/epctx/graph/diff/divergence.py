@@ -106,9 +106,7 @@ class _Models:
             ("inputs", list(old.input), list(new.input)),
             ("outputs", list(old.output), list(new.output)),
         ):
-            if before != after:
-                told = f"{what} {_changed(before, after)}"
-                yield GraphDifference(part="node", where=where, what=told)
+            yield from _differs("node", where, before, after, of=f"{what} ")
         yield from _metadata(old, new, where)
         for name, one, other in _pairs(_by_name(old.attribute), _by_name(new.attribute)):
             place = f"{where}: attribute {name}"
@@ -144,7 +142,7 @@ class _Models:
             return
         places = [_place(each) for each in (old, new)]
         if places[0] != places[1]:
-            yield GraphDifference(part="tensor", where=where, what=_changed(*places))
+            yield from _differs("tensor", where, *places)
             return
         told = bytewise.words(self._old.raw(old), self._new.raw(new))
         if told is None and _typed(old) != _typed(new):
@@ -155,19 +153,12 @@ class _Models:
 
 def _model(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[GraphDifference]:
     for field in _DESCRIBING:
-        before, after = getattr(old, field), getattr(new, field)
-        if before != after:
-            what = _changed(before, after)
-            yield GraphDifference(part="metadata", where=field, what=what)
+        yield from _differs("metadata", field, getattr(old, field), getattr(new, field))
     yield from _metadata(old, new, "model")
-    if old.ir_version != new.ir_version:
-        what = _changed(old.ir_version, new.ir_version)
-        yield GraphDifference(part="model", where="IR version", what=what)
+    yield from _differs("model", "IR version", old.ir_version, new.ir_version)
     opsets = ({e.domain or "ai.onnx": e.version for e in m.opset_import} for m in (old, new))
     for domain, one, other in _pairs(*opsets):
-        if one != other:
-            what = _changed(one, other)
-            yield GraphDifference(part="model", where=f"opset {domain}", what=what)
+        yield from _differs("model", f"opset {domain}", one, other)
 
 
 def _metadata(
@@ -177,9 +168,8 @@ def _metadata(
 ) -> Iterator[GraphDifference]:
     entries = ({e.key: e.value for e in each.metadata_props} for each in (old, new))
     for key, one, other in _pairs(*entries):
-        if one != other:
-            place = f"metadata {key}" if where == "model" else f"{where}: metadata {key}"
-            yield GraphDifference(part="metadata", where=place, what=_changed(one, other))
+        place = f"metadata {key}" if where == "model" else f"{where}: metadata {key}"
+        yield from _differs("metadata", place, one, other)
 
 
 def _values(
@@ -192,12 +182,9 @@ def _values(
 ) -> Iterator[GraphDifference]:
     one, other = ({info.name: str(inputs.spec(info)) for info in side} for side in (old, new))
     for name, before, after in _pairs(one, other):
-        if before != after:
-            place = f"{inside}{kind} {name!r}"
-            yield GraphDifference(part="model", where=place, what=_changed(before, after))
-    if ordered and one.keys() == other.keys() and list(one) != list(other):
-        what = _changed(list(one), list(other))
-        yield GraphDifference(part="model", where=f"{inside}order of {kind}s", what=what)
+        yield from _differs("model", f"{inside}{kind} {name!r}", before, after)
+    if ordered and one.keys() == other.keys():
+        yield from _differs("model", f"{inside}order of {kind}s", list(one), list(other))
 
 
 def _functions(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[GraphDifference]:
@@ -207,6 +194,13 @@ def _functions(old: onnx.ModelProto, new: onnx.ModelProto) -> Iterator[GraphDiff
         yield from _missing("node", where, before, after)
         if before is not None and after is not None and _serial([before]) != _serial([after]):
             yield GraphDifference(part="node", where=where, what="has another body")
+
+
+def _differs(
+    part: Part, where: str, old: object, new: object, *, of: str = ""
+) -> Iterator[GraphDifference]:
+    if old != new:
+        yield GraphDifference(part=part, where=where, what=of + _changed(old, new))
 
 
 def _missing(
