@@ -5,10 +5,9 @@ The form is schemas/lock.schema.json; `types` are its types, and there is one re
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +18,9 @@ from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.lockfile import yaml_text
 from epctx.lockfile.types import VERSION, Lock
+
+if TYPE_CHECKING:
+    import yaml
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
 _AGAIN = "write it anew with `epctx build`"
@@ -131,9 +133,7 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
     import yaml
 
     try:
-        text = content.decode()
-        _refuse_bombs(text)
-        document = yaml.load(text, Loader=_loader())
+        document = _values(content.decode())
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         raise LockError(
@@ -149,42 +149,54 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
     return document
 
 
-def _refuse_bombs(text: str) -> None:
-    """Refuse aliases and depth, which no lock has: building them can take all memory, or crash."""
+def _values(text: str) -> object:
+    """The document's values, scalars as a manifest's are read; keys are always text.
+
+    Made of the parser's events: what no lock has (aliases, tags, depth) is refused before it can
+    take all memory, or crash.
+    """
     import yaml
 
-    depth, deepest = 0, limits.LOCK_DEPTH.value
-    for event in yaml.parse(text, Loader=_loader()):
-        if isinstance(event, yaml.AliasEvent):
-            raise _refused("it has an alias, which no lock has", event.start_mark)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        if isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > deepest:
-            raise _refused("it is nested deeper than any lock", event.start_mark)
+    events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    documents: list[object] = []
+    for event in events:
+        if isinstance(event, yaml.NodeEvent):
+            if documents:
+                raise _refused("a second document starts", event)
+            documents.append(_value(event, events, limits.LOCK_DEPTH.value))
+    return documents[0] if documents else None
 
 
-def _refused(problem: str, mark: Any) -> Exception:
+def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
+    """The value that begins with `event`; its end is taken from the `rest`."""
     import yaml
 
-    return yaml.constructor.ConstructorError(None, None, problem, mark)
+    from epctx.parsing.document.scalars import resolve
+
+    if isinstance(event, yaml.AliasEvent):
+        raise _refused("it has an alias, which no lock has", event)
+    if (tag := getattr(event, "tag", None)) is not None:
+        raise _refused(f"it has the tag {tag!r}, which no lock has", event)
+    if isinstance(event, yaml.ScalarEvent):
+        return resolve(event.value) if event.implicit[0] else event.value
+    if not depth:
+        raise _refused("it is nested deeper than any lock", event)
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[object] = []
+        while not isinstance(item := next(rest), yaml.SequenceEndEvent):
+            items.append(_value(item, rest, depth - 1))
+        return items
+    mapping: dict[str, object] = {}
+    while not isinstance(key := next(rest), yaml.MappingEndEvent):
+        if not isinstance(key, yaml.ScalarEvent):
+            raise _refused("it has a key that is no text", key)
+        if key.value in mapping:
+            raise _refused(f"it has the key {key.value!r} twice", key)
+        mapping[key.value] = _value(next(rest), rest, depth - 1)
+    return mapping
 
 
-@functools.cache
-def _loader() -> Any:
-    """A safe loader that refuses keys that are there twice."""
+def _refused(problem: str, event: Any) -> Exception:
     import yaml
 
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if str(key.value) in seen:
-                    raise _refused(f"it has the key {key.value!r} twice", key.start_mark)
-                seen.add(str(key.value))
-            return super().construct_mapping(node, deep)
-
-    return Loader
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

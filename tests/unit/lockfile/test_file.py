@@ -125,6 +125,30 @@ def test_a_key_that_is_there_twice_is_named() -> None:
     assert error.where == "x.lock.yaml:3:1"
 
 
+@pytest.mark.parametrize(
+    ("content", "why", "where"),
+    [
+        ("a: 1\n---\nb: 2\n", "a second document starts", "x.lock.yaml:3:1"),
+        ("a: &x 1\nb: *x\n", "it has an alias, which no lock has", "x.lock.yaml:2:4"),
+        ("a: !!str 1\n", "it has the tag 'tag:yaml.org,2002:str'", "x.lock.yaml:1:4"),
+        ("[1]: 2\n", "it has a key that is no text", "x.lock.yaml:1:1"),
+        ("[" * 17 + "]" * 17, "it is nested deeper than any lock", "x.lock.yaml:1:17"),
+    ],
+)
+def test_what_no_lock_has_is_named_with_its_place(content: str, why: str, where: str) -> None:
+    error = refusal(content)
+    assert error.where == where and str(error.why).startswith(why)
+
+
+def test_the_deepest_lock_is_read() -> None:
+    assert refusal("[" * 16 + "]" * 16).what == "is no lock"
+
+
+def test_scalars_are_those_of_a_manifest(lock: Lock) -> None:
+    text = locks.text(lock).replace("name: tiny-llm", "name: no")
+    assert locks.parse(text.encode(), where="x").name == "no"
+
+
 def test_a_field_of_another_kind_is_named(lock: Lock) -> None:
     error = refusal(locks.text(lock).replace("size: 70", "size: large"))
     assert "`$.sources[...].size`" in str(error.why)
