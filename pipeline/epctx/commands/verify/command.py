@@ -12,7 +12,7 @@ from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ProviderSpec
 from epctx.providers import registry
-from epctx.verification.findings import Finding, FolderReport, VerifyReport
+from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
 from epctx.verification.request import VerifyRequest
 from epctx.worker.pool import Pool
 
@@ -52,15 +52,10 @@ def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
         with pool.lane("verify" if _isolated(request) else None) as lane:
             return lane.run(request, FolderReport)
     except CompileError as error:  # the worker crashed
-        crash = Finding(
-            policy="numbers" if request.group is not None else "conformance",
-            check="crash",
-            subject=".",
-            outcome="fail",
-            message=f"verifying it ended a process: {error.what}"
-            + (f": {error.why}" if error.why else ""),
-            remedy="do not ship it; build it again, and report the crash to who makes the EP",
-        )
+        policy: PolicyName = "numbers" if request.group is not None else "conformance"
+        message = f"verifying it ended a process: {error.reason}"
+        remedy = "do not ship it; build it again, and report the crash to who makes the EP"
+        crash = Finding.of(policy, "crash", ".", "fail", message, remedy)
         return FolderReport(folder=request.label, findings=(crash,))
 
 
@@ -82,12 +77,7 @@ def _is_isolated(spec: ProviderSpec) -> bool:
 
 
 def _absent(missing: Missing) -> FolderReport:
-    finding = Finding(
-        policy="conformance",
-        check="files",
-        subject=".",
-        outcome="fail",
-        message=f"{missing.record} has {missing.label}, and it is not there",
-        remedy=f"run `epctx build --only {missing.label}`",
-    )
+    message = f"{missing.record} has {missing.label}, and it is not there"
+    remedy = f"run `epctx build --only {missing.label}`"
+    finding = Finding.of("conformance", "files", ".", "fail", message, remedy)
     return FolderReport(folder=missing.folder.as_posix(), findings=(finding,))
