@@ -213,17 +213,16 @@ def _measure(
                 "or --input FILE",
             ) from error
         times.append(time.perf_counter() - begun)
-    return statistics.median(times), dict(_flat(names, found))
+    return statistics.median(times), dict(_tensors(names, found))
 
 
-def _flat(names: Sequence[str], values: Sequence[object]) -> Iterator[tuple[str, Array]]:
-    """Tensors by name; those of a sequence as `name[0]`, `name[1]`, ..."""
+def _tensors(names: Sequence[str], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
-    for name, value in zip(names, values, strict=True):
-        if isinstance(value, list):
-            yield from _flat([f"{name}[{i}]" for i in range(len(value))], value)
-        elif isinstance(value, np.ndarray | np.generic):
+    from epctx.runtime import values
+
+    for name, value in values.flat(names, found):
+        if isinstance(value, np.ndarray | np.generic):
             yield name, np.asarray(value)
         elif value is not None:
             raise ModelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import ml_dtypes
@@ -52,6 +53,15 @@ def to_python(value: Value) -> Value:
     shape = tuple(value.shape())
     raw = ctypes.string_at(value.data_ptr(), math.prod(shape) * dtype.itemsize)
     return np.frombuffer(raw, dtype).reshape(shape).copy()
+
+
+def flat(names: Sequence[str], results: Sequence[object]) -> Iterator[tuple[str, object]]:
+    """What a run gives, by name; the parts of a sequence as `name[0]`, `name[1]`, ..."""
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, list):
+            yield from flat([f"{name}[{index}]" for index in range(len(result))], result)
+        else:
+            yield name, result
 
 
 def of_tensor(tensor: onnx.TensorProto, folder: str) -> Value:

@@ -7,7 +7,7 @@ Only prepacking is off, which would copy every weight into memory; external data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,18 +131,13 @@ def run_files(session: Session, feeds: Feeds) -> dict[str, Array]:
 
 
 def _named(names: Sequence[str], results: Sequence[object]) -> dict[str, Array]:
-    return dict(pair for name, out in zip(names, results, strict=True) for pair in _flat(name, out))
-
-
-def _flat(name: str, value: object) -> Iterator[tuple[str, Array]]:
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _flat(f"{name}[{index}]", item)
-    elif isinstance(value, np.ndarray | np.generic):
-        yield name, np.asarray(value)
-    else:
-        kind = "a map" if isinstance(value, Mapping) else "not there"
-        raise NotComparable(f"output '{name}' is {kind}")
+    found: dict[str, Array] = {}
+    for name, value in values.flat(names, results):
+        if not isinstance(value, np.ndarray | np.generic):
+            kind = "a map" if isinstance(value, Mapping) else "not there"
+            raise NotComparable(f"output '{name}' is {kind}")
+        found[name] = np.asarray(value)
+    return found
 
 
 def words(error: Exception) -> str:

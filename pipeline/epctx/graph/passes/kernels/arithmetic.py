@@ -89,19 +89,32 @@ def _without_nan(block: Array) -> Array:
     return block
 
 
-def _integers(op: Operation) -> tuple[Array, ...]:
-    """All inputs, of one integer type."""
+def _inputs(op: Operation, kinds: str, what: str) -> tuple[Array, ...]:
+    """All inputs, which must be `what`: of one type, its kind among numpy's letters `kinds`."""
     inputs = tuple(op.input(index) for index in range(len(op.inputs)))
-    if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype.kind not in "iu":
-        raise Declined("no integers of one type")
+    if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype.kind not in kinds:
+        raise Declined(f"no {what}")
     return inputs
 
 
-def _integer_kernel(function: Callable[..., Array]) -> Kernel:
-    def kernel(op: Operation) -> Sequence[Array]:
-        return [op.elementwise(function, *_integers(op))]
+def _integers(op: Operation) -> tuple[Array, ...]:
+    return _inputs(op, "iu", "integers of one type")
 
-    return kernel
+
+def _elementwise(
+    function: Callable[..., Array], kinds: str = "iu", what: str = "integers of one type"
+) -> Kernel:
+    return lambda op: [op.elementwise(function, *_inputs(op, kinds, what))]
+
+
+def _compare(function: Callable[[Array, Array], Array]) -> Kernel:
+    """A comparison of integers or booleans."""
+    return _elementwise(function, "iub")
+
+
+def _logical(function: Callable[..., Array]) -> Kernel:
+    """An operator of booleans."""
+    return _elementwise(function, "b", "booleans")
 
 
 def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
@@ -112,30 +125,6 @@ def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
         for each in rest:
             first = op.elementwise(function, first, each)
         return [first]
-
-    return kernel
-
-
-def _compare(function: Callable[[Array, Array], Array]) -> Kernel:
-    """A comparison of integers or booleans."""
-
-    def kernel(op: Operation) -> Sequence[Array]:
-        left, right = op.input(0), op.input(1)
-        if left.dtype != right.dtype or left.dtype.kind not in "iub":
-            raise Declined("no integers of one type")
-        return [op.elementwise(function, left, right)]
-
-    return kernel
-
-
-def _logical(function: Callable[..., Array]) -> Kernel:
-    """An operator of booleans."""
-
-    def kernel(op: Operation) -> Sequence[Array]:
-        inputs = tuple(op.input(index) for index in range(len(op.inputs)))
-        if any(each.dtype.kind != "b" for each in inputs):
-            raise Declined("no booleans")
-        return [op.elementwise(function, *inputs)]
 
     return kernel
 
@@ -247,18 +236,18 @@ def _float_kernel(function: Callable[..., Array]) -> Kernel:
 
 
 KERNELS: Mapping[str, tuple[int, Kernel]] = {
-    "Abs": (6, _integer_kernel(np.abs)),
-    "Add": (7, _integer_kernel(np.add)),
+    "Abs": (6, _elementwise(np.abs)),
+    "Add": (7, _elementwise(np.add)),
     "And": (7, _logical(np.logical_and)),
     "BitShift": (11, _shift),
-    "BitwiseAnd": (18, _integer_kernel(np.bitwise_and)),
-    "BitwiseNot": (18, _integer_kernel(np.bitwise_not)),
-    "BitwiseOr": (18, _integer_kernel(np.bitwise_or)),
-    "BitwiseXor": (18, _integer_kernel(np.bitwise_xor)),
+    "BitwiseAnd": (18, _elementwise(np.bitwise_and)),
+    "BitwiseNot": (18, _elementwise(np.bitwise_not)),
+    "BitwiseOr": (18, _elementwise(np.bitwise_or)),
+    "BitwiseXor": (18, _elementwise(np.bitwise_xor)),
     "Cast": (6, cast),
     "CastLike": (15, cast),
     "CumSum": (11, _cumulative_sum),
-    "Div": (7, _integer_kernel(_divide)),
+    "Div": (7, _elementwise(_divide)),
     "Equal": (7, _compare(np.equal)),
     "Greater": (7, _compare(np.greater)),
     "GreaterOrEqual": (12, _compare(np.greater_equal)),
@@ -267,8 +256,8 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Max": (8, _reduced(np.maximum)),
     "Min": (8, _reduced(np.minimum)),
     "Mod": (10, _modulo),
-    "Mul": (7, _integer_kernel(np.multiply)),
-    "Neg": (6, _integer_kernel(np.negative)),
+    "Mul": (7, _elementwise(np.multiply)),
+    "Neg": (6, _elementwise(np.negative)),
     "Not": (1, _logical(np.logical_not)),
     "Or": (7, _logical(np.logical_or)),
     "Range": (11, _range),
@@ -276,8 +265,8 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "ReduceMin": (1, _reduction(np.min)),
     "ReduceProd": (1, _reduction(np.prod)),
     "ReduceSum": (1, _reduction(np.sum)),
-    "Sign": (9, _integer_kernel(np.sign)),
-    "Sub": (7, _integer_kernel(np.subtract)),
+    "Sign": (9, _elementwise(np.sign)),
+    "Sub": (7, _elementwise(np.subtract)),
     "Xor": (7, _logical(np.logical_xor)),
 }
 """Op type to (the first opset whose form the kernel knows, kernel), exact on every machine."""
