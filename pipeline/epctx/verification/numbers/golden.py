@@ -153,16 +153,16 @@ def _golden(
     cases: Sequence[Case],
     right: Sequence[Feeds],
 ) -> tuple[str, GoldenModel, Sequence[GoldenCase]]:
-    model = GoldenModel(
-        precision=exactness,
-        tolerance=settings.tolerance,
-        sets=tuple(
-            GoldenSet(label=case.label, inputs=tuple(case.feeds), outputs=tuple(made))
-            for case, made in zip(cases, right, strict=True)
-        ),
+    made = [
+        GoldenCase(label=case.label, inputs=case.feeds, outputs=outputs)
+        for case, outputs in zip(cases, right, strict=True)
+    ]
+    sets = (
+        GoldenSet(label=case.label, inputs=tuple(case.inputs), outputs=tuple(case.outputs))
+        for case in made
     )
-    both = zip(cases, right, strict=True)
-    return name, model, [GoldenCase(label=c.label, inputs=c.feeds, outputs=o) for c, o in both]
+    model = GoldenModel(precision=exactness, tolerance=settings.tolerance, sets=tuple(sets))
+    return name, model, made
 
 
 def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
