@@ -112,15 +112,12 @@ def test_a_broken_package_names_itself_and_harms_nobody(
         registry.create(spec("Broken"))
     assert registry.create(spec("GoodExecutionProvider"))
     assert registry.accepting("good") is not None
-    broken, good = registry.installed()
-    assert broken.error is not None and good.error is None
 
 
 def test_an_error_of_the_provider_itself_passes_through(packages: list[EntryPoint]) -> None:
     packages.append(entry("Chip", "acme_eps:wants_options"))
     with pytest.raises(ManifestError, match="chip"):
         registry.create(spec("Chip"))
-    assert registry.installed()[0].error is None
     assert registry.accepting("good") is None
 
 

@@ -27,7 +27,6 @@ from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.regular import identity
 from epctx.providers.onnxruntime import crash, native_process
 
-"""Seconds; a binary of 3 GB is mapped and its tables are read, which takes less than one."""
 _MISSING, _REFUSED = 3, 4
 
 
