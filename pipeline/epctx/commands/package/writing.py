@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from epctx.cache.digests import FileDigests
@@ -20,7 +18,7 @@ from epctx.commands.package.variants import BuiltGroup
 from epctx.engine.output.place import Place
 from epctx.engine.report import BuildReport
 from epctx.errors import StorageError, UsageError
-from epctx.files import digest, outputs
+from epctx.files import digest, hashing, outputs
 from epctx.files.digest import Digest
 from epctx.lockfile.types import Lock
 from epctx.manifest import GENAI_CONFIG, Manifest
@@ -191,9 +189,7 @@ def _stage(items: Mapping[str, Item], folder: Path) -> None:
             each.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise outputs.unwritable(folder, error) from error
-    # hashlib releases the interpreter's lock: two files are hashed on two cores.
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        list(threads.map(lambda name: _copy(items[name], folder / name), items))
+    hashing.of_each(lambda name: _copy(items[name], folder / name), items)
     for each in sorted(folders, reverse=True):
         outputs.sync_folder(each)
 

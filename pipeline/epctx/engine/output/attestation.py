@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx import lockfile as locks
 from epctx.errors import ModelError, VerificationError
+from epctx.files import hashing
 from epctx.files.digest import HashingWriter, of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.lockfile.types import Lock, LockedSource
@@ -138,8 +138,8 @@ def _packages(toolchain: Mapping[str, str]) -> Iterator[ResourceDescriptor]:
 
 
 def _sources(folder: Path, sources: Mapping[str, LockedSource]) -> Iterable[ResourceDescriptor]:
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        return list(threads.map(lambda pair: _source(folder, *pair), sorted(sources.items())))
+    found = hashing.of_each(lambda name: _source(folder, name, sources[name]), sorted(sources))
+    return found.values()
 
 
 def _source(folder: Path, name: str, source: LockedSource) -> ResourceDescriptor:
