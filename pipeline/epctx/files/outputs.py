@@ -16,6 +16,7 @@ from pathlib import Path
 from epctx.errors import StorageError
 from epctx.files import digest
 from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
+from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
 GOLDEN = "golden"
@@ -69,7 +70,7 @@ class OwnFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen = _seen(path)
+        self._seen = of_content(path.stat())
         threads = ThreadPoolExecutor(max_workers=2)
         self._sha256 = threads.submit(_taken, _open(path), "sha256")
         self._blake3 = threads.submit(_taken, _open(path), "blake3")
@@ -102,7 +103,7 @@ class OwnFile:
                 os.fsync(stream.fileno())
                 size = os.fstat(stream.fileno()).st_size
             sha256, blake3 = self._digests()
-            if _seen(path) != self._seen:
+            if of_content(path.stat()) != self._seen:
                 sha256, blake3 = _taken(_open(path), "sha256"), _taken(_open(path), "blake3")
             return OutputFile(name=path.name, size=size, sha256=sha256, blake3=blake3)
         except OSError as error:
@@ -119,12 +120,6 @@ def _open(path: Path) -> FileIO:
 def _taken(stream: FileIO, algorithm: Algorithm) -> Digest:
     with stream:
         return digest.of_stream(stream, algorithm)
-
-
-def _seen(path: Path) -> tuple[int, int, int, int]:
-    """What is another after a write, and the same after a renaming."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sums(files: Iterable[OutputFile]) -> bytes:
