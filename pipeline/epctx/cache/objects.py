@@ -81,10 +81,12 @@ class Objects:
             return False
         with reader:
             found = os.fstat(reader.fileno())
-            try:
+            with StorageError.if_refused(
+                "cannot be copied out of the cache",
+                file=str(target),
+                remedy="free some space or choose another folder with --out",
+            ):
                 whole = found.st_size == size and copying.copy_hashed(reader, target) == content
-            except OSError as error:
-                raise _uncopied(target, error) from error
         if not whole:
             target.unlink(missing_ok=True)
             self.quarantine.take(place, found, "is corrupt")
@@ -124,12 +126,3 @@ class Objects:
             return stat.S_ISREG(status.st_mode) and status.st_size == size
         except OSError:
             return False
-
-
-def _uncopied(target: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "cannot be copied out of the cache",
-        file=str(target),
-        why=error.strerror or str(error),
-        remedy="free some space or choose another folder with --out",
-    )

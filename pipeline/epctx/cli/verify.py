@@ -70,9 +70,9 @@ def verify(
     )
     if junit is not None:
         from epctx.cli import junit as xml
-        from epctx.engine.output import place
+        from epctx.files import atomic
 
-        place.replace_file(junit, xml.document(report))
+        atomic.replace(junit, xml.document(report))
     ui.emit(report)
     for folder in report.folders:
         ui.print(_folder(folder, every=bool(ui.verbose)))

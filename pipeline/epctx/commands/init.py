@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
+from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
 
 if TYPE_CHECKING:
@@ -65,21 +65,15 @@ def write(
         )
     content = text(models, path, provider=provider, options=options or {}, share=share)
     _check(content, path)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        scratch.replace(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise StorageError(
+    with (
+        StorageError.if_refused(
             "the manifest cannot be written",
             file=path.as_posix(),
-            why=error.strerror,
             remedy="choose a folder that you may write to with --out",
-        ) from None
+        ),
+        replacing(path) as stream,
+    ):
+        stream.write(content.encode())
     return path
 
 

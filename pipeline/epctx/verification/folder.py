@@ -155,15 +155,12 @@ def open_folder(
     Raises:
         ModelError: it is no folder that can be read.
     """
-    try:
+    with ModelError.if_refused(
+        "cannot be read as a group folder",
+        file=str(path),
+        remedy="name a folder that `epctx build` made, or a model",
+    ):
         entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
-    except OSError as error:
-        raise ModelError(
-            "cannot be read as a group folder",
-            file=str(path),
-            why=error.strerror,
-            remedy="name a folder that `epctx build` made, or a model",
-        ) from error
     asked = [f"{model.name}_ctx.onnx" for model in group.models] if group else []
     found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
     names = [n for n in asked if n in found] + [n for n in found if n not in asked]

@@ -34,14 +34,11 @@ def move(moves: dict[Path, Path]) -> None:
         StorageError: the disk refuses, or a folder has one of the names.
     """
     for source, target in moves.items():
-        try:
+        with StorageError.if_refused(
+            "cannot be written",
+            file=str(target),
+            remedy="close what has it open, or give another path",
+        ):
             source.replace(target)
-        except OSError as error:
-            raise StorageError(
-                "cannot be written",
-                file=str(target),
-                why=error.strerror or str(error),
-                remedy="close what has it open, or give another path",
-            ) from error
     for folder in {target.parent for target in moves.values()}:
         sync_folder(folder)

@@ -198,16 +198,11 @@ def _copy(item: Item, path: Path) -> None:
     if item.source is None:
         outputs.write(path, [item.content])
         return
-    try:
-        with item.source.open("rb", buffering=0) as stream:
-            written = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
-    except OSError as error:
-        raise StorageError(
-            "cannot be read",
-            file=item.source.as_posix(),
-            why=error.strerror,
-            remedy=_AGAIN,
-        ) from error
+    with (
+        StorageError.if_refused("cannot be read", file=item.source.as_posix(), remedy=_AGAIN),
+        item.source.open("rb", buffering=0) as stream,
+    ):
+        written = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
     if written.sha256 != item.sha256:
         raise StorageError(
             "changed while it was packaged", file=item.source.as_posix(), remedy=_AGAIN

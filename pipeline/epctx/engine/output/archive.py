@@ -7,7 +7,6 @@ mode 0755 for folders and 0644 for files. Nothing is compressed: what weighs mos
 from __future__ import annotations
 
 import hashlib
-import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from typing import BinaryIO
 
 from epctx.errors import StorageError
 from epctx.files import outputs
+from epctx.files.atomic import replacing
 from epctx.files.digest import HashingWriter
 from epctx.files.outputs import OutputFile
 
@@ -62,9 +62,8 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
     Raises:
         StorageError: the disk refuses, or a file is not what was built.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with replacing(path) as stream:
             sink = _Sink(stream)
             # tarfile only writes to it; the type it asks for reads and seeks, too.
             with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
@@ -74,13 +73,8 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
                     archive.addfile(info)
                 for name, file in sorted(files.items()):
                     _add(archive, root, name, file)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise outputs.unwritable(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     writer = sink.writer
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 

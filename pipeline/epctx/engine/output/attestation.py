@@ -146,18 +146,18 @@ def _source(folder: Path, name: str, source: LockedSource) -> ResourceDescriptor
     """A source with its SHA-256, which nothing else needed, and its BLAKE3, which it is held to."""
     path = folder / name
     blake3 = source.digest.partition(":")[2]
-    try:
-        with path.open("rb") as stream, Path(os.devnull).open("wb") as sink:
-            writer = HashingWriter(sink)
-            while chunk := stream.read(_CHUNK):
-                writer.write(chunk)
-    except OSError as error:
-        raise ModelError(
+    with (
+        ModelError.if_refused(
             "cannot be read for the attestation",
             file=str(path),
-            why=error.strerror,
             remedy="build again while nothing changes the sources",
-        ) from error
+        ),
+        path.open("rb") as stream,
+        Path(os.devnull).open("wb") as sink,
+    ):
+        writer = HashingWriter(sink)
+        while chunk := stream.read(_CHUNK):
+            writer.write(chunk)
     if writer.blake3.hex != blake3:
         raise ModelError(
             "was changed while it was built from",

@@ -13,7 +13,6 @@ Everything is beside the place it will have, on the same file system, so that a 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import stat
@@ -212,23 +211,3 @@ def _remove(path: Path) -> None:
             why=error.strerror,
             remedy="close whatever uses it and run the command again",
         ) from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a small file in place of another, whole or not at all.
-
-    Raises:
-        StorageError: the system refuses.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)  # what is there is not followed
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # what is in the way is told, not what comes of it
-            temporary.unlink()
-        raise outputs.unwritable(path, error) from error

@@ -32,15 +32,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ModelError: it is gone.
         """
-        try:
+        with ModelError.if_refused(
+            "is gone, and was there when it was read",
+            file=str(path),
+            remedy="build again when nothing removes the model's files",
+        ):
             return cls(path=str(path), identity=identity.of_path(path).text)
-        except OSError as error:
-            raise ModelError(
-                "is gone, and was there when it was read",
-                file=str(path),
-                why=error.strerror,
-                remedy="build again when nothing removes the model's files",
-            ) from error
 
     def is_unchanged(self) -> bool:
         """The file is there, and as it was."""

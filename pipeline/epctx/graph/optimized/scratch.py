@@ -230,17 +230,16 @@ class Scratch:
     def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[KnownFile, R]:
         """Make a new file, map it, and remember it."""
         path = self._folder / (name or f"laid-out-{len(self._made)}.data")
-        try:
-            with _Writer(path) as writer:
-                result = write(writer)
-                file = writer.map()
-        except OSError as error:
-            raise StorageError(
+        with (
+            StorageError.if_refused(
                 "the weights that the optimization makes cannot be written",
                 file=str(path),
-                why=error.strerror or str(error),
                 remedy="free some space; `optimize: none` makes none",
-            ) from error
+            ),
+            _Writer(path) as writer,
+        ):
+            result = write(writer)
+            file = writer.map()
         self._made.append(file)
         self.know(file)
         return file, result

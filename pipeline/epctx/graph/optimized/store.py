@@ -102,17 +102,14 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
         passes=optimized.passes,
         files=tuple(_describe(file, parts, here) for file, parts in files.items()),
     )
-    try:
+    with StorageError.if_refused(
+        "the optimized model cannot be written",
+        file=str(folder),
+        remedy="free some space, or choose another folder",
+    ):
         (folder / GRAPH).write_bytes(graph)
         (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
         (folder / PLACES).write_bytes(msgspec.json.format(msgspec.json.encode(places)))
-    except OSError as error:
-        raise StorageError(
-            "the optimized model cannot be written",
-            file=str(folder),
-            why=error.strerror or str(error),
-            remedy="free some space, or choose another folder",
-        ) from error
 
 
 def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:

@@ -58,19 +58,16 @@ class Staging:
             StorageError: the disk refuses.
         """
         sink_captured_initializers(model)
-        try:
+        with StorageError.if_refused(
+            f"cannot write {stem}.onnx for the execution provider",
+            file=str(self.folder),
+            remedy="free space in the folder for temporary files, or set TMPDIR to another",
+        ):
             if not self.inside:
                 with (self.folder / f"{stem}.weights").open("wb", buffering=0) as stream:
                     for value, tensor in _large(model):
                         value.const_value = self._externalize(tensor, stream, f"{stem}.weights")
             write(model, self.folder / f"{stem}.onnx")
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {stem}.onnx for the execution provider",
-                file=str(self.folder),
-                why=error.strerror,
-                remedy="free space in the folder for temporary files, or set TMPDIR to another",
-            ) from error
         return f"{stem}.onnx"
 
     def _externalize(
