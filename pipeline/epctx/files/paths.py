@@ -24,7 +24,7 @@ def fault(location: str) -> str | None:
         return "it holds a NUL"
     if "\\" in location:
         return "it holds a backslash; ONNX separates folders by `/`"
-    if location.startswith("/") or _DRIVE.match(location):
+    if _is_absolute(location):
         return "it is absolute"
     if ".." in location.split("/"):
         return "it leads out of the folder by `..`"
@@ -46,7 +46,7 @@ def objection(text: str) -> str | None:
         return "it has a control character"
     if "\\" in text:
         return "it has a backslash: `/` goes between folders"
-    if text.startswith("/") or _DRIVE.match(text):
+    if _is_absolute(text):
         return "it is absolute"
     if ".." in text.split("/"):
         return "it has `..`"
@@ -55,12 +55,30 @@ def objection(text: str) -> str | None:
     return None
 
 
+def _is_absolute(text: str) -> bool:
+    """On Linux or on Windows, where `C:x` leads to another folder, too."""
+    return text.startswith("/") or _DRIVE.match(text) is not None
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is the name of a file in the folder itself."""
+    return objection(text) is None and "/" not in text
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is the one spelling of a path below a folder, on any system."""
+    # A colon would name a stream of a file on Windows.
+    return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
+
+
 def missing(folder: Path, text: str) -> str | None:
-    """Why `text` (that has no `objection`) names no regular file below `folder`; None: it does.
+    """Why `text` names no regular file below `folder`, its `objection` first; None: it does.
 
     Names must match by case too: a file found on Windows would be missing elsewhere. The file is
     not opened.
     """
+    if reason := objection(text):
+        return reason
     place = folder
     parts = [part for part in text.split("/") if part not in ("", ".")]
     for number, part in enumerate(parts, start=1):

@@ -188,7 +188,7 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
     parts = {(part.offset, part.length): _digest(part.digest) for part in file.parts}
     if file.name is not None:
         path = folder / file.name
-        if "/" in file.name or paths.fault(file.name):
+        if not paths.is_bare(file.name):
             raise _damaged(path, "it is outside")
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")

@@ -39,7 +39,7 @@ def readable(subject: Subject) -> Iterator[Fault]:
         if not provider.native and SUMS in subject.folder.entries:
             continue
         seen.add(name)
-        if paths.objection(name) or paths.missing(subject.folder.path, name):
+        if paths.missing(subject.folder.path, name):
             continue  # told by the check of `ep_cache_context`
         path = subject.folder.path / name
         if path.stat().st_size == 0:

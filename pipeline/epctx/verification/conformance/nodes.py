@@ -118,7 +118,7 @@ def _context(subject: Subject, node: EPContextNode) -> Iterator[str]:
     path = node.context_path
     assert path is not None
     shown = path if len(path) <= 200 else path[:200] + "…"
-    reason = paths.objection(path) or paths.missing(subject.folder.path, path)
+    reason = paths.missing(subject.folder.path, path)
     if reason is not None:
         yield f"`ep_cache_context` is '{shown}': {reason}"
     elif (subject.folder.path / path).stat().st_size == 0:
