@@ -19,6 +19,7 @@ from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
 from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
+CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
 
@@ -39,6 +40,11 @@ class GroupOutput:
 
     models: dict[str, str]
     files: tuple[OutputFile, ...]
+
+
+def context_file(model: str) -> str:
+    """The name of a model's EPContext model."""
+    return f"{model}{CONTEXT_SUFFIX}"
 
 
 def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:

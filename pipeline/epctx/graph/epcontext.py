@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DOMAIN: Final = "com.microsoft"
 OP_TYPE: Final = "EPContext"
+COMPATIBILITY: Final = "ep_compatibility_info."
+"""What a key of a model's metadata begins with, before the EP's name: the devices it fits."""
 
 Flag = Literal[0, 1]
 _Raw = int | bytes

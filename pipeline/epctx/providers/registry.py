@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
 from epctx.errors import EpctxError, ProviderUnavailable, UsageError
-from epctx.manifest import OptionValue, ProviderSpec
+from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
 from epctx.providers.hooks import HasDevices
 from epctx.providers.onnxruntime import builtin, plugins
 from epctx.text import did_you_mean
 
-GROUP = "epctx.execution_providers"
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -118,7 +117,7 @@ def _entries() -> Mapping[str, Sequence[EntryPoint]]:
 def _entries_on(path: tuple[str, ...]) -> Mapping[str, Sequence[EntryPoint]]:
     # Reading every package's metadata takes longer than opening a small session.
     found: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=ENTRY_POINTS):
         entries = found.setdefault(entry.name, [])
         if entry.value not in [known.value for known in entries]:
             entries.append(entry)

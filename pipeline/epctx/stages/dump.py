@@ -41,7 +41,7 @@ def run(
             )
             if file is not None:
                 files.append(outputs.write(folder / file.location, file.chunks()))
-        path = folder / f"{name}_ctx.onnx"
+        path = folder / outputs.context_file(name)
         files.append(outputs.write(path, canonical.chunks(model)))
         names[name] = path.name
     return GroupOutput(models=names, files=tuple(files))

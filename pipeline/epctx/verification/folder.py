@@ -11,7 +11,7 @@ import onnx
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files import paths
-from epctx.files.outputs import GOLDEN
+from epctx.files.outputs import GOLDEN, SUMS, context_file
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from epctx.manifest import ModelGroup
     from epctx.verification.eps import Providers
 
-SUMS = "SHA256SUMS"
 PRODUCER = "epctx"
-COMPATIBILITY = "ep_compatibility_info."
 
 
 class Unreadable(Exception):
@@ -161,7 +159,7 @@ def open_folder(
         remedy="name a folder that `epctx build` made, or a model",
     ):
         entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
-    asked = [f"{model.name}_ctx.onnx" for model in group.models] if group else []
+    asked = [context_file(model.name) for model in group.models] if group else []
     found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
     names = [n for n in asked if n in found] + [n for n in found if n not in asked]
     if models is not None:

@@ -17,11 +17,11 @@ from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import digest, hashing, paths
 from epctx.files.digest import Algorithm, Digest
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import SUMS, OutputFile
 from epctx.files.regular import open_regular, require_bounded
 from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding, PolicyName
-from epctx.verification.folder import SUMS, GroupFolder
+from epctx.verification.folder import GroupFolder
 from epctx.verification.request import ExpectedFile
 
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from epctx.errors import ManifestError, ProviderUnavailable
-from epctx.manifest import ProviderSpec
+from epctx.manifest import ENTRY_POINTS, ProviderSpec
 from epctx.providers import registry
 
 
@@ -39,7 +39,7 @@ def wants_options(options: Mapping[str, object]) -> Good:
 
 
 def entry(name: str, value: str, package: str = "acme", requires: Any = ()) -> EntryPoint:
-    point = EntryPoint(name=name, value=value, group=registry.GROUP)
+    point = EntryPoint(name=name, value=value, group=ENTRY_POINTS)
     dist = SimpleNamespace(name=package, version="1.5", requires=list(requires))
     vars(point)["dist"] = dist
     return point

@@ -28,6 +28,7 @@ from epctx.graph.weights import tensors
 from epctx.graph.weights.arrays import Array, address_of, content, is_fill
 from epctx.graph.weights.known_file import KnownFile, open_known
 from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.planned import ALIGNMENT
 
 R = TypeVar("R")
 
@@ -37,7 +38,6 @@ SMALL = 1 << 16
 HELD = 1 << 26
 """Bytes (64 MiB) of larger tensors that are in memory until they are written together."""
 
-ALIGNMENT = 4096
 FOLDED = "folded.data"
 """The file that gets the weights that passes made."""
 

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
 
@@ -101,7 +102,7 @@ class GeneratingModel:
             options = ort.SessionOptions()
             options.log_severity_level = 3
             path = str(self._folder / name)
-            providers = ["CPUExecutionProvider"]
+            providers = [DEFAULT_EP]
             self._sessions[piece] = ort.InferenceSession(path, options, providers=providers)
         return self._sessions[piece]
 

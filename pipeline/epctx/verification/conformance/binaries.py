@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files import paths
+from epctx.files.outputs import SUMS
 from epctx.graph.epcontext import EPContextNode, is_epcontext
-from epctx.providers.hooks import MatchesBinaries, ReadsBinaries
+from epctx.providers.hooks import HEAD_SIZE, MatchesBinaries, ReadsBinaries
 from epctx.verification.conformance.subject import REBUILD, Fault, Subject
-from epctx.verification.folder import SUMS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-HEAD_SIZE = 4096
-"""Bytes by which a provider recognizes its binaries."""
 
 
 def readable(subject: Subject) -> Iterator[Fault]:

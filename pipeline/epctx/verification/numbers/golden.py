@@ -16,7 +16,7 @@ from epctx import codec
 from epctx.errors import EpctxError, ManifestError, ModelError, VerificationError
 from epctx.files import outputs
 from epctx.files.digest import of_file
-from epctx.files.outputs import SUMS, OutputFile
+from epctx.files.outputs import CONTEXT_SUFFIX, SUMS, OutputFile, context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
@@ -128,7 +128,7 @@ def _write(
 
 
 def _summary(built: Path, name: str) -> ContextModel:
-    return summarize(f"{name}_ctx.onnx", read_proto(built / f"{name}_ctx.onnx"))
+    return summarize(context_file(name), read_proto(built / context_file(name)))
 
 
 def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:
@@ -221,7 +221,7 @@ class GoldenNumbers:
         for models in layout.sharing_sets(folder):
             known = []
             for model in models:
-                golden = record.models.get(model.file.removesuffix("_ctx.onnx"))
+                golden = record.models.get(model.file.removesuffix(CONTEXT_SUFFIX))
                 wrong = next((failed[file] for file in model.files if file in failed), None)
                 if golden is None:
                     yield unchecked(model, "there are no golden inputs for it", _AGAIN)
@@ -265,7 +265,7 @@ class _Together:
                 yield from self._run(model, golden, session)
 
     def _open(self, model: ContextModel) -> Session:
-        name = model.file.removesuffix("_ctx.onnx")
+        name = model.file.removesuffix(CONTEXT_SUFFIX)
         self._started(name)
         known, folder = self._folder.providers, self._folder.path
         arguments = [(each.name, known.options(each)) for each in self._providers(model)]
@@ -286,7 +286,7 @@ class _Together:
             right="the golden outputs",
         )
         try:
-            name = model.file.removesuffix("_ctx.onnx")
+            name = model.file.removesuffix(CONTEXT_SUFFIX)
             cases = golden_files.read(self._folder.path / FOLDER, name, golden)
             for case in cases:
                 values = InputSet(label=case.label, named=case.inputs)
