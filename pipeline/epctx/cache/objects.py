@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 from epctx.errors import StorageError
 from epctx.files import copying, digest
 from epctx.files.digest import Digest
-from epctx.files.entries import Irregular, entries, open_entry
+from epctx.files.entries import entries
 
 _READ_ONLY = 0o444
 
@@ -45,7 +45,7 @@ class Objects:
         if self.location.readonly or self._holds(content, size):
             return
         temporary = self.temporary.path()
-        try:
+        with refusing(temporary):
             copying.copy(source, temporary)
             if temporary.stat().st_size != size:
                 temporary.unlink()
@@ -56,8 +56,6 @@ class Objects:
                 )
             if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
                 temporary.chmod(temporary.stat().st_mode & _READ_ONLY)
-        except OSError as error:
-            raise refused(temporary, error) from error
         settle(temporary, self.path(content))
 
     def fetch(self, content: Digest, *, size: int, target: Path) -> bool:
@@ -69,15 +67,8 @@ class Objects:
             StorageError: `target` cannot be written.
         """
         place = self.path(content)
-        try:
-            reader = open_entry(place)
-        except FileNotFoundError:
-            return False
-        except Irregular as error:
-            self.quarantine.take(place, None, error.reason)
-            return False
-        except OSError as error:
-            self.quarantine.unreadable(place, error)
+        reader = self.quarantine.open(place)
+        if reader is None:
             return False
         with reader:
             found = os.fstat(reader.fileno())
@@ -95,15 +86,13 @@ class Objects:
     def check(self, content: Digest) -> bool:
         """Whether an object is there and whole; one that is corrupt is set aside."""
         place = self.path(content)
+        stream = self.quarantine.open(place)
+        if stream is None:
+            return False
         try:
-            with open_entry(place) as stream:
+            with stream:
                 found = os.fstat(stream.fileno())
                 got = digest.of_stream(stream)
-        except FileNotFoundError:
-            return False
-        except Irregular as error:
-            self.quarantine.take(place, None, error.reason)
-            return False
         except OSError as error:
             self.quarantine.unreadable(place, error)
             return False

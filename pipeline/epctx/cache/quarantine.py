@@ -7,9 +7,11 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from epctx.cache.location import Location
+from epctx.files.entries import Irregular, open_entry
 
 Notice = Callable[[str], None]
 """Hears of what was found corrupt or unreadable: one clause for people. From any thread."""
@@ -41,6 +43,18 @@ class Quarantine:
                     self.folder / f"{path.parent.parent.name}-{path.name}-{uuid.uuid4().hex[:8]}"
                 )
         self.notice(f"{name} {why}; set aside, it will be made again")
+
+    def open(self, path: Path) -> FileIO | None:
+        """Open a file of the cache; None: there is none, or none to be read, which is told."""
+        try:
+            return open_entry(path)
+        except FileNotFoundError:
+            pass
+        except Irregular as error:
+            self.take(path, None, error.reason)
+        except OSError as error:
+            self.unreadable(path, error)
+        return None
 
     def unreadable(self, path: Path, error: OSError) -> None:
         """Say that a file is there and cannot be read, of another user for example."""

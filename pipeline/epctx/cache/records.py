@@ -13,11 +13,11 @@ from typing import Literal, TypeVar
 import msgspec
 
 from epctx import codec, limits
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 from epctx.files import digest
-from epctx.files.entries import Irregular, entries, open_entry
+from epctx.files.entries import entries
 
 T = TypeVar("T")
 Kind = Literal["actions", "digests", "references", "latest", "unchanged"]
@@ -45,15 +45,13 @@ class Records:
         A record of another form, which another version of epctx wrote, is none either.
         """
         path = self.path(kind, name)
+        stream = self.quarantine.open(path)
+        if stream is None:
+            return None
         try:
-            with open_entry(path) as stream:
+            with stream:
                 found = os.fstat(stream.fileno())
                 content = stream.read(limits.RECORD_BYTES.value)
-        except FileNotFoundError:
-            return None
-        except Irregular as error:
-            self.quarantine.take(path, None, error.reason)
-            return None
         except OSError as error:
             self.quarantine.unreadable(path, error)
             return None
@@ -80,10 +78,8 @@ class Records:
             return
         payload = codec.encode(value)
         temporary = self.temporary.path()
-        try:
+        with refusing(temporary):
             temporary.write_bytes(_sum(kind, name, payload) + b"\n" + payload)
-        except OSError as error:
-            raise refused(temporary, error) from error
         settle(temporary, self.path(kind, name))
 
     def used(self, kind: Kind, name: str) -> None:

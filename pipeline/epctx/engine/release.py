@@ -129,13 +129,11 @@ def _golden_of(
     with executor.lane(None) as lane:
         made = progress.run(lane, group.group, job, GoldenResult)
     published = job.built / GOLDEN
-    try:
+    with outputs.writing(published):
         if published.exists():
             shutil.rmtree(published)
         job.folder.rename(published)
         outputs.sync_folder(job.built)
-    except OSError as error:
-        raise outputs.unwritable(published, error) from error
     return made.files
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from epctx.files.outputs import unwritable
+from epctx.files.outputs import writing
 
 
 @contextlib.contextmanager
@@ -38,8 +38,5 @@ def replace(path: Path, content: bytes) -> None:
     Raises:
         StorageError: the system refuses.
     """
-    try:
-        with replacing(path) as stream:
-            stream.write(content)
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with writing(path), replacing(path) as stream:
+        stream.write(content)

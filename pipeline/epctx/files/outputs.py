@@ -53,14 +53,11 @@ def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     Raises:
         StorageError: the disk is full, the folder cannot be written, or the file is there already.
     """
-    try:
-        with path.open("xb", buffering=0) as stream:
-            writer = HashingWriter(stream)
-            for chunk in chunks:
-                writer.write(chunk)
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with writing(path), path.open("xb", buffering=0) as stream:
+        writer = HashingWriter(stream)
+        for chunk in chunks:
+            writer.write(chunk)
+        os.fsync(stream.fileno())
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
 
@@ -93,7 +90,7 @@ class OwnFile:
         Raises:
             StorageError: the disk refuses, or a file of that name is there.
         """
-        try:
+        with writing(path):
             status = self.path.lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 return None
@@ -112,8 +109,6 @@ class OwnFile:
             if of_content(path.stat()) != self._seen:
                 sha256, blake3 = _taken(_open(path), "sha256"), _taken(_open(path), "blake3")
             return OutputFile(name=path.name, size=size, sha256=sha256, blake3=blake3)
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     def _digests(self) -> tuple[Digest, Digest]:
         return self._sha256.result(), self._blake3.result()
@@ -146,12 +141,9 @@ def sync_files(paths: Iterable[Path]) -> None:
         StorageError: the disk refuses.
     """
     for path in paths:
-        try:
-            # Windows flushes only what is open for writing.
-            with path.open("r+b") as stream:
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise unwritable(path, error) from error
+        # Windows flushes only what is open for writing.
+        with writing(path), path.open("r+b") as stream:
+            os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -183,6 +175,19 @@ def refusals() -> Iterator[None]:
             raise
         place = error.filename2 or error.filename
         path = Path(os.fsdecode(place)) if isinstance(place, str | bytes) else Path(os.curdir)
+        raise unwritable(path, error) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An OSError inside means that `path` cannot be written.
+
+    Raises:
+        StorageError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
         raise unwritable(path, error) from error
 
 

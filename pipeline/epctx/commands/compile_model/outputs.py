@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epctx.errors import StorageError
-from epctx.files.outputs import sync_folder, unwritable
+from epctx.files.outputs import sync_folder, writing
 
 
 @contextmanager
@@ -18,11 +18,9 @@ def staging(folder: Path) -> Iterator[Path]:
     Raises:
         StorageError: the disk refuses.
     """
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(prefix=".epctx-", dir=folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with temporary as name:
         yield Path(name)
 

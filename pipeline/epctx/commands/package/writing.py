@@ -184,11 +184,9 @@ def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> 
 def _stage(items: Mapping[str, Item], folder: Path) -> None:
     """Copy every file, and hold what was copied to what it must be."""
     folders = {folder / Path(name).parent for name in items}
-    try:
+    with outputs.writing(folder):
         for each in sorted(folders):
             each.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise outputs.unwritable(folder, error) from error
     hashing.of_each(lambda name: _copy(items[name], folder / name), items)
     for each in sorted(folders, reverse=True):
         outputs.sync_folder(each)

@@ -62,19 +62,16 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
     Raises:
         StorageError: the disk refuses, or a file is not what was built.
     """
-    try:
-        with replacing(path) as stream:
-            sink = _Sink(stream)
-            # tarfile only writes to it; the type it asks for reads and seeks, too.
-            with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
-                for folder in _folders(root.name, files):
-                    info = tarfile.TarInfo(folder)
-                    info.type, info.mode = tarfile.DIRTYPE, 0o755
-                    archive.addfile(info)
-                for name, file in sorted(files.items()):
-                    _add(archive, root, name, file)
-    except OSError as error:
-        raise outputs.unwritable(path, error) from error
+    with outputs.writing(path), replacing(path) as stream:
+        sink = _Sink(stream)
+        # tarfile only writes to it; the type it asks for reads and seeks, too.
+        with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+            for folder in _folders(root.name, files):
+                info = tarfile.TarInfo(folder)
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(info)
+            for name, file in sorted(files.items()):
+                _add(archive, root, name, file)
     writer = sink.writer
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 

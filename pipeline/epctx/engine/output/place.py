@@ -98,7 +98,7 @@ class Place:
         """
         import filelock
 
-        try:
+        with outputs.writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(str(self.out / f".{self.name}.lock"))
             try:
@@ -106,8 +106,6 @@ class Place:
             except filelock.Timeout:
                 waiting()
                 lock.acquire()
-        except OSError as error:
-            raise outputs.unwritable(self.out, error) from error
         with lock:
             self._refuse_links()
             self._repair()
@@ -174,7 +172,7 @@ class Place:
 
 
 def _swap(staged: Path, place: Path, old: Path) -> None:
-    try:
+    with outputs.writing(place):
         outputs.sync_folder(staged)
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
@@ -182,8 +180,6 @@ def _swap(staged: Path, place: Path, old: Path) -> None:
             place.rename(old)
         staged.rename(place)
         outputs.sync_folder(place.parent)
-    except OSError as error:
-        raise outputs.unwritable(place, error) from error
     _remove(old)
 
 
