@@ -199,6 +199,15 @@ def unwritable(path: Path, error: OSError) -> StorageError:
     )
 
 
+def changed(path: Path) -> StorageError:
+    """The error for an output that something else wrote to."""
+    return StorageError(
+        "was changed after it was built",
+        file=str(path),
+        remedy="build again while nothing writes to the output folder",
+    )
+
+
 _FULL = "free some space, or choose another folder with --out"
 _FORBIDDEN = "choose a folder that you may write to with --out"
 _BROKEN = "look at the system's log: the disk may be failing"

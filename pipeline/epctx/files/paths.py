@@ -6,11 +6,12 @@ and OpenVINO waits for ever on a FIFO (real-eps.md section 5). So nothing is ope
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import stat
 from pathlib import Path
+
+from epctx.files import listing
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -91,7 +92,7 @@ def missing(folder: Path, text: str) -> str | None:
             return "it is no file name"
         if part not in names:
             return f"the file is named by another case than '{part}'"
-        if is_link(status):
+        if listing.is_link(status):
             return f"'{part}' is a link"
         place = place / part
         if number < len(parts) and not stat.S_ISDIR(status.st_mode):
@@ -101,29 +102,18 @@ def missing(folder: Path, text: str) -> str | None:
     return None
 
 
-def is_link(status: os.stat_result) -> bool:
-    """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
-    attributes: int = getattr(status, "st_file_attributes", 0)
-    return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
-
-
 def entries(folder: Path) -> list[str]:
     """Every entry below `folder` that is no folder, relative, with `/`, sorted; links not followed.
 
     An empty folder is an entry of its own, ending with `/`.
     """
-    found: list[str] = []
-    pending = [folder]
-    while pending:
-        place = pending.pop()
-        with os.scandir(place) as entries_:
-            listed = list(entries_)
-        if not listed and place != folder:
-            found.append(place.relative_to(folder).as_posix() + "/")
-        for entry in listed:
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode) and not is_link(status):
-                pending.append(Path(entry.path))
-            else:
-                found.append(Path(entry.path).relative_to(folder).as_posix())
+    listed = list(listing.below(folder))
+    filled = {path.parent for path in listed}
+    found = []
+    for path in listed:
+        name = path.relative_to(folder).as_posix()
+        if not listing.is_folder(path):
+            found.append(name)
+        elif path not in filled:
+            found.append(f"{name}/")
     return sorted(found)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from epctx.errors import StorageError
 from epctx.files import outputs
 from epctx.files.atomic import replacing
 from epctx.files.digest import HashingWriter
@@ -97,14 +96,6 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, file: OutputFile) -> N
     except OSError as error:
         if error.errno is not None and path.exists():
             raise
-        raise _changed(path) from error  # it is gone, or too short
+        raise outputs.changed(path) from error  # it is gone, or too short
     if more or source.sha256 != file.sha256.hex:
-        raise _changed(path)
-
-
-def _changed(path: Path) -> StorageError:
-    return StorageError(
-        "was changed after it was built",
-        file=str(path),
-        remedy="build again while nothing writes to the output folder",
-    )
+        raise outputs.changed(path)

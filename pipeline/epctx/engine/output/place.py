@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.errors import StorageError
-from epctx.files import outputs, paths
+from epctx.files import outputs
+from epctx.files.listing import is_folder, is_link
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -151,7 +151,7 @@ class Place:
             StorageError: there is one.
         """
         for path in (self.root, *self.root.glob("*"), self.staging, *self.staging.glob("old/*")):
-            if os.path.lexists(path) and paths.is_link(path.lstat()):
+            if os.path.lexists(path) and is_link(path.lstat()):
                 raise StorageError(
                     "is a link",
                     file=path.as_posix(),
@@ -183,18 +183,13 @@ def _swap(staged: Path, place: Path, old: Path) -> None:
     _remove(old)
 
 
-def _is_folder(path: Path) -> bool:
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and not paths.is_link(status)
-
-
 def _folders(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if _is_folder(p)] if path.is_dir() else []
+    return [p for p in path.iterdir() if is_folder(p)] if path.is_dir() else []
 
 
 def _remove(path: Path) -> None:
     try:
-        if _is_folder(path):
+        if is_folder(path):
             shutil.rmtree(path)
         else:  # rmtree would wait for a pipe
             path.unlink()
