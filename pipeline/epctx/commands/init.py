@@ -43,13 +43,7 @@ def write(
 ) -> Path:
     """Write a starter manifest for `models` to `path`, and return it.
 
-    Args:
-        models: ONNX files, in the folder of `path` or below.
-        path: the manifest.
-        provider: ONNX Runtime's name of the EP.
-        options: its options, as text.
-        share: all models share one EP context, in this order.
-        force: a file that is there is replaced.
+    The models are in the folder of `path` or below. The arguments are those of `api.init`.
 
     Raises:
         UsageError: `path` is there, a model lies outside, or sharing makes no sense.
