@@ -132,6 +132,18 @@ class EpctxError(Exception):
         """The message without the remedy."""
         return ": ".join(part for part in (self.group, self.where, self.what, self.why) if part)
 
+    @classmethod
+    @contextmanager
+    def if_refused(
+        cls, what: str, *, remedy: str, where: str | None = None, file: str | None = None
+    ) -> Iterator[None]:
+        """An OSError inside becomes this error, whose `why` is what the system says."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise cls(what, where=where, file=file, why=why, remedy=remedy) from error
+
     def __str__(self) -> str:
         return f"{self.head}\n  -> {self.remedy}"
 

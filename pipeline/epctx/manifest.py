@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+DEFAULT_EP: Final = "CPUExecutionProvider"
+"""ONNX Runtime's own EP: it runs what no other takes."""
+ENTRY_POINTS: Final = "epctx.execution_providers"
+"""The group of entry points that third parties register an EP in."""
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 

@@ -24,7 +24,8 @@ MOST = 64
 SCRIPT = """
 import sys, threading, time
 from pathlib import Path
-from epctx.graph import canonical, external_data
+from epctx.files import outputs
+from epctx.graph.serde import canonical, data_files
 from epctx.manifest import ModelSource
 from epctx.stages import load
 
@@ -47,7 +48,9 @@ canonical.digest(model)
 with open(sys.argv[1] + ".inline", "wb") as stream:
     for chunk in canonical.chunks(model):
         stream.write(chunk)
-data_files.write(model, Path(sys.argv[1] + ".out.onnx"), "out.data")
+data = data_files.place(model, "out.data")
+outputs.write(Path(sys.argv[1]).with_name("out.data"), data.chunks())
+outputs.write(Path(sys.argv[1] + ".out.onnx"), canonical.chunks(model))
 done.set()
 watcher.join()
 print(peak - before)

@@ -15,6 +15,7 @@ from epctx.errors import (
     InvalidManifest,
     ManifestError,
     ModelError,
+    StorageError,
     Violation,
 )
 from epctx.worker import protocol
@@ -146,3 +147,25 @@ def test_the_group_comes_first() -> None:
     error.group = "llm@default"
     assert str(error) == "llm@default: a.onnx: it is broken\n  -> mend it"
     assert error.where == "a.onnx"
+
+
+def test_what_the_system_refuses_is_the_why() -> None:
+    with (
+        pytest.raises(StorageError) as caught,
+        StorageError.if_refused("cannot be read", file="m.bin", remedy="look at the disk"),
+    ):
+        raise OSError(5, "Input/output error", "m.bin")
+    assert str(caught.value) == "m.bin: cannot be read: Input/output error\n  -> look at the disk"
+    with (
+        pytest.raises(StorageError, match="no number"),
+        StorageError.if_refused("cannot be read", remedy="look at the disk"),
+    ):
+        raise OSError("no number")
+
+
+def test_another_error_passes_through() -> None:
+    with (
+        pytest.raises(ManifestError, match="is empty"),
+        StorageError.if_refused("cannot be read", remedy="look at the disk"),
+    ):
+        raise ManifestError("is empty", remedy="fill it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Location:
         Raises:
             StorageError: the system refuses; the message names the two ways out.
         """
-        try:
+        with refusing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.root.mkdir(mode=0o700, exist_ok=True)
             with (
@@ -52,8 +52,6 @@ class Location:
                 (self.folder / "CACHEDIR.TAG").open("x", encoding="utf-8") as tag,
             ):
                 tag.write(_TAG)
-        except OSError as error:
-            raise refused(self.folder, error) from error
 
 
 def locate(environment: Mapping[str, str] = os.environ) -> Location:
@@ -119,6 +117,19 @@ else:
             return pwd.getpwuid(number).pw_name
         except KeyError:
             return f"number {number}"
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """An OSError inside means that the cache cannot be written.
+
+    Raises:
+        StorageError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise refused(path, error) from error
 
 
 def refused(path: Path, error: Exception) -> StorageError:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refused, refusing
 from epctx.files import open_flags
 from epctx.files.entries import Irregular
 
@@ -59,10 +59,8 @@ def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]
     import filelock
 
     folder = location.root / "locks"
-    try:
+    with refusing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refused(folder, error) from error
     lock = filelock.FileLock(str(folder / f"{name}.lock"), thread_local=False)
     _wait(lambda timeout: lock.acquire(timeout=timeout), location, waiting)
     try:
@@ -77,12 +75,10 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
 
     location.make()
     path = location.root / "users.db"
-    try:
+    with refusing(path):
         # Of an SQLite database only the locks are used, so it is empty; whatever else wrote to it.
         _empty(path)
         lock = filelock.ReadWriteLock(str(path), is_singleton=False)
-    except OSError as error:
-        raise refused(path, error) from error
     try:
         yield lock
     finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 from epctx.errors import StorageError
@@ -46,7 +46,7 @@ class Objects:
         if self.location.readonly or self._holds(content, size):
             return
         temporary = self.temporary.path()
-        try:
+        with refusing(temporary):
             copying.copy(source, temporary)
             if temporary.stat().st_size != size:
                 temporary.unlink()
@@ -57,8 +57,6 @@ class Objects:
                 )
             if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
                 temporary.chmod(temporary.stat().st_mode & _READ_ONLY)
-        except OSError as error:
-            raise refused(temporary, error) from error
         settle(temporary, self.path(content))
 
     def fetch(self, content: Digest, *, size: int, target: Path) -> bool:
@@ -72,11 +70,13 @@ class Objects:
         place = self.path(content)
 
         def copy(file: FileIO) -> bool:
-            try:
-                right = os.fstat(file.fileno()).st_size == size
+            right = os.fstat(file.fileno()).st_size == size
+            with StorageError.if_refused(
+                "cannot be copied out of the cache",
+                file=str(target),
+                remedy="free some space or choose another folder with --out",
+            ):
                 return right and copying.copy_hashed(file, target) == content
-            except OSError as error:
-                raise _uncopied(target, error) from error
 
         read = self.quarantine.read(place, copy)
         if read is None:
@@ -113,12 +113,3 @@ class Objects:
             return stat.S_ISREG(status.st_mode) and status.st_size == size
         except OSError:
             return False
-
-
-def _uncopied(target: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "cannot be copied out of the cache",
-        file=str(target),
-        why=error.strerror or str(error),
-        remedy="free some space or choose another folder with --out",
-    )

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from epctx import codec, limits
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
 from epctx.files import digest
@@ -72,10 +72,8 @@ class Records:
             return
         payload = codec.encode(value)
         temporary = self.temporary.path()
-        try:
+        with refusing(temporary):
             temporary.write_bytes(_sum(kind, name, payload) + b"\n" + payload)
-        except OSError as error:
-            raise refused(temporary, error) from error
         settle(temporary, self.path(kind, name))
 
     def used(self, kind: Kind, name: str) -> None:

@@ -20,7 +20,7 @@ from epctx.cache.objects import Objects
 from epctx.cache.quarantine import Notice, Quarantine
 from epctx.cache.records import Records
 from epctx.cache.temporary import Temporary
-from epctx.files import digest
+from epctx.files import digest, paths
 from epctx.files.digest import Digest
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Cache:
             StorageError: the folder cannot be written.
         """
         names = [file.name.casefold() for file in action.files]
-        if len(set(names)) < len(names) or not all(map(_stays_inside, names)):
+        if len(set(names)) < len(names) or not all(map(paths.is_plain, names)):
             return False
         made: list[Path] = []
         for file in action.files:
@@ -168,12 +168,3 @@ def _digest(record: msgspec.Raw) -> Digest | None:
         return digest.of_json(msgspec.json.decode(record))
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _stays_inside(name: str) -> bool:
-    """Whether a name leads to a place below a folder, on any system."""
-    return (
-        not name.startswith("/")
-        and not {"", ".", ".."} & set(name.split("/"))
-        and not ({"\\", ":", "\0"} & set(name))
-    )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.cache.location import Location, refused
+from epctx.cache.location import Location, refused, refusing
 
 if TYPE_CHECKING:
     import filelock
@@ -44,10 +44,8 @@ class Temporary:
         """
         with self._guard:
             if self._folder is None:
-                try:
+                with refusing(self._parent):
                     self._open()
-                except OSError as error:
-                    raise refused(self._parent, error) from error
             assert self._folder is not None
             return self._folder / str(next(self._numbers))
 
@@ -86,10 +84,8 @@ def sweep(parent: Path) -> None:
     """
     import filelock
 
-    try:
+    with refusing(parent):
         entries = list(parent.glob(f"*{_LOCK}"))
-    except OSError as error:
-        raise refused(parent, error) from error
     for entry in entries:
         lock = filelock.FileLock(str(entry), thread_local=False)
         with contextlib.suppress(filelock.Timeout, OSError):

@@ -7,44 +7,25 @@ from typing import Annotated
 
 import typer
 
-from epctx.cli import completion, github
+from epctx.cli import github
+from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify, Only
 from epctx.cli.render import UI, document
 
 
 def build(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    manifest: Manifest,
     *,
     out: Annotated[Path, typer.Option(help="Where the outputs go.")] = Path("dist"),
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GROUP[@TARGET]",
-            help="Build this group only; may be repeated.",
-            autocompletion=completion.groups,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
-        ),
-    ] = 0,
+    only: Only = None,
+    jobs: Jobs = 0,
     keep_going: Annotated[
         bool,
         typer.Option("--keep-going", "-k", help="Build and publish the other groups if one fails."),
     ] = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
-    ] = False,
-    locked: Annotated[
-        bool,
-        typer.Option("--locked", help="Fail if anything would differ from the lock; write none."),
-    ] = False,
-    no_cache: Annotated[
-        bool,
-        typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing."),
-    ] = False,
+    no_verify: NoVerify = False,
+    locked: Locked = False,
+    no_cache: NoCache = False,
     golden: Annotated[
         bool,
         typer.Option("--golden", help="Ship inputs and expected outputs with each group."),
@@ -56,9 +37,7 @@ def build(
         bool,
         typer.Option("--attest", help="Write an in-toto attestation with SLSA provenance, too."),
     ] = False,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
     from epctx.cli import progress, summary

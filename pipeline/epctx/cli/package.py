@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.text import size_words
@@ -15,31 +16,16 @@ from epctx.text import size_words
 
 def package(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    manifest: Manifest,
     *,
     out: Annotated[
         Path, typer.Option(help="Where the outputs go, and DIR/<name>.ortpackage.", metavar="DIR")
     ] = Path("dist"),
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
-        ),
-    ] = 0,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
-    ] = False,
-    locked: Annotated[
-        bool,
-        typer.Option("--locked", help="Fail if anything would differ from the lock; write none."),
-    ] = False,
-    no_cache: Annotated[
-        bool,
-        typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing."),
-    ] = False,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    jobs: Jobs = 0,
+    no_verify: NoVerify = False,
+    locked: Locked = False,
+    no_cache: NoCache = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
 

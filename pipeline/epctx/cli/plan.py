@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epctx.cli import completion
+from epctx.cli.options import AllowOutside, Manifest
 from epctx.cli.render import UI
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def plan(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    manifest: Manifest,
     *,
     out: Annotated[Path, typer.Option(help="Where the outputs are.")] = Path("dist"),
     only: Annotated[
@@ -41,9 +42,7 @@ def plan(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
     ] = False,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Show what a build of the manifest would do and why, without doing it.
 

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from epctx.cli import completion, progress
+from epctx.cli.options import AllowOutside, Jobs, Manifest, Only
 from epctx.cli.render import UI, table
 from epctx.errors import LockError
 from epctx.text import size_words
@@ -32,16 +33,9 @@ _LOCKS = {
 
 def reproduce(
     ui: UI,
-    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")],
+    manifest: Manifest,
     *,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GROUP[@TARGET]",
-            help="Build this group only; may be repeated.",
-            autocompletion=completion.groups,
-        ),
-    ] = None,
+    only: Only = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,16 +50,9 @@ def reproduce(
             "--find-cause", help="If something differs, build once more for each variation."
         ),
     ] = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
-        ),
-    ] = 0,
+    jobs: Jobs = 0,
     out: Annotated[Path | None, typer.Option(help="Keep both builds, in this new folder.")] = None,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Build a manifest twice, without cache, and compare every byte.
 

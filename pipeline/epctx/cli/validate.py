@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli import github, render
+from epctx.cli.options import AllowOutside
 from epctx.cli.render import UI
 from epctx.errors import ManifestError, Violation
 
@@ -17,9 +18,7 @@ def validate(
     ui: UI,
     manifests: Annotated[list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST")],
     *,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Check manifests against the schema and the rules, and tell everything that is wrong."""
     from epctx.parsing import load

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli.options import AllowOutside
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
 from epctx.verification.findings import (
@@ -50,9 +51,7 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
-    allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
-    ] = False,
+    allow_outside: AllowOutside = False,
 ) -> None:
     """Check every file against SHA256SUMS and its format, and run it against its source model.
 
@@ -70,9 +69,9 @@ def verify(
     )
     if junit is not None:
         from epctx.cli import junit as xml
-        from epctx.engine.output import place
+        from epctx.files import atomic
 
-        place.replace_file(junit, xml.document(report))
+        atomic.replace(junit, xml.document(report))
     ui.emit(report)
     for folder in report.folders:
         ui.print(_folder(folder, every=bool(ui.verbose)))

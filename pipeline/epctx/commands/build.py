@@ -61,19 +61,13 @@ def run(
     refuse: Callable[[Plan], None] = lambda planned: None,
     watch: bool = False,
 ) -> Done:
-    """Build what `manifest` declares.
+    """Build what `manifest` declares. What is not told here is as in `api.build`.
 
     Args:
-        out: the `dist` folder.
-        listener: hears of events, from several threads, one at a time.
-        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
         jobs: session groups at a time; 0: one for each core.
-        keep_going: build and publish the other groups when one fails.
         numbers: run every model and compare, where the manifest does not say `off`.
         cached: use what was built before, and remember what is built now.
-        locked: hold the build to the lock, and never write it.
         release: what else to make of a whole successful build.
-        allow_outside: paths may lead out of the manifest's folder.
         variables: of the workers' environment, which is else the same whoever builds.
         refuse: is called with the plan before anything is done, and may raise.
         watch: note all that is looked at, so that `Done.remember` can make the next one a no-op.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
+from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
 
 if TYPE_CHECKING:
@@ -43,13 +43,7 @@ def write(
 ) -> Path:
     """Write a starter manifest for `models` to `path`, and return it.
 
-    Args:
-        models: ONNX files, in the folder of `path` or below.
-        path: the manifest.
-        provider: ONNX Runtime's name of the EP.
-        options: its options, as text.
-        share: all models share one EP context, in this order.
-        force: a file that is there is replaced.
+    The models are in the folder of `path` or below. The arguments are those of `api.init`.
 
     Raises:
         UsageError: `path` is there, a model lies outside, or sharing makes no sense.
@@ -65,21 +59,15 @@ def write(
         )
     content = text(models, path, provider=provider, options=options or {}, share=share)
     _check(content, path)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        scratch.replace(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise StorageError(
+    with (
+        StorageError.if_refused(
             "the manifest cannot be written",
             file=path.as_posix(),
-            why=error.strerror,
             remedy="choose a folder that you may write to with --out",
-        ) from None
+        ),
+        replacing(path) as stream,
+    ):
+        stream.write(content.encode())
     return path
 
 

@@ -25,7 +25,7 @@ from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
-from epctx.engine.output.place import Place, replace_file
+from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
 from epctx.engine.release import Release, release
@@ -34,7 +34,7 @@ from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
 from epctx.engine.up_to_date import assess
 from epctx.errors import EpctxError, LockError, StorageError
-from epctx.files import outputs
+from epctx.files import atomic, outputs
 from epctx.files.entries import open_entry
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock
@@ -314,7 +314,7 @@ class _Run:
 
     def _write_report(self, report: BuildReport, failures: Sequence[EpctxError]) -> None:
         try:
-            replace_file(self._place.report, codec.encode(report, indent=2) + b"\n")
+            atomic.replace(self._place.report, codec.encode(report, indent=2) + b"\n")
         except StorageError:
             if not failures:  # else the first of them is told: it may be for the same reason
                 raise
@@ -338,4 +338,4 @@ class _Run:
                 return
         except (OSError, LockError):
             pass  # there is none, or what is there is replaced
-        replace_file(self._lock_file, content)
+        atomic.replace(self._lock_file, content)

@@ -25,6 +25,7 @@ import blake3
 from epctx import limits
 from epctx.cache.location import locate
 from epctx.errors import EpctxError
+from epctx.files import identity
 from epctx.files.entries import open_entry
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 KIND: Final = "unchanged"
 VERSION = 2
-SETTLED = 2.0
-"""Seconds: as in files.identity."""
 LASTING = 86_400.0
 """Seconds that a note is good for: gc must see that results are of use."""
 MISSING = ""
@@ -117,8 +116,7 @@ def stamp(path: str | os.PathLike[str]) -> str:
         status = os.stat(path)  # noqa: PTH116 - hundreds of them, and nothing else to do
     except OSError:
         return MISSING
-    times = f"{status.st_mtime_ns}:{status.st_ctime_ns}"
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}"
+    return identity.text_of(status, status.st_ctime_ns)
 
 
 class Watched:
@@ -213,4 +211,4 @@ def _settled(text: str, now: float) -> bool:
     if text == MISSING:
         return True
     modified, changed = text.split(":")[3:]
-    return max(int(modified), int(changed)) / 1e9 + SETTLED < now
+    return max(int(modified), int(changed)) / 1e9 + identity.SETTLED < now

@@ -13,14 +13,13 @@ from functools import partial
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor
 from epctx.engine.output import archive, attestation
-from epctx.engine.output import place as publish
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import UsageError
-from epctx.files import outputs
+from epctx.files import atomic, outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.lockfile.types import Lock
@@ -87,7 +86,7 @@ def release(
             subjects[made.archive.name] = made.archive
         content = attestation.make(plan.manifest.path, lock, subjects)
         path = place.out / f"{place.name}.intoto.json"
-        publish.replace_file(path, content)
+        atomic.replace(path, content)
         made = replace(made, attestation=_file(path.name, content))
     return replace(report, release=made)
 
@@ -132,13 +131,11 @@ def _golden_of(
     with executor.lane(None) as lane:
         made = progress.run(lane, group.group, job, GoldenResult)
     published = job.built / GOLDEN
-    try:
+    with outputs.writing(published):
         if published.exists():
             shutil.rmtree(published)
         job.folder.rename(published)
         outputs.sync_folder(job.built)
-    except OSError as error:
-        raise outputs.unwritable(published, error) from error
     return made.files
 
 

@@ -39,11 +39,21 @@ class Identity:
         return self.changed + SETTLED < moment
 
 
+def of_content(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Device, inode, size and time of the last write: the same after a renaming."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def text_of(status: os.stat_result, changed_ns: int) -> str:
+    """An identity as text, from a stat result and the time of the last change of data or status."""
+    times = f"{status.st_mtime_ns}:{changed_ns}"
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}"
+
+
 def of_status(status: os.stat_result, changed_ns: int) -> Identity:
     """From a stat result and the time of the last change of data or metadata."""
-    times = f"{status.st_mtime_ns}:{changed_ns}"
     return Identity(
-        text=f"{status.st_dev}:{status.st_ino}:{status.st_size}:{times}",
+        text=text_of(status, changed_ns),
         changed=max(status.st_mtime_ns, changed_ns) / 1e9,
         taken=time.time(),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,5 +24,19 @@ def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> 
         place = waiting.pop()
         entries = sorted(place.iterdir())
         yield from entries
-        inner = (e for e in entries if e.is_dir() and not e.is_symlink())
-        waiting += reversed([entry for entry in inner if into(entry)])
+        waiting += reversed([entry for entry in entries if is_folder(entry) and into(entry)])
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder, and no link to one."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and not is_link(status)
+
+
+def is_link(status: os.stat_result) -> bool:
+    """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
+    attributes: int = getattr(status, "st_file_attributes", 0)
+    return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)

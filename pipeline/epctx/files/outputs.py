@@ -16,8 +16,10 @@ from pathlib import Path
 from epctx.errors import StorageError
 from epctx.files import digest
 from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
+from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
+CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
 
@@ -40,20 +42,22 @@ class GroupOutput:
     files: tuple[OutputFile, ...]
 
 
+def context_file(model: str) -> str:
+    """The name of a model's EPContext model."""
+    return f"{model}{CONTEXT_SUFFIX}"
+
+
 def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     """Write a new file, hashing on the way, and flush it to the disk.
 
     Raises:
         StorageError: the disk is full, the folder cannot be written, or the file is there already.
     """
-    try:
-        with path.open("xb", buffering=0) as stream:
-            writer = HashingWriter(stream)
-            for chunk in chunks:
-                writer.write(chunk)
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with writing(path), path.open("xb", buffering=0) as stream:
+        writer = HashingWriter(stream)
+        for chunk in chunks:
+            writer.write(chunk)
+        os.fsync(stream.fileno())
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
 
@@ -69,7 +73,7 @@ class OwnFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen = _seen(path)
+        self._seen = of_content(path.stat())
         threads = ThreadPoolExecutor(max_workers=2)
         self._sha256 = threads.submit(_taken, _open(path), "sha256")
         self._blake3 = threads.submit(_taken, _open(path), "blake3")
@@ -86,7 +90,7 @@ class OwnFile:
         Raises:
             StorageError: the disk refuses, or a file of that name is there.
         """
-        try:
+        with writing(path):
             status = self.path.lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 return None
@@ -102,11 +106,9 @@ class OwnFile:
                 os.fsync(stream.fileno())
                 size = os.fstat(stream.fileno()).st_size
             sha256, blake3 = self._digests()
-            if _seen(path) != self._seen:
+            if of_content(path.stat()) != self._seen:
                 sha256, blake3 = _taken(_open(path), "sha256"), _taken(_open(path), "blake3")
             return OutputFile(name=path.name, size=size, sha256=sha256, blake3=blake3)
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     def _digests(self) -> tuple[Digest, Digest]:
         return self._sha256.result(), self._blake3.result()
@@ -119,12 +121,6 @@ def _open(path: Path) -> FileIO:
 def _taken(stream: FileIO, algorithm: Algorithm) -> Digest:
     with stream:
         return digest.of_stream(stream, algorithm)
-
-
-def _seen(path: Path) -> tuple[int, int, int, int]:
-    """What is another after a write, and the same after a renaming."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sums(files: Iterable[OutputFile]) -> bytes:
@@ -145,12 +141,9 @@ def sync_files(paths: Iterable[Path]) -> None:
         StorageError: the disk refuses.
     """
     for path in paths:
-        try:
-            # Windows flushes only what is open for writing.
-            with path.open("r+b") as stream:
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise unwritable(path, error) from error
+        # Windows flushes only what is open for writing.
+        with writing(path), path.open("r+b") as stream:
+            os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -185,11 +178,33 @@ def refusals() -> Iterator[None]:
         raise unwritable(path, error) from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An OSError inside means that `path` cannot be written.
+
+    Raises:
+        StorageError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def unwritable(path: Path, error: OSError) -> StorageError:
     """The error for a write that the system refused."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another folder with --out")
     return StorageError(
         "cannot be written", file=str(path), why=error.strerror or str(error), remedy=remedy
+    )
+
+
+def changed(path: Path) -> StorageError:
+    """The error for an output that something else wrote to."""
+    return StorageError(
+        "was changed after it was built",
+        file=str(path),
+        remedy="build again while nothing writes to the output folder",
     )
 
 

@@ -6,11 +6,12 @@ and OpenVINO waits for ever on a FIFO (real-eps.md section 5). So nothing is ope
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import stat
 from pathlib import Path
+
+from epctx.files import listing
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -24,7 +25,7 @@ def fault(location: str) -> str | None:
         return "it holds a NUL"
     if "\\" in location:
         return "it holds a backslash; ONNX separates folders by `/`"
-    if location.startswith("/") or _DRIVE.match(location):
+    if _is_absolute(location):
         return "it is absolute"
     if ".." in location.split("/"):
         return "it leads out of the folder by `..`"
@@ -46,7 +47,7 @@ def objection(text: str) -> str | None:
         return "it has a control character"
     if "\\" in text:
         return "it has a backslash: `/` goes between folders"
-    if text.startswith("/") or _DRIVE.match(text):
+    if _is_absolute(text):
         return "it is absolute"
     if ".." in text.split("/"):
         return "it has `..`"
@@ -55,12 +56,30 @@ def objection(text: str) -> str | None:
     return None
 
 
+def _is_absolute(text: str) -> bool:
+    """On Linux or on Windows, where `C:x` leads to another folder, too."""
+    return text.startswith("/") or _DRIVE.match(text) is not None
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is the name of a file in the folder itself."""
+    return objection(text) is None and "/" not in text
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is the one spelling of a path below a folder, on any system."""
+    # A colon would name a stream of a file on Windows.
+    return objection(text) is None and not {"", "."} & set(text.split("/")) and ":" not in text
+
+
 def missing(folder: Path, text: str) -> str | None:
-    """Why `text` (that has no `objection`) names no regular file below `folder`; None: it does.
+    """Why `text` names no regular file below `folder`, its `objection` first; None: it does.
 
     Names must match by case too: a file found on Windows would be missing elsewhere. The file is
     not opened.
     """
+    if reason := objection(text):
+        return reason
     place = folder
     parts = [part for part in text.split("/") if part not in ("", ".")]
     for number, part in enumerate(parts, start=1):
@@ -73,7 +92,7 @@ def missing(folder: Path, text: str) -> str | None:
             return "it is no file name"
         if part not in names:
             return f"the file is named by another case than '{part}'"
-        if is_link(status):
+        if listing.is_link(status):
             return f"'{part}' is a link"
         place = place / part
         if number < len(parts) and not stat.S_ISDIR(status.st_mode):
@@ -83,29 +102,18 @@ def missing(folder: Path, text: str) -> str | None:
     return None
 
 
-def is_link(status: os.stat_result) -> bool:
-    """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
-    attributes: int = getattr(status, "st_file_attributes", 0)
-    return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
-
-
 def entries(folder: Path) -> list[str]:
     """Every entry below `folder` that is no folder, relative, with `/`, sorted; links not followed.
 
     An empty folder is an entry of its own, ending with `/`.
     """
-    found: list[str] = []
-    pending = [folder]
-    while pending:
-        place = pending.pop()
-        with os.scandir(place) as entries_:
-            listed = list(entries_)
-        if not listed and place != folder:
-            found.append(place.relative_to(folder).as_posix() + "/")
-        for entry in listed:
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode) and not is_link(status):
-                pending.append(Path(entry.path))
-            else:
-                found.append(Path(entry.path).relative_to(folder).as_posix())
+    listed = list(listing.below(folder))
+    filled = {path.parent for path in listed}
+    found = []
+    for path in listed:
+        name = path.relative_to(folder).as_posix()
+        if not listing.is_folder(path):
+            found.append(name)
+        elif path not in filled:
+            found.append(f"{name}/")
     return sorted(found)

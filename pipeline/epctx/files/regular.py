@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import open_flags
+from epctx.files.identity import of_content
 from epctx.text import nearest_file
 
 _T = TypeVar("_T")
@@ -80,7 +81,7 @@ def absent(path: Path) -> ModelError:
 def _is_still(real: Path, status: os.stat_result) -> bool:
     """What was opened is what the checked path names: nobody put a link in its place."""
     try:
-        return identity(status) == identity(real.stat()) and real.resolve(strict=True) == real
+        return of_content(status) == of_content(real.stat()) and real.resolve(strict=True) == real
     except (OSError, RuntimeError):
         return False
 
@@ -114,8 +115,3 @@ def _must_be_regular(status: os.stat_result, where: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise ModelError(f"is {kind}", where=where, remedy="name a regular file")
-
-
-def identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    """What is another for another file, and after a write: device, inode, size, time."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DOMAIN: Final = "com.microsoft"
 OP_TYPE: Final = "EPContext"
+COMPATIBILITY: Final = "ep_compatibility_info."
+"""What a key of a model's metadata begins with, before the EP's name: the devices it fits."""
 
 Flag = Literal[0, 1]
 _Raw = int | bytes
@@ -36,7 +38,7 @@ _TEXTS: Final = (
     "source",
     "notes",
 )
-_KNOWN: Final = _INTS | {"ep_cache_context", *_TEXTS}
+ATTRIBUTES: Final = ("main_context", "ep_cache_context", "embed_mode", *_TEXTS, "max_size")
 
 
 class Payload(bytes):
@@ -106,7 +108,7 @@ class EPContextNode:
 
         raw: dict[str, _Raw] = {}
         for attribute in node.attribute:
-            if attribute.name not in _KNOWN:
+            if attribute.name not in ATTRIBUTES:
                 continue
             if attribute.ref_attr_name or attribute.name in raw:
                 raise _bad(node.name, attribute.name, "it is a reference or given twice")
@@ -116,7 +118,7 @@ class EPContextNode:
                 found = onnx.AttributeProto.AttributeType.Name(attribute.type)
                 raise _bad(node.name, attribute.name, f"it is {found}, not {_kind(integer)}")
             raw[attribute.name] = attribute.i if integer else attribute.s
-        unknown = (a.name for a in node.attribute if a.name not in _KNOWN)
+        unknown = (a.name for a in node.attribute if a.name not in ATTRIBUTES)
         return cls._parse(node.name, node.input, node.output, raw, unknown)
 
     @classmethod
@@ -131,7 +133,7 @@ class EPContextNode:
         name = node.name or ""
         raw: dict[str, _Raw] = {}
         for attribute in node.attributes.values():
-            if attribute.name not in _KNOWN:
+            if attribute.name not in ATTRIBUTES:
                 continue
             integer = attribute.name in _INTS
             wanted = ir.AttributeType.INT if integer else ir.AttributeType.STRING
@@ -142,7 +144,7 @@ class EPContextNode:
             raw[attribute.name] = value.encode() if isinstance(value, str) else value
         inputs = ("" if v is None else v.name or "" for v in node.inputs)
         outputs = (v.name or "" for v in node.outputs)
-        unknown = (a for a in node.attributes if a not in _KNOWN)
+        unknown = (a for a in node.attributes if a not in ATTRIBUTES)
         return cls._parse(name, inputs, outputs, raw, unknown)
 
     @classmethod

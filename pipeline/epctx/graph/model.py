@@ -34,7 +34,7 @@ class LoadedModel:
 
     Attributes:
         name: the manifest's key.
-        model: the graph; large tensors are `external_data.MappedTensor`, nothing of them is read.
+        model: the graph; large tensors are `mapped.MappedTensor`, nothing of them is read.
         sources: the model file first, then each external data file, by location.
     """
 

@@ -226,15 +226,10 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
 
 
 def _input(path: Path, digests: FileDigests) -> Digest:
-    try:
+    with ModelError.if_refused(
+        "cannot be read", file=str(path), remedy="correct `verify.inputs.files`"
+    ):
         return digests.of(path)
-    except OSError as error:
-        raise ModelError(
-            "cannot be read",
-            file=str(path),
-            why=error.strerror,
-            remedy="correct `verify.inputs.files`",
-        ) from error
 
 
 def _extensions(passes: Sequence[str]) -> Mapping[str, str]:

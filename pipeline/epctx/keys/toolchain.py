@@ -178,28 +178,22 @@ class Toolchain:
         return options
 
     def _content(self, spec: ProviderSpec, option: str, path: Path) -> str:
-        try:
+        with ManifestError.if_refused(
+            f"the option {option} names {path}, which cannot be read",
+            where=f"execution_providers.{spec.alias}.options",
+            remedy="correct the path",
+        ):
             if path.is_dir():
                 files = [file for file in listing.below(path) if file.is_file()]
                 return str(self._digests.of_tree(path, files))
             return str(self._digests.of(path))
-        except OSError as error:
-            raise ManifestError(
-                f"the option {option} names {path}, which cannot be read",
-                where=f"execution_providers.{spec.alias}.options",
-                why=error.strerror,
-                remedy="correct the path",
-            ) from error
 
     def _library(self, provider: str, path: Path) -> str:
-        try:
+        with ProviderUnavailable.if_refused(
+            f"the library {path} of {provider} cannot be read",
+            remedy="check the path, or install the package again",
+        ):
             return str(self._digests.of(path))
-        except OSError as error:
-            raise ProviderUnavailable(
-                f"the library {path} of {provider} cannot be read",
-                why=error.strerror,
-                remedy="check the path, or install the package again",
-            ) from error
 
     def _provider_code(self, name: str, module: str) -> str:
         """Who brings an EP, and the digest of the code that its class is in."""

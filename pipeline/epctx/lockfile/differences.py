@@ -90,11 +90,10 @@ def _only(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 def _own_code(old: Lock, new: Lock) -> Iterator[Difference]:
     """Digests of epctx's own sources, and of EPs that it brings."""
-    for name in _both(old.toolchain, new.toolchain):
-        if name.startswith(_OWN) and old.toolchain.get(name) != new.toolchain.get(name):
+    for name, one, other in _both(old.toolchain, new.toolchain):
+        if name.startswith(_OWN) and one != other:
             yield Difference(kind="code", where="toolchain", what=f"{name} is another")
-    for name in _both(old.execution_providers, new.execution_providers):
-        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+    for name, before, after in _both(old.execution_providers, new.execution_providers):
         if before is not None and after is not None and before.code != after.code:
             yield Difference(kind="code", where=name, what="its code is another")
 
@@ -112,8 +111,7 @@ def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
     )
     for change in between(*libraries):
         yield Difference(kind="toolchain", where="toolchain", what=_words(change))
-    for name in _both(old.execution_providers, new.execution_providers):
-        before, after = old.execution_providers.get(name), new.execution_providers.get(name)
+    for name, before, after in _both(old.execution_providers, new.execution_providers):
         yield from _between("toolchain", name, before, after, _others, "used")
         for change in between(before.host, after.host) if before and after else ():
             what = f"made on another host: {_words(change)}"
@@ -121,8 +119,7 @@ def _toolchains(old: Lock, new: Lock) -> Iterator[Difference]:
 
 
 def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
-    for path in _both(old.sources, new.sources):
-        before, after = old.sources.get(path), new.sources.get(path)
+    for path, before, after in _both(old.sources, new.sources):
         if before == after:
             continue
         if before is None or after is None:
@@ -135,10 +132,9 @@ def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
 
 
 def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
-    for name, before, after in _groups(old, new):
+    for name, before, after in _both(old.groups, new.groups):
         yield from _between("setting", name, before, after, _plain_settings, "built")
-    for name in _both(old.compositions, new.compositions):
-        one, other = old.compositions.get(name), new.compositions.get(name)
+    for name, one, other in _both(old.compositions, new.compositions):
         yield from _between("setting", name, one, other, _plain_composition, "composed")
 
 
@@ -199,7 +195,7 @@ def _plain_model(model: LockedModel) -> Mapping[str, object]:
 
 
 def _keys(old: Lock, new: Lock) -> Iterator[Difference]:
-    for name, before, after in _groups(old, new):
+    for name, before, after in _both(old.groups, new.groups):
         if before is None or after is None:
             continue
         for change in between(_plain_keys(before), _plain_keys(after)):
@@ -213,13 +209,13 @@ def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
 
 
 def _outputs(old: Lock, new: Lock) -> Iterator[Difference]:
-    for name in _both({**old.groups, **old.compositions}, {**new.groups, **new.compositions}):
-        before = old.groups.get(name) or old.compositions.get(name)
-        after = new.groups.get(name) or new.compositions.get(name)
+    befores: dict[str, LockedGroup | LockedComposition] = {**old.compositions, **old.groups}
+    afters: dict[str, LockedGroup | LockedComposition] = {**new.compositions, **new.groups}
+    for name, before, after in _both(befores, afters):
         if before is None or after is None:
             continue
-        for file in _both(before.outputs, after.outputs):
-            what = file_difference(before.outputs.get(file), after.outputs.get(file))
+        for file, one, other in _both(before.outputs, after.outputs):
+            what = file_difference(one, other)
             if what is not None:
                 yield Difference(kind="output", where=f"{name}/{file}", what=what)
 
@@ -237,13 +233,10 @@ def file_difference(old: LockedFile | None, new: LockedFile | None) -> str | Non
     return f"has other content of the same size, {new.size} bytes"
 
 
-def _groups(old: Lock, new: Lock) -> Iterator[tuple[str, LockedGroup | None, LockedGroup | None]]:
-    for name in _both(old.groups, new.groups):
-        yield name, old.groups.get(name), new.groups.get(name)
-
-
-def _both(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    return sorted({*old, *new})
+def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T | None, T | None]]:
+    """What has one name in the two, by name; None: one of them has none."""
+    for name in sorted({*old, *new}):
+        yield name, old.get(name), new.get(name)
 
 
 def _words(change: Change) -> str:

@@ -16,12 +16,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
+from epctx.files.outputs import context_file
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.epcontext import EPContextNode, read_all
 from epctx.graph.model import Replacement
 from epctx.graph.partition import boundary, surgery
 from epctx.graph.partition.assign import Border, assign
 from epctx.graph.serde import canonical
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
 from epctx.runtime.loading import Loaded, load
 from epctx.runtime.model_source import ModelSource
@@ -72,7 +74,7 @@ def feed(batch: int = 1, seed: int = 0) -> npt.NDArray[np.float32]:
 
 def expected(proto: onnx.ModelProto, x: Array) -> Array:
     """What ONNX Runtime's CPU EP makes of it."""
-    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(proto.SerializeToString(), providers=[DEFAULT_EP])
     (y,) = session.run(None, {"x": x})
     return np.asarray(y, np.float32)
 
@@ -95,7 +97,7 @@ class Built:
 
     def path(self, name: str) -> Path:
         """A model's file."""
-        return self.folder / f"{name}_ctx.onnx"
+        return self.folder / context_file(name)
 
     def contents(self) -> dict[str, bytes]:
         """Every file's bytes, by name."""
@@ -155,7 +157,7 @@ def build(
             (out / binary.name).write_bytes(b"".join(binary.chunks()))
         for part in parts:
             surgery.splice(part.model, compiled[part.name])
-            (out / f"{part.name}_ctx.onnx").write_bytes(canonical.serialize(part.model))
+            (out / context_file(part.name)).write_bytes(canonical.serialize(part.model))
     finally:
         workspace.close()
     return Built(

@@ -15,12 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from epctx.errors import ModelError
+from epctx.manifest import DEFAULT_EP
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
-
-NAME = "CPUExecutionProvider"
 
 _IR_VERSION = 10
 """Of the questions: a kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
@@ -137,7 +136,7 @@ def _try(question: ir.Model) -> str | None:
 
     data = ir.serde.serialize_model(question).SerializeToString()
     try:
-        ort.InferenceSession(data, _options(), providers=[NAME])
+        ort.InferenceSession(data, _options(), providers=[DEFAULT_EP])
     except Exception as error:  # ONNX Runtime's errors have no other base
         return str(error)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from epctx.files.digest import Buffer
 from epctx.manifest import Tolerance
@@ -28,6 +28,8 @@ floating-point type."""
 
 Outcome = Literal["pass", "fail", "not checkable"]
 """Of a check, an EP's or any other."""
+HEAD_SIZE: Final = 4096
+"""Bytes by which a provider recognizes its binaries."""
 PrefixPlace = Literal["name", "partition_name", "graph"]
 """Of an EPContext node; `graph`: the name of its graph in the context binary."""
 
@@ -99,7 +101,7 @@ class ReadsBinaries(Protocol):
     """It can tell what is in its context binaries."""
 
     def recognizes(self, head: bytes) -> bool:
-        """Whether a file that begins with `head` (4096 bytes, or all of it) is one of its own."""
+        """Whether a file that begins with `head` (HEAD_SIZE bytes, or all of it) is its own."""
         ...
 
     def inspect_binary(self, path: Path) -> BinaryInfo:

@@ -11,48 +11,22 @@ import functools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
 from epctx.errors import EpctxError, ProviderUnavailable, UsageError
-from epctx.manifest import OptionValue, ProviderSpec
+from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
 from epctx.providers.hooks import HasDevices
 from epctx.providers.onnxruntime import builtin, plugins
 from epctx.text import did_you_mean
 
-GROUP = "epctx.execution_providers"
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Installed:
-    """An installed execution provider.
-
-    Attributes:
-        name: ONNX Runtime's name of it.
-        package: the distribution that brings it, with its version.
-        error: why it cannot be loaded; None: it can.
-    """
-
-    name: str
-    package: str
-    error: ProviderUnavailable | None
 
 
 def names() -> tuple[str, ...]:
     """The names of all installed EPs, sorted; none of them is loaded."""
     return tuple(sorted(_entries()))
-
-
-def installed() -> tuple[Installed, ...]:
-    """Every installed EP, by name, each tried to be loaded."""
-    return tuple(
-        Installed(name=name, package=package_of(entry), error=_failure(name))
-        for name, entries in sorted(_entries().items())
-        for entry in entries
-    )
 
 
 def create(spec: ProviderSpec) -> ExecutionProvider:
@@ -143,7 +117,7 @@ def _entries() -> Mapping[str, Sequence[EntryPoint]]:
 def _entries_on(path: tuple[str, ...]) -> Mapping[str, Sequence[EntryPoint]]:
     # Reading every package's metadata takes longer than opening a small session.
     found: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=ENTRY_POINTS):
         entries = found.setdefault(entry.name, [])
         if entry.value not in [known.value for known in entries]:
             entries.append(entry)
@@ -169,16 +143,6 @@ def entry_of(name: str) -> EntryPoint:
             remedy="uninstall all but one of them",
         )
     return entries[0]
-
-
-def _failure(name: str) -> ProviderUnavailable | None:
-    try:
-        bind(name, {})
-    except ProviderUnavailable as error:
-        return error
-    except EpctxError:
-        return None  # it is there, and wants options
-    return None
 
 
 def package_of(entry: EntryPoint) -> str:

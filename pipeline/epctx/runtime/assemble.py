@@ -11,6 +11,7 @@ import onnxruntime as ort
 from epctx.errors import InvalidGraph
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel, NativeSessions
 from epctx.runtime import node_sessions
 from epctx.runtime.arguments import NodeArg
@@ -24,7 +25,6 @@ from epctx.runtime.options import (
     SessionConfig,
     lent,
 )
-from epctx.runtime.selection import DEFAULT
 from epctx.runtime.split import KernelStep, SegmentBuilder, cut
 from epctx.runtime.steps import KernelRunner, Pipeline, Runner, SessionRunner
 from epctx.runtime.values import Value, of_tensor
@@ -171,7 +171,7 @@ class PipelineBuilder:
             for provider in native:
                 if isinstance(provider, NativeSessions):
                     provider.add_to(options)
-        names = None if options.has_providers() else [DEFAULT]
+        names = None if options.has_providers() else [DEFAULT_EP]
         try:
             return ort.InferenceSession(given, options, providers=names, enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no base of their own

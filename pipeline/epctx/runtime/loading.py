@@ -15,12 +15,13 @@ import onnx
 from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailable
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel
 from epctx.providers.hooks import KnowsHost, RunsApart
 from epctx.runtime.assemble import PipelineBuilder
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import NativeOptions, SessionConfig
-from epctx.runtime.selection import DEFAULT, Claim, claim
+from epctx.runtime.selection import Claim, claim
 from epctx.runtime.steps import Pipeline
 from epctx.runtime.workspace import SHARED
 
@@ -53,7 +54,7 @@ def load(
         ProviderUnavailable: this host cannot run it.
     """
     if not source.has_contexts():
-        return Loaded(pipeline=_plain(source, config, options), providers=(DEFAULT,))
+        return Loaded(pipeline=_plain(source, config, options), providers=(DEFAULT_EP,))
     model = source.read()
     places = [i for i, node in enumerate(model.graph.node) if is_epcontext(node)]
     inner = [n for n in _inner_nodes(model) if is_epcontext(n)]
@@ -61,7 +62,7 @@ def load(
     claims = claim(nodes, providers)
     for found in claims:
         _require_main_graph(found, nodes, len(places))
-    names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT)
+    names = (*dict.fromkeys(found.provider.name for found in claims), DEFAULT_EP)
     kernels = _kernels(claims, nodes, source, config)
     native = [found for found in claims if found.provider.native]
     for found in native:

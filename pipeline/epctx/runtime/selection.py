@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from epctx.errors import InvalidGraph, UsageError
 from epctx.graph.epcontext import EPContextNode
-from epctx.manifest import OptionValue
+from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 
-DEFAULT = "CPUExecutionProvider"
 ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
 
 
@@ -69,7 +68,7 @@ def bind(
     named = pairs(providers, provider_options)
     if named is None:
         return None
-    return [registry.bind(name, own) for name, own in named if name != DEFAULT]
+    return [registry.bind(name, own) for name, own in named if name != DEFAULT_EP]
 
 
 def claim(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import statistics
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
+from epctx.files.atomic import replacing
 from epctx.manifest import OptionValue
 from epctx.text import did_you_mean
 
@@ -263,24 +263,14 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
     """Whole or not at all; not by `numpy.savez`, which takes no array of the name `file`."""
     from numpy.lib.format import write_array
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with StorageError.if_refused(
+        "cannot be written", file=str(path), remedy="give another file in --save"
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        with zipfile.ZipFile(temporary, "x") as archive:
+        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     write_array(stream, _storable(array), allow_pickle=False)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise StorageError(
-            "cannot be written",
-            file=str(path),
-            why=error.strerror or str(error),
-            remedy="give another file in --save",
-        ) from error
 
 
 def _storable(array: Array) -> Array:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from epctx.errors import ManifestError
 from epctx.files import outputs
 from epctx.files.digest import Digest
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import OutputFile, context_file
 from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode, Payload
 from epctx.graph.join import join, wiring
@@ -62,7 +62,7 @@ def run(
     composition = composed.composition
     place = where(composition)
     wired = wiring.resolve(interfaces(composed), outputs_of(composition), where=place)
-    files = JoinedFiles(contents, taken=f"{composition.name}_ctx.onnx", where=place)
+    files = JoinedFiles(contents, taken=context_file(composition.name), where=place)
     providers = Providers.of_group(composed.providers)
     contexts = _Contexts(files, providers, embed=composition.embed_mode == 1, where=place)
     parts = []

@@ -33,14 +33,15 @@ def run(
     names: dict[str, str] = {}
     for name, model in compiled.models.items():
         if external_initializers is not None:
-            placed = data_files.place(
+            file = data_files.place(
                 model,
                 external_initializers.file.replace("{model}", name),
                 size_threshold=external_initializers.size_threshold,
                 keep=data_files.inference_may_read,
             )
-            files.extend(outputs.write(folder / file.location, file.chunks()) for file in placed)
-        path = folder / f"{name}_ctx.onnx"
+            if file is not None:
+                files.append(outputs.write(folder / file.location, file.chunks()))
+        path = folder / outputs.context_file(name)
         files.append(outputs.write(path, canonical.chunks(model)))
         names[name] = path.name
     return GroupOutput(models=names, files=tuple(files))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx.errors import ManifestError, StorageError
+from epctx.errors import ManifestError
 from epctx.files import outputs
 from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.files.outputs import SUMS, OutputFile
@@ -46,16 +46,7 @@ class _File:
         """Each source is what was built. Raises StorageError."""
         for source in self.sources:
             if of_chunks(DataFile.open(source.path).chunks()) != source.digest:
-                raise _changed(source.path)
-
-
-def _changed(path: Path) -> StorageError:
-    """The error for a file of a part that is not what was built."""
-    return StorageError(
-        "was changed after it was built",
-        file=str(path),
-        remedy="build again while nothing writes to the output folder",
-    )
+                raise outputs.changed(source.path)
 
 
 class JoinedFiles:
@@ -132,5 +123,5 @@ class JoinedFiles:
                 file.check()
             written = outputs.write(folder / name, file.chunks())
             if file.merge is None and written.blake3 != file.sources[0].digest:
-                raise _changed(file.sources[0].path)
+                raise outputs.changed(file.sources[0].path)
             yield written

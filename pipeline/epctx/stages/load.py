@@ -15,7 +15,8 @@ from epctx.graph.prepare import functions, inference, shapes, sparse
 from epctx.graph.serde import opening, protos, texts
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.weights import tensors
-from epctx.graph.weights.external_data import DataFile, DataFolder, Reference
+from epctx.graph.weights.external_data import DataFolder, Reference
+from epctx.graph.weights.mapped import DataFile
 from epctx.manifest import ModelSource
 
 
@@ -26,7 +27,7 @@ def run(source: ModelSource) -> LoadedModel:
     `MappedTensor`, of which nothing is in memory, whether they are in the model file or beside
     it; onnx.checker took the model; there are no local functions, no sparse tensors, no unsorted
     graphs; `dimensions` and `shapes` are fixed and shapes inferred from them. A shape that is
-    still dynamic is no error here (`shapes.require_static_inputs` is for EPs that need it so).
+    still dynamic is no error here.
 
     Raises:
         ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do

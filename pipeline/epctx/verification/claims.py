@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from epctx.graph.epcontext import COMPATIBILITY
+from epctx.manifest import DEFAULT_EP
 from epctx.verification.findings import Finding, PolicyName
-from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
+from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.request import Claim
 
 _finding: Final = partial(Finding.of, "compatibility", "variant")
 _REMEDY: Final = "package it again: ONNX Runtime selects by what the package says"
-_CPU: Final = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ class Claims:
 def _faults(claim: Claim, model: ContextModel, folder: GroupFolder) -> Iterator[str]:
     found = {source: folder.providers.find(source) for source in model.sources}
     names = {provider.name for provider in found.values() if provider is not None}
-    if claim.ep not in (names or {_CPU}) and None not in found.values():
-        yield f"is said to be for {claim.ep}, and is for {', '.join(sorted(names)) or _CPU}"
+    if claim.ep not in (names or {DEFAULT_EP}) and None not in found.values():
+        yield f"is said to be for {claim.ep}, and is for {', '.join(sorted(names)) or DEFAULT_EP}"
     own = model.metadata.get(COMPATIBILITY + claim.ep)
     if own != claim.compatibility:
         yield f"is said to be compatible with {_shown(claim.compatibility)}, it says {_shown(own)}"

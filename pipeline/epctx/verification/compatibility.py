@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome, Verdict
 from epctx.verification.findings import Finding, PolicyName
-from epctx.verification.folder import COMPATIBILITY, ContextModel, GroupFolder
+from epctx.verification.folder import ContextModel, GroupFolder
 
 if TYPE_CHECKING:
     from epctx.graph.epcontext import EPContextNode

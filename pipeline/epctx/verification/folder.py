@@ -11,7 +11,7 @@ import onnx
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files import paths
-from epctx.files.outputs import GOLDEN
+from epctx.files.outputs import GOLDEN, SUMS, context_file
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from epctx.manifest import ModelGroup
     from epctx.verification.eps import Providers
 
-SUMS = "SHA256SUMS"
 PRODUCER = "epctx"
-COMPATIBILITY = "ep_compatibility_info."
 
 
 class Unreadable(Exception):
@@ -155,16 +153,13 @@ def open_folder(
     Raises:
         ModelError: it is no folder that can be read.
     """
-    try:
+    with ModelError.if_refused(
+        "cannot be read as a group folder",
+        file=str(path),
+        remedy="name a folder that `epctx build` made, or a model",
+    ):
         entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
-    except OSError as error:
-        raise ModelError(
-            "cannot be read as a group folder",
-            file=str(path),
-            why=error.strerror,
-            remedy="name a folder that `epctx build` made, or a model",
-        ) from error
-    asked = [f"{model.name}_ctx.onnx" for model in group.models] if group else []
+    asked = [context_file(model.name) for model in group.models] if group else []
     found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
     names = [n for n in asked if n in found] + [n for n in found if n not in asked]
     if models is not None:

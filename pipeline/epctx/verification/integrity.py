@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Final
 
 from epctx import limits
 from epctx.errors import ModelError
-from epctx.files import digest, paths
+from epctx.files import digest, hashing, paths
 from epctx.files.digest import Algorithm, Digest
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import SUMS, OutputFile
 from epctx.files.regular import open_regular, require_bounded
 from epctx.verification.findings import Finding, PolicyName
-from epctx.verification.folder import SUMS, GroupFolder
+from epctx.verification.folder import GroupFolder
 from epctx.verification.request import ExpectedFile
 
 _finding: Final = partial(Finding.of, "integrity")
@@ -155,17 +154,15 @@ def _compare(
     for name in sorted(present - listed.keys()):
         yield _finding(check, name, "fail", f"is not in {record}", _EXTRA)
     both = sorted(present & listed.keys())
-    # hashlib releases the interpreter's lock: two files are hashed on two cores.
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        tasks = [threads.submit(_verdict, folder.path, listed[name]) for name in both]
-        for name, task in zip(both, tasks, strict=True):
-            reason, algorithm = task.result(), listed[name].digest.algorithm
-            # SHA256SUMS has no BLAKE3: that is known of what the build has written.
-            source = "what was written" if (record, algorithm) == (SUMS, "blake3") else record
-            if reason is None:
-                yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
-            else:
-                yield _finding(check, name, "fail", f"{reason} {source}", _CHANGED)
+    reasons = hashing.of_each(lambda name: _verdict(folder.path, listed[name]), both)
+    for name, reason in reasons.items():
+        algorithm = listed[name].digest.algorithm
+        # SHA256SUMS has no BLAKE3: that is known of what the build has written.
+        source = "what was written" if (record, algorithm) == (SUMS, "blake3") else record
+        if reason is None:
+            yield _finding(check, name, "pass", f"its {_NAMES[algorithm]} is that of {source}")
+        else:
+            yield _finding(check, name, "fail", f"{reason} {source}", _CHANGED)
 
 
 _NAMES: Final[dict[Algorithm, str]] = {"sha256": "SHA-256", "blake3": "BLAKE3"}

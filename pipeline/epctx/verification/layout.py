@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 
+from epctx.files.outputs import SUMS, context_file
 from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding
-from epctx.verification.folder import SUMS, ContextModel, GroupFolder
+from epctx.verification.folder import ContextModel, GroupFolder
 
 _finding = partial(Finding.of, "conformance")
 _REBUILD = "build the group again"
@@ -32,7 +33,7 @@ def sharing_sets(folder: GroupFolder) -> list[tuple[ContextModel, ...]]:
     by_file = {model.file: model for model in folder.models}
     if folder.group is not None:
         listed = [
-            tuple(by_file[f] for f in map(_file, members) if f in by_file)
+            tuple(by_file[f] for f in map(context_file, members) if f in by_file)
             for members in folder.group.sharing_groups.values()
         ]
     else:
@@ -64,7 +65,7 @@ def _names_binary(model: ContextModel) -> tuple[bool, str]:
 
 def _missing(folder: GroupFolder) -> Iterator[str]:
     assert folder.group is not None
-    wanted = {_file(model.name) for model in folder.group.models}
+    wanted = {context_file(model.name) for model in folder.group.models}
     if folder.whole:
         for name in sorted(wanted - set(folder.entries)):
             yield f"'{name}' is missing"
@@ -129,10 +130,6 @@ def _unreferenced(folder: GroupFolder) -> Iterator[Finding]:
         )
     if not left:
         yield _finding("unreferenced", ".", "pass", "every file is used by a model")
-
-
-def _file(model: str) -> str:
-    return f"{model}_ctx.onnx"
 
 
 def _stem(model: ContextModel) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from epctx.files.digest import Digest
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import OutputFile, context_file
 from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource, ProviderSpec
 from epctx.verification.findings import POLICIES, PolicyName
 
@@ -58,7 +58,7 @@ class BuiltPart:
     @property
     def path(self) -> Path:
         """The EPContext model."""
-        return self.folder / f"{self.part.model}_ctx.onnx"
+        return self.folder / context_file(self.part.model)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,10 +206,8 @@ class Pool:
             if self._ended is not None:
                 raise self._ended
             number = next(self._numbers)
-            try:
+            with outputs.writing(self._logs):
                 self._logs.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise outputs.unwritable(self._logs, error) from error
             log = self._logs / f"{label}-{number}.log"
             worker = Worker(self._work / f"w{number}", log, place, variables=self._variables)
             self._alive[worker] = place

@@ -36,6 +36,53 @@ def test_paths_that_are(text: str) -> None:
     assert paths.objection(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is empty"),
+        ("a\x00b", "it holds a NUL"),
+        ("a\\b", "it holds a backslash; ONNX separates folders by `/`"),
+        ("/w.data", "it is absolute"),
+        ("C:w.data", "it is absolute"),
+        ("sub/../w.data", "it leads out of the folder by `..`"),
+        ("./.", "it is the folder itself"),
+    ],
+)
+def test_texts_that_are_no_location(text: str, reason: str) -> None:
+    assert paths.fault(text) == reason
+
+
+def test_one_spelling_for_one_location() -> None:
+    for text in ("sub/w.data", "./sub//w.data", "sub/./w.data"):
+        assert paths.fault(text) is None
+        assert paths.normalize(text) == "sub/w.data"
+
+
+@pytest.mark.parametrize(
+    ("text", "bare", "plain"),
+    [
+        ("x.bin", True, True),
+        ("ä b.bin", True, True),
+        ("sub/x.bin", False, True),
+        ("file:stream", True, False),
+        ("./x.bin", False, False),
+        ("sub//x.bin", False, False),
+        ("sub/", False, False),
+        ("", False, False),
+        (".", False, False),
+        ("..", False, False),
+        ("a/../x.bin", False, False),
+        ("/x.bin", False, False),
+        ("c:x.bin", False, False),
+        ("a\\x.bin", False, False),
+        ("a\0", False, False),
+        ("a\n", False, False),
+    ],
+)
+def test_bare_names_and_plain_paths(text: str, bare: bool, plain: bool) -> None:
+    assert (paths.is_bare(text), paths.is_plain(text)) == (bare, plain)
+
+
 def test_a_regular_file_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "x.bin").write_bytes(b"1")
@@ -50,6 +97,8 @@ def test_what_is_missing_says_why(tmp_path: Path) -> None:
     assert paths.missing(tmp_path, "sub") == "it is a folder"
     assert paths.missing(tmp_path, "file/x") == "'file' is not a folder"
     assert "does not exist" in str(paths.missing(tmp_path, "no/x"))
+    assert paths.missing(tmp_path / "sub", "../file") == "it has `..`"
+    assert paths.missing(tmp_path, str(tmp_path / "file")) == "it is absolute"
     assert "does not exist" in str(paths.missing(tmp_path, "x" * 5000))
 
 

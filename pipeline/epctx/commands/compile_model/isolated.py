@@ -10,7 +10,7 @@ from epctx.commands import build
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
 from epctx.errors import UsageError
-from epctx.files.outputs import SUMS
+from epctx.files.outputs import SUMS, context_file
 
 
 def compile_group(requests: Sequence[Request]) -> None:
@@ -42,7 +42,7 @@ def compile_group(requests: Sequence[Request]) -> None:
         if done.failure is not None:
             raise done.failure
         built = out / described.NAME / "default" / described.GROUP
-        models = {built / f"{r.name}_ctx.onnx": r.output for r in requests}
+        models = {built / context_file(r.name): r.output for r in requests}
         others = [path for path in sorted(built.iterdir()) if path not in models]
         moves = {path: folder / path.name for path in others if path.name != SUMS}
         outputs.move({**moves, **models})

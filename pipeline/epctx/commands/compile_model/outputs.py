@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epctx.errors import StorageError
-from epctx.files.outputs import sync_folder, unwritable
+from epctx.files.outputs import sync_folder, writing
 
 
 @contextmanager
@@ -18,11 +18,9 @@ def staging(folder: Path) -> Iterator[Path]:
     Raises:
         StorageError: the disk refuses.
     """
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(prefix=".epctx-", dir=folder)
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with temporary as name:
         yield Path(name)
 
@@ -34,14 +32,11 @@ def move(moves: dict[Path, Path]) -> None:
         StorageError: the disk refuses, or a folder has one of the names.
     """
     for source, target in moves.items():
-        try:
+        with StorageError.if_refused(
+            "cannot be written",
+            file=str(target),
+            remedy="close what has it open, or give another path",
+        ):
             source.replace(target)
-        except OSError as error:
-            raise StorageError(
-                "cannot be written",
-                file=str(target),
-                why=error.strerror or str(error),
-                remedy="close what has it open, or give another path",
-            ) from error
     for folder in {target.parent for target in moves.values()}:
         sync_folder(folder)

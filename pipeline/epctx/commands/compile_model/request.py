@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.errors import UsageError
+from epctx.files.outputs import context_file
 from epctx.graph.weights.mapped import DataFile
-from epctx.manifest import OptionValue, PartitionSettings
+from epctx.manifest import DEFAULT_EP, OptionValue, PartitionSettings
 from epctx.runtime.options import (
     FILE_PATH,
     INITIALIZERS_FILE,
@@ -19,7 +20,7 @@ from epctx.runtime.options import (
     SessionConfig,
     SessionOptions,
 )
-from epctx.runtime.selection import DEFAULT, ProviderArgument, pairs
+from epctx.runtime.selection import ProviderArgument, pairs
 
 _SUFFIX = "_ctx"
 
@@ -108,7 +109,9 @@ class Request:
             output=_output(source, None if output is None else Path(output), config),
             config=config,
             entries={k: v for k, v in entries.items() if k not in OF_SPEC},
-            providers=tuple(p for p in pairs(providers, provider_options) or () if p[0] != DEFAULT),
+            providers=tuple(
+                p for p in pairs(providers, provider_options) or () if p[0] != DEFAULT_EP
+            ),
             dimensions=dimensions,
             shapes=shapes,
             optimize=optimize,
@@ -168,7 +171,7 @@ def _output(source: Path | None, output: Path | None, config: SessionConfig) -> 
             "a model from bytes has no path to derive the output's from",
             remedy=f"give `output` or {FILE_PATH}",
         )
-    path = given[0] if given or source is None else source.with_name(f"{source.stem}_ctx.onnx")
+    path = given[0] if given or source is None else source.with_name(context_file(source.stem))
     if path.suffix != ".onnx":
         raise UsageError(
             f"the output {path} is no .onnx file", remedy="end its name with `_ctx.onnx`"

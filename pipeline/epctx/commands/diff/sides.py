@@ -46,13 +46,8 @@ def side(path: Path) -> Side:
         LockError: it is no lock that can be read.
     """
     if path.is_dir():
-        try:
+        with UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=_REMEDY):
             return _of_folder(path)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise UsageError(
-                "cannot be read", file=path.as_posix(), why=why, remedy=_REMEDY
-            ) from error
     if not path.exists():
         raise UsageError("does not exist", file=path.as_posix(), remedy=_REMEDY)
     if path.suffix == ".json":

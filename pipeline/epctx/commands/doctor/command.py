@@ -30,6 +30,7 @@ from epctx.commands.doctor.diagnosis import (
 )
 from epctx.engine import report
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
+from epctx.manifest import ENTRY_POINTS
 from epctx.providers import registry
 from epctx.providers.onnxruntime import crash, native_process, packages, plugins
 from epctx.worker import process
@@ -86,7 +87,7 @@ def conflicts() -> Iterator[ProviderUnavailable]:
 def _needed() -> set[str]:
     """Distributions that epctx and the packages of EPs require, and ONNX Runtime's."""
     dists = [importlib.metadata.distribution("epctx")]
-    for entry in importlib.metadata.entry_points(group=registry.GROUP):
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         dists += [entry.dist] if entry.dist is not None else []
     needed = {*packages.onnxruntimes()}
     for dist in dists:

@@ -17,6 +17,7 @@ from typing import Final
 from epctx import codec
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
 from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
+from epctx.manifest import DEFAULT_EP
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.onnxruntime import builtin, packages
@@ -69,7 +70,7 @@ def built_in() -> list[ProviderDiagnosis]:
     package = " ".join(next(iter(versions.items())))
     found = []
     for name in sorted({*builtin.known(), *ort.get_available_providers()}):
-        if name == "CPUExecutionProvider" or name in registry.names():
+        if name == DEFAULT_EP or name in registry.names():
             continue
         provider = builtin.BuiltInProvider(name, {})
         try:

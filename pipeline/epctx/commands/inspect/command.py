@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import onnx
 
@@ -24,21 +24,12 @@ from epctx.errors import EpctxError, ModelError, UsageError
 from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
-from epctx.graph.epcontext import EPContextNode
+from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.graph.serde import protos, skeleton
 from epctx.graph.weights.external_data import byte_size
 from epctx.providers import registry
-from epctx.providers.hooks import ReadsBinaries
-from epctx.verification.folder import (
-    COMPATIBILITY,
-    ContextModel,
-    context_nodes,
-    read_node,
-    summarize,
-)
-
-HEAD: Final = 4096
-"""Bytes by which a provider recognizes its binaries."""
+from epctx.providers.hooks import HEAD_SIZE, ReadsBinaries
+from epctx.verification.folder import ContextModel, context_nodes, read_node, summarize
 
 
 def inspect(path: Path) -> Inspection:
@@ -73,7 +64,7 @@ def inspect(path: Path) -> Inspection:
 def _reader(path: Path) -> ReadsBinaries | None:
     """The EP whose binary it is, by its first bytes."""
     with path.open("rb") as stream:
-        head = stream.read(HEAD)
+        head = stream.read(HEAD_SIZE)
     for name in registry.names():
         try:
             provider = registry.bind(name, {})

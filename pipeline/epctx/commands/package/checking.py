@@ -27,6 +27,7 @@ from epctx.commands.package.verdicts import (
     unknown,
 )
 from epctx.files import paths
+from epctx.files.listing import is_link
 from epctx.files.outputs import SUMS
 from epctx.lockfile.types import Lock
 from epctx.manifest import GENAI_CONFIG
@@ -90,7 +91,7 @@ class _Checking:
     def run(self) -> Iterator[Finding]:
         """Every finding."""
         for entry in self._entries:
-            if paths.is_link((self._root / entry).lstat()):
+            if is_link((self._root / entry).lstat()):
                 yield fail("paths", entry, "is a link", REBUILD)
         yield from hashes.check(self._root, self._entries, self._digests)
         try:

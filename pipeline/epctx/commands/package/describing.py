@@ -13,7 +13,7 @@ from epctx.commands.package.form import Component, ExecutorInfo, Json, OrtInfo, 
 from epctx.commands.package.variants import BuiltGroup, BuiltModel
 from epctx.files.digest import Digest
 from epctx.lockfile.types import Lock, LockedModel
-from epctx.manifest import Manifest
+from epctx.manifest import DEFAULT_EP, Manifest
 
 
 def describe(
@@ -86,7 +86,7 @@ def _of_group(groups: Sequence[BuiltGroup], contents: Contents) -> Component:
     """
     variants = {}
     for group, folder in zip(groups, contents.folders, strict=True):
-        first = next((model for model in group.models if model.ep != form.CPU), group.models[0])
+        first = next((model for model in group.models if model.ep != DEFAULT_EP), group.models[0])
         data = contents.data.get((folder, first.name))
         alone = OrtInfo(
             model_file=first.file,

@@ -23,4 +23,4 @@ def below(folder: Path) -> list[Path]:
     if is_package(folder):
         return [folder]
     held = listing.below(folder, into=lambda inner: not is_package(inner))
-    return sorted(e for e in held if e.is_dir() and not e.is_symlink() and is_package(e))
+    return sorted(e for e in held if listing.is_folder(e) and is_package(e))

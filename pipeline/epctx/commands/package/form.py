@@ -17,7 +17,6 @@ from epctx import codec
 MANIFEST: Final = "manifest.json"
 ASSETS: Final = "shared_assets"
 SCHEMA_VERSION: Final = "1.0"
-CPU: Final = "CPUExecutionProvider"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 CONTEXT_FILE: Final = "ep.context_file_path"
 PATHS: Final = (DATA_FOLDER, CONTEXT_FILE, "ep.context_source_model_path")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from epctx.commands.package import assets
 from epctx.commands.package.form import ASSETS
 from epctx.errors import ModelError
-from epctx.files import digest
+from epctx.files import digest, hashing
 from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.files.regular import open_regular
@@ -37,10 +36,7 @@ def read(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
         entries: everything in it, with `/`; an empty folder ends with one.
     """
     files = [entry for entry in entries if not entry.endswith("/")]
-    # hashlib releases the interpreter's lock: two files are hashed on two cores.
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        found = threads.map(lambda name: _hash(root / name), files)
-        return dict(zip(files, found, strict=True))
+    return hashing.of_each(lambda name: _hash(root / name), files)
 
 
 def check(

@@ -42,17 +42,14 @@ def found(path: Path) -> Item:
     Raises:
         ModelError: it cannot be read.
     """
-    try:
+    with ModelError.if_refused(
+        "cannot be packaged",
+        file=path.as_posix(),
+        remedy="check the path in `package`, and your rights to it",
+    ):
         return Item(
             size=path.stat().st_size,
             sha256=digest.of_file(path, "sha256"),
             blake3=digest.of_file(path),
             source=path,
         )
-    except OSError as error:
-        raise ModelError(
-            "cannot be packaged",
-            file=path.as_posix(),
-            why=error.strerror,
-            remedy="check the path in `package`, and your rights to it",
-        ) from error

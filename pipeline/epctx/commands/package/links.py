@@ -14,6 +14,7 @@ from typing import Final
 from epctx.commands.package import assets
 from epctx.files import paths
 from epctx.files.digest import Digest
+from epctx.files.listing import is_link
 
 COMPONENT: Final = "component.json"
 
@@ -82,6 +83,6 @@ class PackagePlaces:
                 status = place.lstat()
             except (OSError, ValueError):
                 return Unresolved(f"{text!r} does not exist in the package")
-            if paths.is_link(status):
+            if is_link(status):
                 return Unresolved(f"{text!r} leads over a link")
         return place.relative_to(self.root).as_posix()

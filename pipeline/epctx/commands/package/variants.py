@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.commands.package.form import CPU
 from epctx.commands.package.items import Item
 from epctx.errors import ModelError
+from epctx.files.outputs import context_file
+from epctx.manifest import DEFAULT_EP
 from epctx.providers import hooks, registry
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def of_group(
     providers = [registry.create(spec) for spec in group.execution_providers]
     sharing = {name for members in group.sharing_groups.values() for name in members}
     models = tuple(
-        _model(model.name, _read(folder / f"{model.name}_ctx.onnx"), providers, sharing)
+        _model(model.name, _read(folder / context_file(model.name)), providers, sharing)
         for model in group.models
     )
     files = {
@@ -112,7 +113,7 @@ def _model(
     providers: Sequence[ExecutionProvider],
     sharing: set[str],
 ) -> BuiltModel:
-    from epctx.verification.folder import COMPATIBILITY
+    from epctx.graph.epcontext import COMPATIBILITY
 
     used = [p for p in providers if p.sources & set(model.sources)]
     first = used[0] if used else None
@@ -120,7 +121,7 @@ def _model(
     return BuiltModel(
         name=name,
         file=model.file,
-        ep=first.name if first is not None else CPU,
+        ep=first.name if first is not None else DEFAULT_EP,
         others=tuple(provider.name for provider in used[1:]),
         device=described.device_kind() if described is not None else None,
         compatibility=model.metadata.get(COMPATIBILITY + first.name) if first is not None else None,

@@ -9,6 +9,7 @@ from typing import Final
 
 from epctx.commands.package import form
 from epctx.commands.package.form import MANIFEST, Package, Variant
+from epctx.manifest import DEFAULT_EP
 from epctx.verification.findings import Finding
 
 REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
@@ -36,8 +37,8 @@ def selectable(subject: str, variant: Variant) -> Iterator[Finding]:
         message = f"has {said}: ONNX Runtime never selects it"
         remedy = 'write ONNX Runtime\'s name of the EP, like "QNNExecutionProvider"'
         yield fail("selectable", subject, message, remedy)
-    if ep == form.CPU and variant.device is not None:
-        message = f"names a device: ONNX Runtime 1.31 selects no variant of {form.CPU} then"
+    if ep == DEFAULT_EP and variant.device is not None:
+        message = f"names a device: ONNX Runtime 1.31 selects no variant of {DEFAULT_EP} then"
         yield fail("selectable", subject, message, "remove `device`")
     if variant.device is not None and variant.device.lower() not in form.DEVICES:
         message = f"is for the device {variant.device!r}, which ONNX Runtime does not know"

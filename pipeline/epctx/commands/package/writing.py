@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from epctx.cache.digests import FileDigests
@@ -20,7 +18,7 @@ from epctx.commands.package.variants import BuiltGroup
 from epctx.engine.output.place import Place
 from epctx.engine.report import BuildReport
 from epctx.errors import StorageError, UsageError
-from epctx.files import digest, outputs
+from epctx.files import digest, hashing, outputs
 from epctx.files.digest import Digest
 from epctx.lockfile.types import Lock
 from epctx.manifest import GENAI_CONFIG, Manifest
@@ -186,14 +184,10 @@ def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> 
 def _stage(items: Mapping[str, Item], folder: Path) -> None:
     """Copy every file, and hold what was copied to what it must be."""
     folders = {folder / Path(name).parent for name in items}
-    try:
+    with outputs.writing(folder):
         for each in sorted(folders):
             each.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise outputs.unwritable(folder, error) from error
-    # hashlib releases the interpreter's lock: two files are hashed on two cores.
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        list(threads.map(lambda name: _copy(items[name], folder / name), items))
+    hashing.of_each(lambda name: _copy(items[name], folder / name), items)
     for each in sorted(folders, reverse=True):
         outputs.sync_folder(each)
 
@@ -202,16 +196,11 @@ def _copy(item: Item, path: Path) -> None:
     if item.source is None:
         outputs.write(path, [item.content])
         return
-    try:
-        with item.source.open("rb", buffering=0) as stream:
-            written = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
-    except OSError as error:
-        raise StorageError(
-            "cannot be read",
-            file=item.source.as_posix(),
-            why=error.strerror,
-            remedy=_AGAIN,
-        ) from error
+    with (
+        StorageError.if_refused("cannot be read", file=item.source.as_posix(), remedy=_AGAIN),
+        item.source.open("rb", buffering=0) as stream,
+    ):
+        written = outputs.write(path, iter(lambda: stream.read(digest.CHUNK), b""))
     if written.sha256 != item.sha256:
         raise StorageError(
             "changed while it was packaged", file=item.source.as_posix(), remedy=_AGAIN

@@ -8,9 +8,9 @@ import msgspec
 
 from epctx import codec, limits
 from epctx.commands.report import soundness
-from epctx.engine.output import place
 from epctx.engine.report import SCHEMA_VERSION, BuildReport
 from epctx.errors import UsageError
+from epctx.files import atomic
 from epctx.files.entries import open_entry
 
 SUFFIX = ".build.json"
@@ -42,12 +42,11 @@ def read(path: Path) -> BuildReport:
 def _content(path: Path) -> bytes:
     most = limits.REPORT_BYTES
     remedy = "name a manifest, or the report of a build: dist/<name>.build.json"
-    try:
-        with open_entry(path.resolve()) as stream:
-            content = stream.read(most.value + 1)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError("cannot be read", file=path.as_posix(), why=why, remedy=remedy) from error
+    with (
+        UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=remedy),
+        open_entry(path.resolve()) as stream,
+    ):
+        content = stream.read(most.value + 1)
     if len(content) > most.value:
         what = f"is larger than {most}"
         raise UsageError(what, file=path.as_posix(), remedy=f"{remedy}; {most.remedy}")
@@ -95,5 +94,5 @@ def write(path: Path, page: Path) -> BuildReport:
     from epctx.commands.report.page import render
 
     report = read(path)
-    place.replace_file(page, render(report, path.parent).encode())
+    atomic.replace(page, render(report, path.parent).encode())
     return report

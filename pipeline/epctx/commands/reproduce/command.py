@@ -66,12 +66,8 @@ def _root(out: Path | None) -> Iterator[Path]:
                 file=str(out),
                 remedy="name a new folder with --out",
             )
-        try:
+        with StorageError.if_refused("cannot be made", file=str(out), remedy="name another folder"):
             out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                "cannot be made", file=str(out), why=error.strerror, remedy="name another folder"
-            ) from error
         yield out.resolve()
         return
     root = Path(tempfile.mkdtemp(prefix="epctx-reproduce-")).resolve()

@@ -12,7 +12,7 @@ from epctx.commands.package import finding as packages
 from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
-from epctx.files.outputs import SUMS
+from epctx.files.outputs import CONTEXT_SUFFIX, SUMS, context_file
 from epctx.lockfile.types import Lock
 from epctx.manifest import Manifest
 from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
@@ -72,10 +72,10 @@ def match(
     """
     groups = {f"{t.name}/{group.name}": group for t in manifest.targets for group in t.groups}
     known = {
-        key: {f"{model.name}_ctx.onnx" for model in group.models} for key, group in groups.items()
+        key: {context_file(model.name) for model in group.models} for key, group in groups.items()
     }
     composed = {f"{t.name}/{c.name}": (t, c) for t in manifest.targets for c in t.compositions}
-    known |= {key: {f"{c.name}_ctx.onnx"} for key, (_, c) in composed.items()}
+    known |= {key: {context_file(c.name)} for key, (_, c) in composed.items()}
     record = f"the manifest {manifest.path.name}"
     matched = []
     for each in requests:
@@ -97,7 +97,7 @@ def match_lock(
     record = f"the lock {where}"
     folders = lock.folders
     known = {
-        key: {name for name in outputs if name.endswith("_ctx.onnx")}
+        key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
         for key, outputs in folders.items()
     }
     matched = []
@@ -192,7 +192,7 @@ def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> 
     key = f"{place.parent.name}/{place.name}"
     if key in known:
         return key
-    models = set(request.models or (p.name for p in place.glob("*_ctx.onnx")))
+    models = set(request.models or (p.name for p in place.glob(context_file("*"))))
     having = [key for key, files in known.items() if models and models <= files]
     if len(having) == 1:
         return having[0]

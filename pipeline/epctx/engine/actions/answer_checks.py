@@ -64,7 +64,7 @@ def check_optimized(result: OptimizeResult, model: str) -> None:
 
 
 def _is_there(folder: Path, file: OutputFile) -> bool:
-    if paths.objection(file.name) or "/" in file.name:
+    if not paths.is_bare(file.name):
         return False
     try:
         status = (folder / file.name).lstat()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +14,7 @@ from epctx.engine.output.published import is_golden
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.state import Compiled, Optimized
 from epctx.errors import LockError, ModelError, UsageError
-from epctx.files import digest
+from epctx.files import digest, hashing
 from epctx.files.outputs import SUMS
 from epctx.keys.source_digests import SourceDigests, data_folder
 from epctx.lockfile import place as lock_place
@@ -167,13 +165,9 @@ def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[s
     for name in sorted(present - expected.keys()):
         yield name, "does not belong there"
     both = sorted(expected.keys() & present)
-    # hashlib releases the interpreter's lock: two files are hashed on two cores.
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        for name, same in zip(
-            both, threads.map(lambda name: _is(folder / name, expected[name]), both), strict=True
-        ):
-            if not same:
-                yield name, "was changed after it was built"
+    for name, same in hashing.of_each(lambda n: _is(folder / n, expected[n]), both).items():
+        if not same:
+            yield name, "was changed after it was built"
 
 
 def _is(path: Path, file: LockedFile) -> bool:

@@ -7,14 +7,13 @@ mode 0755 for folders and 0644 for files. Nothing is compressed: what weighs mos
 from __future__ import annotations
 
 import hashlib
-import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from epctx.errors import StorageError
 from epctx.files import outputs
+from epctx.files.atomic import replacing
 from epctx.files.digest import HashingWriter
 from epctx.files.outputs import OutputFile
 
@@ -62,25 +61,16 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
     Raises:
         StorageError: the disk refuses, or a file is not what was built.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            sink = _Sink(stream)
-            # tarfile only writes to it; the type it asks for reads and seeks, too.
-            with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
-                for folder in _folders(root.name, files):
-                    info = tarfile.TarInfo(folder)
-                    info.type, info.mode = tarfile.DIRTYPE, 0o755
-                    archive.addfile(info)
-                for name, file in sorted(files.items()):
-                    _add(archive, root, name, file)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise outputs.unwritable(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with outputs.writing(path), replacing(path) as stream:
+        sink = _Sink(stream)
+        # tarfile only writes to it; the type it asks for reads and seeks, too.
+        with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+            for folder in _folders(root.name, files):
+                info = tarfile.TarInfo(folder)
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(info)
+            for name, file in sorted(files.items()):
+                _add(archive, root, name, file)
     writer = sink.writer
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
@@ -106,14 +96,6 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, file: OutputFile) -> N
     except OSError as error:
         if error.errno is not None and path.exists():
             raise
-        raise _changed(path) from error  # it is gone, or too short
+        raise outputs.changed(path) from error  # it is gone, or too short
     if more or source.sha256 != file.sha256.hex:
-        raise _changed(path)
-
-
-def _changed(path: Path) -> StorageError:
-    return StorageError(
-        "was changed after it was built",
-        file=str(path),
-        remedy="build again while nothing writes to the output folder",
-    )
+        raise outputs.changed(path)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx import lockfile as locks
 from epctx.errors import ModelError, VerificationError
+from epctx.files import hashing
 from epctx.files.digest import HashingWriter, of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.lockfile.types import Lock, LockedSource
@@ -138,26 +138,26 @@ def _packages(toolchain: Mapping[str, str]) -> Iterator[ResourceDescriptor]:
 
 
 def _sources(folder: Path, sources: Mapping[str, LockedSource]) -> Iterable[ResourceDescriptor]:
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as threads:
-        return list(threads.map(lambda pair: _source(folder, *pair), sorted(sources.items())))
+    found = hashing.of_each(lambda name: _source(folder, name, sources[name]), sorted(sources))
+    return found.values()
 
 
 def _source(folder: Path, name: str, source: LockedSource) -> ResourceDescriptor:
     """A source with its SHA-256, which nothing else needed, and its BLAKE3, which it is held to."""
     path = folder / name
     blake3 = source.digest.partition(":")[2]
-    try:
-        with path.open("rb") as stream, Path(os.devnull).open("wb") as sink:
-            writer = HashingWriter(sink)
-            while chunk := stream.read(_CHUNK):
-                writer.write(chunk)
-    except OSError as error:
-        raise ModelError(
+    with (
+        ModelError.if_refused(
             "cannot be read for the attestation",
             file=str(path),
-            why=error.strerror,
             remedy="build again while nothing changes the sources",
-        ) from error
+        ),
+        path.open("rb") as stream,
+        Path(os.devnull).open("wb") as sink,
+    ):
+        writer = HashingWriter(sink)
+        while chunk := stream.read(_CHUNK):
+            writer.write(chunk)
     if writer.blake3.hex != blake3:
         raise ModelError(
             "was changed while it was built from",

@@ -13,17 +13,16 @@ Everything is beside the place it will have, on the same file system, so that a 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.errors import StorageError
-from epctx.files import outputs, paths
+from epctx.files import outputs
+from epctx.files.listing import is_folder, is_link
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -99,7 +98,7 @@ class Place:
         """
         import filelock
 
-        try:
+        with outputs.writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(str(self.out / f".{self.name}.lock"))
             try:
@@ -107,8 +106,6 @@ class Place:
             except filelock.Timeout:
                 waiting()
                 lock.acquire()
-        except OSError as error:
-            raise outputs.unwritable(self.out, error) from error
         with lock:
             self._refuse_links()
             self._repair()
@@ -154,7 +151,7 @@ class Place:
             StorageError: there is one.
         """
         for path in (self.root, *self.root.glob("*"), self.staging, *self.staging.glob("old/*")):
-            if os.path.lexists(path) and paths.is_link(path.lstat()):
+            if os.path.lexists(path) and is_link(path.lstat()):
                 raise StorageError(
                     "is a link",
                     file=path.as_posix(),
@@ -175,7 +172,7 @@ class Place:
 
 
 def _swap(staged: Path, place: Path, old: Path) -> None:
-    try:
+    with outputs.writing(place):
         outputs.sync_folder(staged)
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
@@ -183,23 +180,16 @@ def _swap(staged: Path, place: Path, old: Path) -> None:
             place.rename(old)
         staged.rename(place)
         outputs.sync_folder(place.parent)
-    except OSError as error:
-        raise outputs.unwritable(place, error) from error
     _remove(old)
 
 
-def _is_folder(path: Path) -> bool:
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and not paths.is_link(status)
-
-
 def _folders(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if _is_folder(p)] if path.is_dir() else []
+    return [p for p in path.iterdir() if is_folder(p)] if path.is_dir() else []
 
 
 def _remove(path: Path) -> None:
     try:
-        if _is_folder(path):
+        if is_folder(path):
             shutil.rmtree(path)
         else:  # rmtree would wait for a pipe
             path.unlink()
@@ -212,23 +202,3 @@ def _remove(path: Path) -> None:
             why=error.strerror,
             remedy="close whatever uses it and run the command again",
         ) from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a small file in place of another, whole or not at all.
-
-    Raises:
-        StorageError: the system refuses.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)  # what is there is not followed
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # what is in the way is told, not what comes of it
-            temporary.unlink()
-        raise outputs.unwritable(path, error) from error

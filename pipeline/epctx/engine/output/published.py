@@ -8,12 +8,13 @@ from pathlib import Path
 from epctx.cache.digests import FileDigests
 from epctx.files import digest
 from epctx.files.digest import Digest
+from epctx.files.listing import is_folder
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile, sums
 
 
 def is_golden(entry: Path) -> bool:
     """Whether it is the folder of golden inputs and outputs, which comes and goes by itself."""
-    return entry.name == GOLDEN and entry.is_dir() and not entry.is_symlink()
+    return entry.name == GOLDEN and is_folder(entry)
 
 
 def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) -> str | None:

@@ -32,16 +32,15 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
         ModelError: what the checker says, with the node and operator.
         StorageError: there is no place for temporary files.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
-            _check_in(Path(folder), model, where=where)
-    except OSError as error:
-        raise StorageError(
+    with (
+        StorageError.if_refused(
             "there is no place for temporary files",
             where=tempfile.gettempdir(),
-            why=error.strerror or str(error),
             remedy="free some space there, or set TMPDIR to another folder",
-        ) from error
+        ),
+        tempfile.TemporaryDirectory(prefix="epctx-check-") as folder,
+    ):
+        _check_in(Path(folder), model, where=where)
 
 
 def _check_in(folder: Path, model: onnx.ModelProto, *, where: str) -> None:

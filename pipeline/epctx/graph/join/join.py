@@ -8,20 +8,18 @@ models"). Weights stay mapped. An EPContext node keeps the names that its EP fin
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import onnx_ir as ir
 
 from epctx.errors import CompileError, ModelError
 from epctx.graph import opsets
 from epctx.graph.dataflow import subgraphs
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.graph.join.parts import Part, Values, defined, refuse_clashes, renamed
 from epctx.graph.join.wiring import Wiring
 from epctx.graph.serde.encoder import CHECKSUM
 from epctx.graph.serde.ordering import QUANTIZATION
 from epctx.graph.weights import tensors
-
-COMPATIBILITY: Final = "ep_compatibility_info."
 
 
 def join(name: str, parts: Sequence[Part], wiring: Wiring, *, where: str) -> ir.Model:

@@ -13,16 +13,38 @@ import msgspec
 
 from epctx import codec
 from epctx.errors import ModelError
+from epctx.files import identity
 
 RECORD = "record.json"
 PLACES = "places.json"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a file is; `stamp`: device, inode, size, time of change of content and of status."""
+    """Where a file is, and what tells that it is unchanged (files.identity)."""
 
     path: str
-    stamp: tuple[int, int, int, int, int]
+    identity: str
+
+    @classmethod
+    def of_source(cls, path: Path) -> Place:
+        """Of a file that was just read.
+
+        Raises:
+            ModelError: it is gone.
+        """
+        with ModelError.if_refused(
+            "is gone, and was there when it was read",
+            file=str(path),
+            remedy="build again when nothing removes the model's files",
+        ):
+            return cls(path=str(path), identity=identity.of_path(path).text)
+
+    def is_unchanged(self) -> bool:
+        """The file is there, and as it was."""
+        try:
+            return identity.of_path(Path(self.path)).text == self.identity
+        except OSError:
+            return False
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,30 +54,6 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[_File, ...]
-
-
-def stamp(path: Path) -> tuple[int, int, int, int, int]:
-    """What stat says of a file that changes with it. Raises OSError."""
-    status = path.stat()
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return status.st_dev, status.st_ino, status.st_size, *times
-
-
-def stamp_of_source(path: Path) -> tuple[int, int, int, int, int]:
-    """The stamp of a file that was just read.
-
-    Raises:
-        ModelError: it is gone.
-    """
-    try:
-        return stamp(path)
-    except OSError as error:
-        raise ModelError(
-            "is gone, and was there when it was read",
-            file=str(path),
-            why=error.strerror,
-            remedy="build again when nothing removes the model's files",
-        ) from error
 
 
 def write(folder: Path, sources: Mapping[str, Path]) -> None:
@@ -71,7 +69,7 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
     places = [
         None
         if file.name is not None or (path := sources.get(file.digest)) is None
-        else Place(path=str(path), stamp=stamp_of_source(path))
+        else Place.of_source(path)
         for file in record.files
     ]
     (folder / PLACES).write_bytes(msgspec.json.encode(places))

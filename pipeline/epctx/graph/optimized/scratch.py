@@ -28,6 +28,7 @@ from epctx.graph.weights import tensors
 from epctx.graph.weights.arrays import Array, address_of, content, is_fill
 from epctx.graph.weights.known_file import KnownFile, open_known
 from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.planned import ALIGNMENT
 
 R = TypeVar("R")
 
@@ -37,7 +38,6 @@ SMALL = 1 << 16
 HELD = 1 << 26
 """Bytes (64 MiB) of larger tensors that are in memory until they are written together."""
 
-ALIGNMENT = 4096
 FOLDED = "folded.data"
 """The file that gets the weights that passes made."""
 
@@ -230,17 +230,16 @@ class Scratch:
     def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[KnownFile, R]:
         """Make a new file, map it, and remember it."""
         path = self._folder / (name or f"laid-out-{len(self._made)}.data")
-        try:
-            with _Writer(path) as writer:
-                result = write(writer)
-                file = writer.map()
-        except OSError as error:
-            raise StorageError(
+        with (
+            StorageError.if_refused(
                 "the weights that the optimization makes cannot be written",
                 file=str(path),
-                why=error.strerror or str(error),
                 remedy="free some space; `optimize: none` makes none",
-            ) from error
+            ),
+            _Writer(path) as writer,
+        ):
+            result = write(writer)
+            file = writer.map()
         self._made.append(file)
         self.know(file)
         return file, result

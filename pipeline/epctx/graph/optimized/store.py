@@ -29,7 +29,7 @@ from epctx.errors import ModelError, StorageError
 from epctx.files import paths
 from epctx.files.digest import Algorithm, Digest, of_bytes
 from epctx.graph.model import OptimizedModel, PassRecord
-from epctx.graph.optimized.paths import PLACES, RECORD, Place, stamp, stamp_of_source
+from epctx.graph.optimized.paths import PLACES, RECORD, Place
 from epctx.graph.serde import encoder, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.known_file import open_known
@@ -90,12 +90,7 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
 
     graph = b"".join(encoder.encode(optimized.model, tensor_data=refer).chunks())
     here = folder.resolve()
-    places = [
-        None
-        if file.path.parent == here
-        else Place(path=str(file.path), stamp=stamp_of_source(file.path))
-        for file in files
-    ]
+    places = [None if file.path.parent == here else Place.of_source(file.path) for file in files]
     for file in files:
         if file.changed():
             raise _changed(file.path)
@@ -107,17 +102,14 @@ def write(optimized: OptimizedModel, folder: Path) -> None:
         passes=optimized.passes,
         files=tuple(_describe(file, parts, here) for file, parts in files.items()),
     )
-    try:
+    with StorageError.if_refused(
+        "the optimized model cannot be written",
+        file=str(folder),
+        remedy="free some space, or choose another folder",
+    ):
         (folder / GRAPH).write_bytes(graph)
         (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
         (folder / PLACES).write_bytes(msgspec.json.format(msgspec.json.encode(places)))
-    except OSError as error:
-        raise StorageError(
-            "the optimized model cannot be written",
-            file=str(folder),
-            why=error.strerror or str(error),
-            remedy="free some space, or choose another folder",
-        ) from error
 
 
 def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
@@ -196,12 +188,12 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
     parts = {(part.offset, part.length): _digest(part.digest) for part in file.parts}
     if file.name is not None:
         path = folder / file.name
-        if "/" in file.name or paths.fault(file.name):
+        if not paths.is_bare(file.name):
             raise _damaged(path, "it is outside")
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")
         return open_known(path, whole=whole, parts=parts)
-    if place is not None and _is_unchanged(place):
+    if place is not None and place.is_unchanged():
         return open_known(Path(place.path), whole=whole, parts=parts)
     candidates = [*sources, *([Path(place.path)] if place is not None else [])]
     for path in candidates:
@@ -212,13 +204,6 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
     if place is None:
         raise _damaged(folder / PLACES, "it does not say where a source is")
     raise _changed(Path(place.path))
-
-
-def _is_unchanged(place: Place) -> bool:
-    try:
-        return stamp(Path(place.path)) == place.stamp
-    except OSError:
-        return False
 
 
 def _digest(text: str) -> Digest:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from epctx.errors import CompileError
 from epctx.graph.dataflow import captured, subgraphs
-from epctx.graph.epcontext import is_epcontext
+from epctx.graph.epcontext import COMPATIBILITY, is_epcontext
 from epctx.graph.model import Partition
 from epctx.graph.opsets import merge_opsets
 from epctx.graph.partition.boundary import type_name
@@ -22,7 +22,6 @@ from epctx.graph.partition.naming import Names
 if TYPE_CHECKING:
     from epctx.graph.model import Replacement
 
-COMPATIBILITY = "ep_compatibility_info."
 """Prefix of the model metadata by which an EP says what its context is compatible with."""
 
 _IDENTITY_OPSET = 21

@@ -1,4 +1,4 @@
-"""Shapes of inputs: symbolic dimensions fixed, dynamic inputs found.
+"""Shapes of inputs: symbolic dimensions fixed.
 
 NPUs want static shapes; a manifest fixes them by `dimensions` (a symbolic name to its size) and
 `shapes` (a graph input to its whole shape). Source: design sections 5 and 7 "load".
@@ -7,16 +7,12 @@ NPUs want static shapes; a manifest fixes them by `dimensions` (a symbolic name 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import onnx
 
 from epctx.errors import ModelError
 from epctx.graph.serde import protos
 from epctx.text import nearest
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def fix(
@@ -130,54 +126,6 @@ def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> Mo
         where=where,
         why=f"it has {existing}" if known else f"it has no {kind}",
         remedy=f"did you mean {near!r}?" if near else f"take {name!r} out of `{key}`",
-    )
-
-
-def dynamic_inputs(model: ir.Model) -> dict[str, str]:
-    """Graph inputs whose shape is not static, each with its shape in words: `[batch, ?, 64]`.
-
-    Inputs that have an initializer are not asked for, and not reported.
-    """
-    dynamic = {}
-    for value in model.graph.inputs:
-        if value.name is None or value.name in model.graph.initializers:
-            continue
-        shape = value.shape
-        if shape is None:
-            dynamic[value.name] = "unknown rank"
-        elif not shape.is_static():
-            sizes = (str(d) if isinstance(d, int) else (d.value or "?") for d in shape)
-            dynamic[value.name] = f"[{', '.join(sizes)}]"
-    return dynamic
-
-
-def require_static_inputs(model: ir.Model, *, provider: str, where: str) -> None:
-    """For an EP that needs static shapes.
-
-    Raises:
-        ModelError: an input is dynamic; the remedy is the manifest line that fixes it.
-    """
-    dynamic = dynamic_inputs(model)
-    if not dynamic:
-        return
-    names: dict[str, None] = {}
-    nameless = []
-    for value in model.graph.inputs:
-        if value.name in dynamic:
-            symbols = [d.value for d in value.shape or () if not isinstance(d, int)]
-            names |= dict.fromkeys(symbol for symbol in symbols if symbol)
-            if value.shape is None or None in symbols:
-                nameless.append(value.name)
-    lines = []
-    if names:
-        lines.append("`dimensions: {" + ", ".join(f"{name}: 1" for name in names) + "}`")
-    if nameless:
-        lines.append("`shapes: {" + ", ".join(f"{name}: [...]" for name in nameless) + "}`")
-    shown = ", ".join(f"{name} {shape}" for name, shape in dynamic.items())
-    raise ModelError(
-        f"{provider} needs static shapes, and these inputs have none: {shown}",
-        where=where,
-        remedy=f"fix them in the manifest, with sizes of yours: {' and '.join(lines)}",
     )
 
 

@@ -17,7 +17,6 @@ from epctx.files.digest import Buffer
 from epctx.graph.serde import ir_version, wire
 from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, order
 from epctx.graph.weights.mapped import MappedTensor, chunks, strings
-from epctx.graph.weights.planned import PlacedTensor
 
 PRODUCER: Final = "epctx"
 CHECKSUM: Final = "epctx.checksum"
@@ -279,11 +278,11 @@ def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:
 
 
 def _reference(tensor: ir.ExternalTensor) -> bytes:
-    keys: dict[str, int | str | None] = {"offset": tensor.offset, "length": tensor.length}
-    if isinstance(tensor, PlacedTensor):
-        keys["checksum"] = tensor.file.checksum
-    else:
-        keys["checksum"] = tensor.meta.get(CHECKSUM)
+    keys = {
+        "offset": tensor.offset,
+        "length": tensor.length,
+        "checksum": tensor.meta.get(CHECKSUM),
+    }
     given = {key: value for key, value in keys.items() if value is not None}
     return wire.external(str(tensor.location), **given)
 

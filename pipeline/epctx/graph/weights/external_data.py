@@ -22,21 +22,8 @@ from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.files.regular import open_regular
-from epctx.graph.weights.mapped import DataFile, MappedTensor, Sink, chunks, content_digest
-from epctx.graph.weights.planned import PlacedTensor, PlannedFile
+from epctx.graph.weights.mapped import DataFile, MappedTensor
 from epctx.text import nearest_file
-
-__all__ = [
-    "DataFile",
-    "DataFolder",
-    "MappedTensor",
-    "PlacedTensor",
-    "PlannedFile",
-    "Reference",
-    "Sink",
-    "chunks",
-    "content_digest",
-]
 
 _LARGEST = 2**63 - 1
 _DECIMAL = re.compile(r"[0-9]{1,19}")

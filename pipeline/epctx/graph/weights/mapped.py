@@ -23,7 +23,8 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.files.digest import CHUNK, Buffer, Digest
-from epctx.files.regular import identity, open_regular, patiently, require_bounded
+from epctx.files.identity import of_content
+from epctx.files.regular import open_regular, patiently, require_bounded
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,7 +63,7 @@ class DataFile:
             status = os.fstat(descriptor)
             self.size = status.st_size
             require_bounded(self.size, where=str(path))
-            self._identity = identity(status)
+            self._identity = of_content(status)
             self._map = _map(descriptor, path) if self.size else None
         finally:
             os.close(descriptor)
@@ -129,7 +130,7 @@ class DataFile:
             _, source = open_regular(self.path, where=str(self.path))
             try:
                 # What the map shows, and no other file that has its path meanwhile.
-                while done < length and identity(os.fstat(source)) == self._identity:
+                while done < length and of_content(os.fstat(source)) == self._identity:
                     count = os.copy_file_range(source, target, length - done, offset + done)
                     if not count:
                         break
@@ -195,7 +196,7 @@ class DataFile:
     def changed(self) -> bool:
         """The file at `path` is no longer the one that was opened, or was written to since."""
         try:
-            return identity(self.path.stat()) != self._identity
+            return of_content(self.path.stat()) != self._identity
         except OSError:
             return True
 

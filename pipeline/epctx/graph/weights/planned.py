@@ -25,13 +25,11 @@ class PlannedFile:
     Attributes:
         location: its path relative to the model's folder, with `/`.
         size: in bytes, so far.
-        checksum: its SHA-1 in hex, which references then name; None: they do not.
     """
 
     def __init__(self, location: str) -> None:
         self.location = location
         self.size = 0
-        self.checksum: str | None = None
         self._contents: list[tuple[int, ir.TensorProtocol]] = []
 
     def append(self, content: ir.TensorProtocol) -> int:

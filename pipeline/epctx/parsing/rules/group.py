@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
 from epctx.files.filenames import problem as name_problem
+from epctx.files.outputs import SUMS, context_file
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import options
 from epctx.text import did_you_mean
 
-SUMS = "SHA256SUMS"
 MODEL = "{model}"
 
 
@@ -191,7 +191,7 @@ def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
     for item in listed.items if listed is not None else ():
         if item.string and models.get(fold(item.string)) != item.string:
             models.setdefault(fold(item.string), item.string)
-            yield f"{item.string}_ctx.onnx", item, f"model {item.string}"
+            yield context_file(item.string), item, f"model {item.string}"
     labels: dict[str, Node] = {}
     embed = scope.node.get("embed_mode")
     for item, entry in scope.entries if embed is None or embed.value != 1 else ():

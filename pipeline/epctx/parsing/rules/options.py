@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from epctx.manifest import DEFAULT_EP
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, Plain, Scalar, quoted
 from epctx.parsing.precedence import present
@@ -18,8 +19,6 @@ from epctx.parsing.rules.paths import Places
 from epctx.parsing.schema import problems_of, providers
 from epctx.parsing.schema.providers import OptionSchema
 from epctx.text import nearest
-
-DEFAULT_EP = "CPUExecutionProvider"
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from epctx.errors import ProviderUnavailable
+from epctx.manifest import ENTRY_POINTS
 from epctx.parsing.document.tree import Plain
 from epctx.parsing.schema import files
 
-GROUP = "epctx.execution_providers"
-"""The entry points that third parties register a provider with."""
 SUFFIX = ".options.json"
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
@@ -139,7 +138,7 @@ def _entry_points() -> dict[str, str]:
     # Its import takes 20 ms, and is not needed for epctx's own providers.
     from importlib.metadata import entry_points
 
-    points = entry_points(group=GROUP)
+    points = entry_points(group=ENTRY_POINTS)
     return {point.name: point.module for point in points}
 
 

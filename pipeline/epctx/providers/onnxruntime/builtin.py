@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import ManifestError, ProviderUnavailable
-from epctx.manifest import OptionValue
+from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers.base import Fingerprint, ProviderFactory
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
@@ -152,7 +152,7 @@ def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
         return False
     import onnxruntime as ort
 
-    return name in ort.get_available_providers() and name != "CPUExecutionProvider"
+    return name in ort.get_available_providers() and name != DEFAULT_EP
 
 
 def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

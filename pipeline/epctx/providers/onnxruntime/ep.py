@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint, Kernel, SharedContexts
 from epctx.providers.hooks import Precision, PrefixPlace, Verdict
@@ -102,7 +103,7 @@ class OrtEp(ABC):
             return (
                 Verdict(
                     outcome="not checkable",
-                    message=f"the model has no ep_compatibility_info.{self.name}; not every "
+                    message=f"the model has no {COMPATIBILITY}{self.name}; not every "
                     "execution provider writes one",
                 ),
             )

@@ -19,7 +19,6 @@ from epctx import limits
 _STDERR: Final = 2
 _ERROR: Final = re.compile(r"\[E:onnxruntime:[^,]*, (?P<place>[^\]]*)\] (?P<words>.*)")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_QUOTED: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +47,6 @@ class Mark:
         """The errors that ONNX Runtime and its EPs logged since, each once, without time."""
         found = (match["words"].strip() for match in _ERROR.finditer(self.text()))
         return list(dict.fromkeys(words for words in found if words))
-
-    def quote(self) -> str | None:
-        """The first few errors logged since, as the `why` of an error; None if there are none."""
-        errors = self.errors()
-        if not errors:
-            return None
-        more = len(errors) - _QUOTED
-        return "; ".join(errors[:_QUOTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _path() -> Path | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import CompileError, ManifestError
+from epctx.files.outputs import context_file
 from epctx.providers.base import Assigned
 from epctx.providers.onnxruntime.native_log import Mark
 
@@ -86,7 +87,7 @@ def generate(
         )
     add_provider(options)
     session = create(name, options, provider=provider, log=log)
-    path = Path(name).with_name(f"{Path(name).stem}_ctx.onnx")
+    path = Path(name).with_name(context_file(Path(name).stem))
     return Generated(
         session=session,
         model=path if path.is_file() else None,

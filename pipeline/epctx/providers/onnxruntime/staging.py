@@ -19,11 +19,11 @@ from epctx.errors import CompileError, ModelError, StorageError
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.serde import canonical
 from epctx.graph.weights.mapped import MappedTensor, chunks
+from epctx.graph.weights.planned import ALIGNMENT
 
 _INLINE: Final = 1024
 """Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime
 wants at hand for shape inference."""
-_ALIGNMENT: Final = 4096
 
 Source = tuple[Path, int, int]
 """Of a tensor's content: file, offset, length."""
@@ -58,19 +58,16 @@ class Staging:
             StorageError: the disk refuses.
         """
         sink_captured_initializers(model)
-        try:
+        with StorageError.if_refused(
+            f"cannot write {stem}.onnx for the execution provider",
+            file=str(self.folder),
+            remedy="free space in the folder for temporary files, or set TMPDIR to another",
+        ):
             if not self.inside:
                 with (self.folder / f"{stem}.weights").open("wb", buffering=0) as stream:
                     for value, tensor in _large(model):
                         value.const_value = self._externalize(tensor, stream, f"{stem}.weights")
             write(model, self.folder / f"{stem}.onnx")
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {stem}.onnx for the execution provider",
-                file=str(self.folder),
-                why=error.strerror,
-                remedy="free space in the folder for temporary files, or set TMPDIR to another",
-            ) from error
         return f"{stem}.onnx"
 
     def _externalize(
@@ -166,7 +163,7 @@ def _large(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
 
 
 def _append(stream: FileIO, tensor: ir.TensorProtocol) -> int:
-    offset = -(-stream.tell() // _ALIGNMENT) * _ALIGNMENT
+    offset = -(-stream.tell() // ALIGNMENT) * ALIGNMENT
     stream.seek(offset)
     if isinstance(tensor, MappedTensor):
         tensor.file.copy(stream, tensor.start, tensor.nbytes)

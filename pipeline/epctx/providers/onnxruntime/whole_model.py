@@ -19,6 +19,7 @@ from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
 from epctx.graph.partition.assign import PLAIN, segments
 from epctx.graph.partition.bonds import components, needs_of
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
 
@@ -102,7 +103,7 @@ class GeneratingModel:
             options = ort.SessionOptions()
             options.log_severity_level = 3
             path = str(self._folder / name)
-            providers = ["CPUExecutionProvider"]
+            providers = [DEFAULT_EP]
             self._sessions[piece] = ort.InferenceSession(path, options, providers=providers)
         return self._sessions[piece]
 

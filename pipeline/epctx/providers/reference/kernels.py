@@ -34,6 +34,7 @@ from epctx.files.digest import Digest
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos
 from epctx.graph.weights.external_data import byte_size
+from epctx.manifest import DEFAULT_EP
 from epctx.providers.reference.layout import REFERENCE_PREFIX, TensorEntry
 from epctx.providers.reference.reader import Context, LoadedGraph
 
@@ -209,9 +210,7 @@ def _session(
     context: Context, model: onnx.ModelProto, options: ort.SessionOptions, where: str
 ) -> ort.InferenceSession:
     try:
-        session = ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=[DEFAULT_EP])
     except Exception as error:  # onnxruntime's errors have no base of their own
         raise InvalidGraph(
             "is refused by ONNX Runtime", where=where, why=str(error), remedy=_BUILD_AGAIN

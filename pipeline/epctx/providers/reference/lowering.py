@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from epctx.graph.serde import canonical
-from epctx.graph.weights import external_data
+from epctx.graph.weights import mapped
 from epctx.providers.reference.layout import REFERENCE_PREFIX
 from epctx.providers.reference.writer import Graph, Weight
 
@@ -63,9 +63,9 @@ def is_stored(tensor: ir.TensorProtocol) -> bool:
 
 def _weight(tensor: ir.TensorProtocol) -> Weight:
     return Weight(
-        digest=external_data.content_digest(tensor),
+        digest=mapped.content_digest(tensor),
         length=tensor.nbytes,
-        chunks=partial(external_data.chunks, tensor),
+        chunks=partial(mapped.chunks, tensor),
     )
 
 

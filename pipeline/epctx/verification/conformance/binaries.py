@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files import paths
+from epctx.files.outputs import SUMS
 from epctx.graph.epcontext import EPContextNode, is_epcontext
-from epctx.providers.hooks import MatchesBinaries, ReadsBinaries
+from epctx.providers.hooks import HEAD_SIZE, MatchesBinaries, ReadsBinaries
 from epctx.verification.conformance.subject import REBUILD, Fault, Subject
-from epctx.verification.folder import SUMS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-HEAD_SIZE = 4096
-"""Bytes by which a provider recognizes its binaries."""
 
 
 def readable(subject: Subject) -> Iterator[Fault]:
@@ -39,7 +36,7 @@ def readable(subject: Subject) -> Iterator[Fault]:
         if not provider.native and SUMS in subject.folder.entries:
             continue
         seen.add(name)
-        if paths.objection(name) or paths.missing(subject.folder.path, name):
+        if paths.missing(subject.folder.path, name):
             continue  # told by the check of `ep_cache_context`
         path = subject.folder.path / name
         if path.stat().st_size == 0:

@@ -52,7 +52,7 @@ def _data_beside(subject: Subject) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="epctx-check-") as folder:
         for name in subject.model.data:
-            if paths.objection(name) is None and "/" not in name:
+            if paths.is_bare(name):
                 (Path(folder) / name).touch()
         yield Path(shutil.copyfile(path, Path(folder) / subject.model.file))
 
@@ -73,10 +73,10 @@ def self_contained(subject: Subject) -> Iterator[Fault]:
     folder = subject.folder.data_folder(subject.model)
     data = DataFolder(folder, model=subject.folder.path / subject.model.file)
     for place in subject.model.data:
-        reason = paths.objection(place) or paths.missing(folder, place)
+        reason = paths.missing(folder, place)
         if reason is not None:
             yield Fault(message=f"its external data '{place}': {reason}")
-    if any(paths.objection(p) or paths.missing(data.path, p) for p in subject.model.data):
+    if any(paths.missing(data.path, p) for p in subject.model.data):
         return
     for tensor in skeleton.external_tensors(subject.proto):
         if any(entry.key == "basepath" for entry in tensor.external_data):

@@ -18,19 +18,6 @@ from epctx.text import nearest
 from epctx.verification.conformance.subject import REBUILD, Fault, Subject
 from epctx.verification.folder import context_nodes
 
-_ATTRIBUTES: Final = (
-    "main_context",
-    "ep_cache_context",
-    "embed_mode",
-    "ep_sdk_version",
-    "onnx_model_filename",
-    "hardware_architecture",
-    "partition_name",
-    "source",
-    "notes",
-    "max_size",
-)
-
 
 def attributes(subject: Subject) -> Iterator[Fault]:
     """Names, types and values are those of the op schema, and nothing is left to its defaults."""
@@ -56,7 +43,7 @@ def _unknown(subject: Subject, node: EPContextNode) -> Iterator[Fault]:
     for name in node.unknown:
         if name in extra:
             continue
-        near = nearest(name, _ATTRIBUTES)
+        near = nearest(name, epcontext.ATTRIBUTES)
         meant = f", did the maker mean `{near}`?" if near else ""
         if provider is None:
             yield Fault(
@@ -118,7 +105,7 @@ def _context(subject: Subject, node: EPContextNode) -> Iterator[str]:
     path = node.context_path
     assert path is not None
     shown = path if len(path) <= 200 else path[:200] + "…"
-    reason = paths.objection(path) or paths.missing(subject.folder.path, path)
+    reason = paths.missing(subject.folder.path, path)
     if reason is not None:
         yield f"`ep_cache_context` is '{shown}': {reason}"
     elif (subject.folder.path / path).stat().st_size == 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import ModelError, ProviderUnavailable
+from epctx.files.outputs import context_file
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
@@ -142,7 +143,7 @@ class ComposedNumbers:
             ManifestError: an input file or a range does not fit the composition.
         """
         composition = self.composed.composition
-        file = f"{composition.name}_ctx.onnx"
+        file = context_file(composition.name)
         model = next((each for each in folder.models if each.file == file), None)
         failed = next((each for each in earlier if each.outcome == "fail"), None)
         if model is None:

@@ -16,7 +16,7 @@ from epctx import codec
 from epctx.errors import ManifestError, ModelError, VerificationError
 from epctx.files import outputs
 from epctx.files.digest import of_file
-from epctx.files.outputs import SUMS, OutputFile
+from epctx.files.outputs import SUMS, OutputFile, context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
@@ -127,7 +127,7 @@ def _write(
 
 
 def _summary(built: Path, name: str) -> ContextModel:
-    return summarize(f"{name}_ctx.onnx", read_proto(built / f"{name}_ctx.onnx"))
+    return summarize(context_file(name), read_proto(built / context_file(name)))
 
 
 def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime.feeds import Feeds
@@ -42,7 +43,7 @@ def record(
     input_sets = InputSets(settings.inputs)
     budget = Budget(settings.budget)
     for source in sources:
-        file = f"{source.name}_ctx.onnx"
+        file = context_file(source.name)
         made = summarize(file, read_proto(folder / file))
         inputs = SourceModel.read(source).fixed_inputs(made)
         if input_sets.problems(inputs):

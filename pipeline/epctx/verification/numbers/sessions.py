@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 from epctx.graph.inputs import Array
-from epctx.manifest import ModelSource
+from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import NativeSessions
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
@@ -57,7 +57,7 @@ def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSessio
         # By path, ONNX Runtime looks for external data beside the model and nowhere else.
         options.add_session_config_entry(_DATA_FOLDER, str(source.external_data_dir))
         model = source.path.read_bytes()
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
 
 
 def open_files(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from epctx.errors import EpctxError, ModelError
+from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
@@ -64,7 +65,7 @@ class Preparation:
     ) -> None:
         assert folder.group is not None
         self._folder = folder
-        self._sources = {f"{source.name}_ctx.onnx": source for source in folder.group.models}
+        self._sources = {context_file(source.name): source for source in folder.group.models}
         self._broken = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
         self._fed: set[str] = set()
         self.inputs = InputSets(settings)

@@ -15,6 +15,7 @@ from epctx.cli.app import app
 from epctx.commands.doctor import command
 from epctx.commands.doctor.diagnosis import Diagnosis, ProviderDiagnosis
 from epctx.errors import ProviderUnavailable
+from epctx.manifest import ENTRY_POINTS
 from epctx.providers import registry
 
 VENDOR = {
@@ -52,7 +53,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"acme_{name.lower()}.py").write_text(text)
     lines = [f"{name} = acme_{name.lower()}:make" for name in VENDOR]
     more = 'Requires-Dist: acme-sdk; extra == "sdk"\n'
-    entries = "\n".join([f"[{registry.GROUP}]", *lines])
+    entries = "\n".join([f"[{ENTRY_POINTS}]", *lines])
     distribution(tmp_path, "acme", more=more, entries=entries)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -112,22 +112,6 @@ def test_an_output_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> N
         pass
 
 
-def test_a_small_file_is_replaced_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "report.json"
-    publish.replace_file(path, b"one")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StorageError, match="No space left"):
-        publish.replace_file(path, b"two")
-    assert path.read_bytes() == b"one"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def stage_package(place: publish.Place, text: str) -> None:
     place.staged_package.mkdir(parents=True)
     outputs.write(place.staged_package / "manifest.json", [text.encode()])

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
@@ -158,28 +157,3 @@ def test_an_initializer_is_no_input_that_has_a_shape() -> None:
     model = _model("g (float[N] x, float[2] w) => (float[N] z) { z = Add(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "w"))
     assert "it has x" in _refused(model, shapes_={"w": (2,)})
-
-
-def test_dynamic_inputs_are_shown_in_words() -> None:
-    proto = _model(
-        "g (float[batch, ?, 8] x, float[2] s, float[N] r, float[M] w) => (float[N] z) "
-        "{ z = Relu(x) }"
-    )
-    proto.graph.input[2].type.tensor_type.ClearField("shape")
-    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "w"))
-    model = ir.serde.deserialize_model(proto)
-    assert shapes.dynamic_inputs(model) == {"x": "[batch, ?, 8]", "r": "unknown rank"}
-
-    with pytest.raises(ModelError) as caught:
-        shapes.require_static_inputs(model, provider="QNNExecutionProvider", where="m.onnx")
-    message = str(caught.value)
-    assert "QNNExecutionProvider needs static shapes" in message
-    assert "x [batch, ?, 8], r unknown rank" in message
-    assert "`dimensions: {batch: 1}`" in message
-    assert "`shapes: {x: [...], r: [...]}`" in message
-
-
-def test_a_static_model_is_let_through() -> None:
-    model = ir.serde.deserialize_model(_model("g (float[2] x) => (float[2] z) { z = Relu(x) }"))
-    assert shapes.dynamic_inputs(model) == {}
-    shapes.require_static_inputs(model, provider="QNN", where="m.onnx")

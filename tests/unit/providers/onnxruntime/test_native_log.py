@@ -16,7 +16,6 @@ for line in (
 ):
     print(line, file=sys.stderr, flush=True)
 print(mark.errors())
-print(mark.quote())
 """
 
 
@@ -25,11 +24,9 @@ def test_errors_since_the_mark_are_read_back(tmp_path):
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=log, check=True
         )
-    errors, quote = done.stdout.decode().splitlines()
-    assert errors == "['bad SoC', 'JSON parsing error']"
-    assert quote == "bad SoC; JSON parsing error"
+    assert done.stdout.decode().strip() == "['bad SoC', 'JSON parsing error']"
 
 
 def test_a_pipe_cannot_be_read_back():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
-    assert done.stdout.decode().splitlines() == ["[]", "None"]
+    assert done.stdout.decode().strip() == "[]"

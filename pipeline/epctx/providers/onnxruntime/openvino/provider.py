@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.files.digest import Buffer, canonical_json
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint
 from epctx.providers.hooks import (
@@ -275,7 +276,7 @@ class OpenVINOExecutionProvider(OrtProvider):
         """Whether the model says, in the plugin's form, what it is compatible with."""
         again = "build it again; onnxruntime-ep-openvino 1.8 and later write it"
         if info is None:
-            message = f"it has no ep_compatibility_info.{self.name}"
+            message = f"it has no {COMPATIBILITY}{self.name}"
             return (Verdict(outcome="fail", message=message, remedy=again),)
         try:
             fields = json.loads(info)

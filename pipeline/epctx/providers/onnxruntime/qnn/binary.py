@@ -24,10 +24,9 @@ import msgspec
 
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
-from epctx.files.regular import identity
+from epctx.files.identity import of_content
 from epctx.providers.onnxruntime import crash, native_process
 
-"""Seconds; a binary of 3 GB is mapped and its tables are read, which takes less than one."""
 _MISSING, _REFUSED = 3, 4
 
 
@@ -80,7 +79,7 @@ def read(library: Path, binary: Path) -> QnnContext:
         ProviderUnavailable: the library cannot be loaded.
     """
     try:
-        name = (library, *identity(binary.stat()))
+        name = (library, *of_content(binary.stat()))
     except OSError as error:
         raise _broken(binary, error.strerror or str(error)) from error
     known = _KNOWN.get(name)

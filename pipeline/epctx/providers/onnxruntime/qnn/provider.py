@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
 from epctx.providers.hooks import (
@@ -285,7 +286,7 @@ class QNNExecutionProvider(OrtProvider):
         self, info: str | None, nodes: Sequence[EPContextNode]
     ) -> Sequence[Verdict]:
         """The chip, architecture and VTCM that the model says it is for, against the options."""
-        key = f"ep_compatibility_info.{self.name}"
+        key = COMPATIBILITY + self.name
         return (compatibility.verdict(info, self._options, key=key),)
 
     def cannot_load(

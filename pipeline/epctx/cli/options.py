@@ -1,0 +1,38 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epctx.cli import completion
+
+Manifest = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GROUP[@TARGET]",
+        help="Build this group only; may be repeated.",
+        autocompletion=completion.groups,
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", min=0, metavar="N", help="Session groups at a time; 0: one a core."
+    ),
+]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Do not run the models to compare numbers.")
+]
+Locked = Annotated[
+    bool, typer.Option("--locked", help="Fail if anything would differ from the lock; write none.")
+]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing.")
+]
+AllowOutside = Annotated[
+    bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
+]
