@@ -83,19 +83,22 @@ def build(
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
     from epctx.commands import build as command
+    from epctx.engine.build import Options
     from epctx.engine.release import Release
 
     done = command.run(
         Path(manifest),
-        out=Path(out),
+        Options(
+            out=Path(out),
+            jobs=jobs or 0,
+            keep_going=keep_going,
+            numbers=verify,
+            locked=locked,
+            release=Release(golden=golden, archive=archive, attest=attest),
+        ),
         listener=listener or (lambda event: None),
         only=only,
-        jobs=jobs or 0,
-        keep_going=keep_going,
-        numbers=verify,
         cached=cache,
-        locked=locked,
-        release=Release(golden=golden, archive=archive, attest=attest),
         allow_outside=allow_outside,
     )
     if done.failure is not None:
@@ -124,14 +127,12 @@ def package(
             the disk refuses.
     """
     from epctx.commands.package import command
+    from epctx.engine.build import Options
 
     done, failure = command.run(
         Path(manifest),
-        out=Path(out),
-        jobs=jobs or 0,
-        numbers=verify,
+        Options(out=Path(out), jobs=jobs or 0, numbers=verify, locked=locked),
         cached=cache,
-        locked=locked,
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
     )

@@ -42,20 +42,23 @@ def build(
     """Build EPContext models as a manifest declares, verify and publish them."""
     from epctx.cli import progress, summary
     from epctx.commands import build as command
+    from epctx.engine.build import Options
     from epctx.engine.release import Release
 
     with progress.live(ui) as listener:
         done = command.run(
             manifest,
-            out=out,
+            Options(
+                out=out,
+                jobs=jobs,
+                keep_going=keep_going,
+                numbers=not no_verify,
+                locked=locked,
+                release=Release(golden=golden, archive=archive, attest=attest),
+            ),
             listener=listener,
             only=only or (),
-            jobs=jobs,
-            keep_going=keep_going,
-            numbers=not no_verify,
             cached=not no_cache,
-            locked=locked,
-            release=Release(golden=golden, archive=archive, attest=attest),
             allow_outside=allow_outside,
             watch=True,
         )

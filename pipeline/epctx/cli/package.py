@@ -34,15 +34,13 @@ def package(
     """
     from epctx.cli import progress, summary
     from epctx.commands.package import command
+    from epctx.engine.build import Options
 
     with progress.live(ui) as listener:
         done, failure = command.run(
             manifest,
-            out=out,
-            jobs=jobs,
-            numbers=not no_verify,
+            Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked),
             cached=not no_cache,
-            locked=locked,
             allow_outside=allow_outside,
             listener=listener,
         )

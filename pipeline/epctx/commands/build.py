@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.cache import Cache
 from epctx.engine import build, noop, plan
+from epctx.engine.build import Options
 from epctx.engine.events import Listener
 from epctx.engine.plan import Plan
-from epctx.engine.release import Release
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.parsing.schema import files
@@ -46,54 +45,32 @@ class Done:
 
 def run(
     manifest: Path,
+    options: Options,
     *,
-    out: Path,
     listener: Listener,
     only: Sequence[str] = (),
-    jobs: int = 0,
-    keep_going: bool = False,
-    numbers: bool = True,
     cached: bool = True,
-    locked: bool = False,
-    release: Release = build.NOTHING_ELSE,
     allow_outside: bool = False,
-    variables: Mapping[str, str] | None = None,
     refuse: Callable[[Plan], None] = lambda planned: None,
     watch: bool = False,
 ) -> Done:
     """Build what `manifest` declares. What is not told here is as in `api.build`.
 
     Args:
-        jobs: session groups at a time; 0: one for each core.
-        numbers: run every model and compare, where the manifest does not say `off`.
         cached: use what was built before, and remember what is built now.
-        release: what else to make of a whole successful build.
-        variables: of the workers' environment, which is else the same whoever builds.
         refuse: is called with the plan before anything is done, and may raise.
         watch: note all that is looked at, so that `Done.remember` can make the next one a no-op.
 
     Raises:
         EpctxError: as `engine.plan.read` and `engine.build.run` raise, and `refuse`.
     """
-    watch = watch and cached and not locked and not release.asked
-    watched = noop.Watched() if watch else None
-    if watched is not None:
+    watched = None
+    if watch and cached and not options.locked and not options.release.asked:
+        watched = noop.Watched()
         watched.note([manifest])
         watched.code(Path(__file__).parents[1], Path(str(files.root())))
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
     cache = build.open_cache(listener) if cached else None
-    report, failure = build.run(
-        planned,
-        out=out,
-        jobs=jobs or os.cpu_count() or 1,
-        keep_going=keep_going,
-        numbers=numbers,
-        listener=listener,
-        cache=cache,
-        locked=locked,
-        watched=watched,
-        variables=variables,
-        release=release,
-    )
+    report, failure = build.run(planned, options, listener=listener, cache=cache, watched=watched)
     return Done(plan=planned, report=report, failure=failure, cache=cache, watched=watched)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,52 +41,47 @@ from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock
 from epctx.worker.pool import Pool
 
-NOTHING_ELSE = Release()
-"""No release: what a build makes anyway."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
-    """How a plan is carried out: the arguments of `run`."""
+class Options:
+    """How a plan is carried out.
+
+    Attributes:
+        out: the `dist` folder.
+        jobs: how many session groups are worked on at a time; 0: one for each core.
+        keep_going: build and publish the other groups when one fails; else nothing is published.
+        numbers: run every model and compare, where the manifest does not say `off`.
+        locked: hold the build to the lock, and never write it.
+        variables: of the workers' environment, which is else the same whoever builds.
+        release: what else to make of a whole successful build.
+    """
 
     out: Path
-    jobs: int
-    keep_going: bool
-    numbers: bool
-    locked: bool
-    variables: Mapping[str, str]
-    release: Release
+    jobs: int = 0
+    keep_going: bool = False
+    numbers: bool = True
+    locked: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    release: Release = field(default_factory=Release)
 
 
 def run(
     plan: Plan,
+    options: Options,
     *,
-    out: Path,
-    jobs: int,
-    keep_going: bool,
-    numbers: bool,
     listener: Listener,
     cache: Cache | None = None,
-    locked: bool = False,
     watched: Watched | None = None,
-    variables: Mapping[str, str] | None = None,
-    release: Release = NOTHING_ELSE,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
 
     What is up to date is left alone; then no process is started and no weight is read.
 
     Args:
-        out: the `dist` folder.
-        jobs: how many session groups are worked on at a time.
-        keep_going: build and publish the other groups when one fails; else nothing is published.
-        numbers: run every model and compare, where the manifest does not say `off`.
         listener: hears of events, from several threads, one at a time.
         cache: None: everything is carried out, and nothing remembered; what several targets share
             is carried out once all the same.
-        locked: hold the build to the lock, and never write it.
-        variables: of the workers' environment, which is else the same whoever builds.
-        release: what else to make of a whole successful build.
+        watched: is told what is looked at; None: nobody wants to know.
 
     Raises:
         UsageError: an input lies where outputs go; a part of a manifest was to be released.
@@ -93,18 +89,9 @@ def run(
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
-    release.refuse_parts(plan)
-    options = _Options(
-        out=out,
-        jobs=jobs,
-        keep_going=keep_going,
-        numbers=numbers,
-        locked=locked,
-        variables=variables or {},
-        release=release,
-    )
+    options.release.refuse_parts(plan)
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
-        place = Place(out=out.resolve(), name=plan.manifest.name)
+        place = Place(out=options.out.resolve(), name=plan.manifest.name)
         cache = _cache_at(Location(folder=place.staging / "cache"), listener)
     with outputs.refusals():
         return _Run(plan, options, cache, Events(listener), watched).run()
@@ -132,7 +119,7 @@ class _Run:
     def __init__(
         self,
         plan: Plan,
-        options: _Options,
+        options: Options,
         cache: Cache | None,
         events: Events,
         watched: Watched | None,
@@ -212,7 +199,9 @@ class _Run:
         if not groups:
             return []
         self._place.forget_logs()
-        scheduler, actions = self._carry_out(self._place.work, threads=self._options.jobs)
+        scheduler, actions = self._carry_out(
+            self._place.work, threads=self._options.jobs or os.cpu_count() or 1
+        )
         keep_going = self._options.keep_going
         build = GroupBuilder(actions, scheduler, self._place, self._events, keep_going=keep_going)
         return build.run(groups)

@@ -9,6 +9,7 @@ from pathlib import Path
 from epctx.commands import build
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
+from epctx.engine.build import Options
 from epctx.errors import UsageError
 from epctx.files.outputs import SUMS, context_file
 
@@ -33,10 +34,8 @@ def compile_group(requests: Sequence[Request]) -> None:
         described.parsed(manifest)
         done = build.run(
             manifest,
-            out=out,
+            Options(out=out, jobs=1, numbers=False),
             listener=lambda event: None,
-            jobs=1,
-            numbers=False,
             allow_outside=True,
         )
         if done.failure is not None:

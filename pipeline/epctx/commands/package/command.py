@@ -9,6 +9,7 @@ from epctx.cache.digests import FreshDigests
 from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport
+from epctx.engine.build import Options
 from epctx.engine.events import Event, Listener
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan
@@ -26,16 +27,13 @@ class Packaging:
 
 def run(
     manifest: Path,
+    options: Options,
     *,
-    out: Path,
-    jobs: int,
-    numbers: bool,
     cached: bool,
-    locked: bool,
     allow_outside: bool,
     listener: Listener,
 ) -> tuple[Packaging, EpctxError | None]:
-    """Build all of a manifest into `out`, and write its package beside it.
+    """Build all of a manifest, and write its package beside it.
 
     Returns what came of it, and the build's first failure in manifest order. The arguments are
     those of `commands.build.run`.
@@ -45,14 +43,11 @@ def run(
     """
     done = build.run(
         manifest,
-        out=out,
+        options,
         listener=listener,
-        jobs=jobs,
-        numbers=numbers,
         cached=cached,
-        locked=locked,
         allow_outside=allow_outside,
-        refuse=lambda plan: writing.refuse_in_the_way(plan.manifest, _place(out, plan)),
+        refuse=lambda plan: writing.refuse_in_the_way(plan.manifest, _place(options.out, plan)),
     )
     if done.failure is not None:
         return Packaging(build=done.report), done.failure
@@ -64,8 +59,10 @@ def run(
     package = writing.write(
         done.plan.manifest,
         done.report,
-        _place(out, done.plan),
-        digests=done.cache.digests if done.cache is not None and not locked else FreshDigests(),
+        _place(options.out, done.plan),
+        digests=done.cache.digests
+        if done.cache is not None and not options.locked
+        else FreshDigests(),
         waiting=waiting,
     )
     return Packaging(build=done.report, package=package), None

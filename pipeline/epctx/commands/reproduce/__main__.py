@@ -16,6 +16,7 @@ from epctx import codec
 from epctx.commands import build
 from epctx.commands.reproduce.circumstances import enter
 from epctx.commands.reproduce.jobs import BuildJob, Said
+from epctx.engine.build import Options
 from epctx.engine.events import Listener
 from epctx.errors import Interrupted
 from epctx.worker import protocol
@@ -44,16 +45,15 @@ def main() -> None:
 
 
 def _build(job: BuildJob, hear: Listener) -> Said:
+    varied = job.circumstances
+    variables = {**varied.variables, **varied.worker_variables}
     done = build.run(
         job.manifest,
-        out=job.out,
+        Options(out=job.out, jobs=varied.jobs, numbers=False, variables=variables),
         listener=hear,
         only=job.only,
-        jobs=job.circumstances.jobs,
-        numbers=False,
         cached=False,
         allow_outside=job.allow_outside,
-        variables={**job.circumstances.variables, **job.circumstances.worker_variables},
     )
     if done.failure is None:
         return Said(report=done.report)
