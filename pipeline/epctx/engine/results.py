@@ -113,7 +113,7 @@ def part_of(report: FolderReport, files: Iterable[str]) -> FolderReport:
     return FolderReport(
         folder="",
         models=tuple(name for name in report.models if name in wanted),
-        findings=tuple(f for f in report.findings if _file(f.subject) in wanted),
+        findings=tuple(f for f in report.findings if f.subject in wanted),
         numbers=tuple(n for n in report.numbers if n.model in wanted),
     )
 
@@ -124,7 +124,7 @@ def without(report: FolderReport, files: Iterable[str]) -> FolderReport:
     return FolderReport(
         folder="",
         models=tuple(name for name in report.models if name not in left_out),
-        findings=tuple(f for f in report.findings if _file(f.subject) not in left_out),
+        findings=tuple(f for f in report.findings if f.subject not in left_out),
         numbers=tuple(n for n in report.numbers if n.model not in left_out),
     )
 
@@ -141,7 +141,7 @@ def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
     )
 
 
-def refuse(label: str, found: FolderReport) -> None:
+def refuse(found: FolderReport) -> None:
     """A folder with a finding that failed is not published.
 
     Raises:
@@ -153,11 +153,6 @@ def refuse(label: str, found: FolderReport) -> None:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise VerificationError(
             f"{first.policy}: {first.message}{more}",
-            where=f"{label}: {first.subject}",
+            file=None if first.subject == "." else first.subject,
             remedy=first.remedy,
         )
-
-
-def _file(subject: str) -> str:
-    """The file that a finding is about: `file`, `file: node 'name'`."""
-    return subject.split(": ", 1)[0]

@@ -84,7 +84,7 @@ class Composing:
         progress.remember(made.peak_memory)
         outputs.write_sums(folder, made.files)
         found = self._verify(planned, whole, folder, progress)
-        refuse(planned.label, found)
+        refuse(found)
         result = StoredCompose(files=made.files, report=made.report, verify=found)
         assert known.key is not None and known.record is not None
         self._actions.store(known.key, "compose", known.record, result)

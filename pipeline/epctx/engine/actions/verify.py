@@ -102,7 +102,7 @@ def _run(
             found = progress.run(lane, planned.group.name, request, FolderReport)
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
         _forget(actions, staged)
-    refuse(planned.label, found)
+    refuse(found)
     verified = tuple(
         known
         if known.action is not None
