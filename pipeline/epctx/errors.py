@@ -28,6 +28,10 @@ MESSAGE_LENGTH: Final = 4000
 """Characters of each part of a message at most: models hold names of any length."""
 
 
+_SAID: Final = ("what", "remedy", "where", "why", "file", "line", "column", "model", "node")
+"""What an error is made of, and has as data."""
+
+
 class EpctxError(Exception):
     """An error that says what happened, where, why, and what to do.
 
@@ -95,35 +99,15 @@ class EpctxError(Exception):
     @property
     def failure(self) -> Failure:
         """It as data."""
-        return Failure(
-            kind=type(self).__name__,
-            exit_code=self.exit_code,
-            what=self.what,
-            remedy=self.remedy,
-            where=self.where,
-            why=self.why,
-            group=self.group,
-            file=self.file,
-            line=self.line,
-            column=self.column,
-            model=self.model,
-            node=self.node,
-        )
+        said = {name: getattr(self, name) for name in _SAID}
+        kind, code = type(self).__name__, self.exit_code
+        return Failure(kind=kind, exit_code=code, group=self.group, **said)
 
     @classmethod
     def of(cls, failure: Failure, *, remedy: str | None = None) -> Self:
         """An error of this class that says what `failure` says, perhaps with another remedy."""
-        error = cls(
-            failure.what,
-            remedy=remedy or failure.remedy,
-            where=failure.where,
-            why=failure.why,
-            file=failure.file,
-            line=failure.line,
-            column=failure.column,
-            model=failure.model,
-            node=failure.node,
-        )
+        said = {name: getattr(failure, name) for name in _SAID}
+        error = cls(**said | ({"remedy": remedy} if remedy else {}))
         error.group = failure.group
         return error
 
