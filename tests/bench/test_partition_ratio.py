@@ -22,7 +22,8 @@ def layered(count: int, *, seed: int = 0) -> ir.Model:
     generator = random.Random(seed)
     kind = ir.TensorType(ir.DataType.FLOAT)
     inputs = [ir.Value(name=f"x{i}", type=kind, shape=ir.Shape([4])) for i in range(WIDTH)]
-    before, nodes = inputs, []
+    before = inputs
+    nodes: list[ir.Node] = []
     while len(nodes) < count:
         layer = []
         for _ in range(WIDTH):

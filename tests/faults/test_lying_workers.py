@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -82,9 +83,9 @@ OPTIMIZED: dict[str, tuple[Callable[[OptimizeResult], OptimizeResult], int, str]
 def test_a_lie_is_told_and_nothing_is_published(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = CompileResult if what in COMPILED else OptimizeResult
-    lie: Callable[..., object]
-    lie, code, says = COMPILED[what] if what in COMPILED else OPTIMIZED[what]
+    kind: type = CompileResult if what in COMPILED else OptimizeResult
+    lies: dict[str, tuple[Any, int, str]] = {**COMPILED, **OPTIMIZED}
+    lie, code, says = lies[what]
     original: Callable[..., object] = dispatch.execute
 
     def lying(*arguments: object) -> object:

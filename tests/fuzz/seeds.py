@@ -12,6 +12,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -116,12 +117,13 @@ def _models() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def _contexts() -> Iterator[tuple[str, onnx.ModelProto]]:
-    for name, attributes in {
+    kinds: dict[str, dict[str, Any]] = {
         "path": {"embed_mode": 0, "ep_cache_context": "m_qnn.bin", "source": "QNN"},
         "payload": {"embed_mode": 1, "ep_cache_context": b"\x89EPCTX\r\n\1", "source": "reference"},
         "secondary": {"main_context": 0, "embed_mode": 0, "partition_name": "p", "max_size": 9},
         "broken": {"main_context": 7, "embed_mode": "0", "ep_cache_context": 3, "mine": [1.0]},
-    }.items():
+    }
+    for name, attributes in kinds.items():
         node = helper.make_node(
             "EPContext", ["x"], ["y"], name=name, domain="com.microsoft", **attributes
         )

@@ -22,7 +22,7 @@ def bomb(
     says: str,
     *,
     limits: dict[str, int] | None = None,
-    **rest: object,
+    **rest: Any,
 ) -> None:
     """A row: the model, under the limits given, is refused."""
 
@@ -33,7 +33,7 @@ def bomb(
         for key, limit in (limits or {}).items():
             room.environment[f"EPCTX_LIMIT_{key}"] = str(limit)
 
-    add(KIND, name, put, says=says, **{"code": 4, **rest})  # type: ignore[arg-type]
+    add(KIND, name, put, says=says, **{"code": 4, **rest})
 
 
 def varint(number: int) -> bytes:
@@ -71,7 +71,7 @@ def deep_type(levels: int) -> bytes:
     return raw(field(11, field(1, b"x") + field(2, kind)))
 
 
-PROCESS: dict[str, object] = {"how": "process", "seconds": 120.0, "memory": 1200}
+PROCESS: dict[str, Any] = {"how": "process", "seconds": 120.0, "memory": 1200}
 
 bomb(
     "2,000,000 empty nodes",

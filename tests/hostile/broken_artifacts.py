@@ -13,6 +13,7 @@ import shutil
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -51,6 +52,10 @@ def _section(number: int) -> int:
     return HEADER.size + ENTRY.size * number
 
 
+def _with_header(field: int, value: object) -> Callable[[bytes], bytes]:
+    return lambda data: with_field(data, HEADER, 0, field, value)
+
+
 _HEADER_FIELDS: Sequence[tuple[str, int, object]] = (
     ("magic", 0, b"\x89EPCTX\n\n"),
     ("format version 0", 1, 0),
@@ -64,7 +69,7 @@ _HEADER_FIELDS: Sequence[tuple[str, int, object]] = (
     ("checksum of the table", 5, bytes(32)),
 )
 for label, field, value in _HEADER_FIELDS:
-    _binary(f"header: {label}", lambda data, f=field, v=value: with_field(data, HEADER, 0, f, v))
+    _binary(f"header: {label}", _with_header(field, value))
 
 _ENTRY_FIELDS: Sequence[tuple[str, int, object]] = (
     ("kind", 0, b"XXXX"),
@@ -79,7 +84,9 @@ _ENTRY_FIELDS: Sequence[tuple[str, int, object]] = (
 for number, kind in enumerate(KINDS):
     for label, field, value in _ENTRY_FIELDS:
 
-        def change(data: bytes, at: int = _section(number), f: int = field, v=value) -> bytes:  # type: ignore[no-untyped-def]
+        def change(
+            data: bytes, at: int = _section(number), f: int = field, v: object = value
+        ) -> bytes:
             new = ENTRY.unpack_from(data, at)[f] + 1 if v is None else v
             if ENTRY.unpack_from(data, at)[f] == new:
                 new = b"\1" * 32  # DATA has no checksum, GRPH may be empty
@@ -131,8 +138,12 @@ def _meta(data: bytes) -> int:
     return int(ENTRY.unpack_from(data, _section(0))[3])
 
 
+def _cut(part: float) -> Callable[[bytes], bytes]:
+    return lambda data: data[: int(len(data) * part)]
+
+
 for part in (0.0, 0.001, 0.02, 0.1, 0.5, 0.9, 0.99):
-    _binary(f"cut at {part:.1%}", lambda data, p=part: data[: int(len(data) * p)])
+    _binary(f"cut at {part:.1%}", _cut(part))
 _binary("cut by one byte", lambda data: data[:-1])
 _binary("cut by a page", lambda data: data[:-4096])
 _binary("one byte appended", lambda data: data + b"\0")
@@ -290,7 +301,10 @@ def _right(room: Room) -> None:
     found = []
     for folder in (room.folder, project.built()):
         with InferenceSession(folder / NODE) as session:
-            zeros = {i.name: np.full(i.shape, 0.5, np.float32) for i in session.get_inputs()}
+            zeros = {
+                i.name: np.full(cast(list[int], i.shape), 0.5, np.float32)
+                for i in session.get_inputs()
+            }
             found += session.run(None, zeros)
     assert np.array_equal(*found)
 

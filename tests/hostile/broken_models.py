@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -15,9 +16,7 @@ from tests.hostile.table import Room, add, row
 KIND = "broken model"
 
 
-def refused(
-    name: str, make: Callable[[], onnx.ModelProto | bytes], says: str, **rest: object
-) -> None:
+def refused(name: str, make: Callable[[], onnx.ModelProto | bytes], says: str, **rest: Any) -> None:
     """A row: the model in the project's place is refused with 4."""
     options: dict[str, object] = {"code": 4, **rest}
 
@@ -64,7 +63,8 @@ def _whole() -> bytes:
         functions=[function],
     )
     onnx.helper.set_model_props(made, {"key": "value"})
-    return made.SerializeToString()
+    data: bytes = made.SerializeToString()
+    return data
 
 
 def _ends(message: onnx.ModelProto) -> dict[str, int]:
@@ -356,7 +356,7 @@ def _not_utf8(name: str, change: Callable[[onnx.ModelProto], object]) -> None:
     def make() -> bytes:
         made = of(node("Relu", ["x"], ["y"], name="name_of_node"))
         change(made)
-        data = made.SerializeToString()
+        data: bytes = made.SerializeToString()
         assert data.count(b"SPOILED") >= 1
         return data.replace(b"SPOILED", b"SP\xff\xfeLED")
 

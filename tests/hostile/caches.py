@@ -29,7 +29,7 @@ def same(room: Room) -> None:
 
 
 def cached(
-    name: str, spoil: Callable[[Path, Room], object], says: str = "built", **rest: object
+    name: str, spoil: Callable[[Path, Room], object], says: str = "built", **rest: Any
 ) -> None:
     """A row: the cache of a build of the same project is spoilt; `spoil` gets its `v1` folder."""
 
@@ -37,10 +37,10 @@ def cached(
         project.fill_cache(room)
         spoil(room.cache / "v1", room)
 
-    options: dict[str, object] = {"code": 0, "posix": True, **rest}
+    options: dict[str, Any] = {"code": 0, "posix": True, **rest}
     if options["code"] == 0 and "command" not in rest:
         options["after"] = same
-    add(CACHE, name, make, says=says, **options)  # type: ignore[arg-type]
+    add(CACHE, name, make, says=says, **options)
 
 
 def all_of(root: Path, kind: str) -> list[Path]:
@@ -128,6 +128,8 @@ def rename(name: str) -> Callable[[dict[str, Any]], None]:
 
 
 cached("objects: each a link to a file elsewhere, with its bytes", _linked, leaves=("*",))
+
+
 for _what, _name in {
     "`..`": "../../../../outside/planted",
     "an absolute path": "/tmp/epctx-planted",
@@ -157,6 +159,12 @@ def outside(action: dict[str, Any]) -> None:
 
 
 cached("actions: an object that is a path outside", forged(outside))
+
+
+def _output_named(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda result: result["output"]["files"][0].update(name=name)
+
+
 for _what, _name in {
     "`..`": "../../../../outside/planted",
     "an absolute path": "/tmp/epctx-planted",
@@ -165,7 +173,7 @@ for _what, _name in {
 }.items():
     cached(
         f"actions: a result whose output is named with {_what}",
-        told(lambda r, name=_name: r["output"]["files"][0].update(name=name)),
+        told(_output_named(_name)),
     )
 cached("actions: a result of another model", told(lambda r: r["models"][0].update(name="../../b")))
 cached(
@@ -200,18 +208,37 @@ def _swapped(root: Path, room: Room) -> None:
         path.write_bytes(content)
 
 
+def _outside_folder(root: Path, room: Room) -> None:
+    for path in all_of(root, "references"):
+        signed(root, "references", path.name, b'["../outside/secret"]')
+
+
+def _locks_linked(root: Path, room: Room) -> None:
+    for path in _unlocked(root):
+        _link(path, room.outside / "secret")
+
+
+def _shared_on_purpose(root: Path, room: Room) -> None:
+    root.chmod(0o777)
+    room.environment.update(EPCTX_CACHE_SHARED="1")
+
+
+def _a_file_instead(root: Path, room: Room) -> None:
+    shutil.rmtree(root)
+    root.write_bytes(b"")
+
+
+def _moved(root: Path, room: Room) -> None:
+    shutil.move(root, room.cache / "elsewhere")
+    root.symlink_to("elsewhere")
+
+
 def _huge(root: Path, room: Room) -> None:
     for path in all_of(root, "actions"):
         os.truncate(path, 1 << 40)
 
 
-cached(
-    "references: data outside the folder",
-    lambda root, room: [
-        signed(root, "references", path.name, b'["../outside/secret"]')
-        for path in all_of(root, "references")
-    ],
-)
+cached("references: data outside the folder", _outside_folder)
 cached("records: JSON nested 100,000 deep, with right sums", _deep)
 cached("actions: each in the place of another", _swapped)
 cached("actions: each a sparse file of 1 TiB", _huge, seconds=60.0)
@@ -227,7 +254,7 @@ cached(
 )
 cached(
     "a lock of an action: a link out",
-    lambda root, room: [_link(p, room.outside / "secret") for p in _unlocked(root)],
+    _locks_linked,
     "the cache cannot be written",
     code=9,
 )
@@ -241,7 +268,7 @@ cached(
 )
 cached(
     "writable by everybody, and said to be shared",
-    lambda root, room: (root.chmod(0o777), room.environment.update(EPCTX_CACHE_SHARED="1")),
+    _shared_on_purpose,
 )
 cached(
     "of another user",
@@ -251,13 +278,13 @@ cached(
 )
 cached(
     "a file in the folder's place",
-    lambda root, room: (shutil.rmtree(root), root.write_bytes(b"")),
+    _a_file_instead,
     "the cache cannot be written",
     code=9,
 )
 cached(
     "the folder a link to a folder of the user's",
-    lambda root, room: (shutil.move(root, room.cache / "elsewhere"), root.symlink_to("elsewhere")),
+    _moved,
 )
 for _command in ("info", "verify", "gc"):
     cached(
@@ -312,12 +339,12 @@ def _junk(root: Path) -> None:
 # ------------------------------------------------------------------------------------- the outputs
 
 
-def outputs(name: str, make: Callable[[Room], object], says: str, **rest: object) -> None:
+def outputs(name: str, make: Callable[[Room], object], says: str, **rest: Any) -> None:
     """A row: what lies where outputs go."""
-    options: dict[str, object] = {"code": 0, "posix": True, **rest}
+    options: dict[str, Any] = {"code": 0, "posix": True, **rest}
     if options["code"] == 0:
         options["after"] = same
-    add(DIST, name, make, says=says, **options)  # type: ignore[arg-type]
+    add(DIST, name, make, says=says, **options)
 
 
 def _in_dist(room: Room, name: str) -> Path:
@@ -334,11 +361,19 @@ def _planted(room: Room) -> Path:
     return room.outside
 
 
+def _linked_out(name: str) -> Callable[[Room], None]:
+    return lambda room: _in_dist(room, name).symlink_to(_planted(room))
+
+
+def _fifo(name: str) -> Callable[[Room], None]:
+    return lambda room: os.mkfifo(_in_dist(room, name))
+
+
 for _place in ("m", "m/default", "m/default/g", "m/other", "m.staging", "m.staging/old/default"):
     _safe = _place == "m/default/g"
     outputs(
         f"dist/{_place} is a link to a folder outside",
-        lambda room, place=_place: _in_dist(room, place).symlink_to(_planted(room)),
+        _linked_out(_place),
         "built" if _safe else "is a link",
         **({} if _safe else {"code": 9}),
         leaves=("dist/*",),
@@ -346,14 +381,14 @@ for _place in ("m", "m/default", "m/default/g", "m/other", "m.staging", "m.stagi
 for _place in ("m", "m/default"):
     outputs(
         f"dist/{_place} is a FIFO",
-        lambda room, place=_place: os.mkfifo(_in_dist(room, place)),
+        _fifo(_place),
         "dist/m/default/g: cannot be written",
         code=9,
     )
 for _place in ("m.build.json", ".m.lock", "m/default/g", "m.staging"):
     outputs(
         f"dist/{_place} is a FIFO",
-        lambda room, place=_place: os.mkfifo(_in_dist(room, place)),
+        _fifo(_place),
         "built",
         leaves=("dist/*",),
     )
@@ -380,7 +415,7 @@ outputs("dist is a file", lambda room: (room.folder / "dist").write_bytes(b""), 
 # ---------------------------------------------------------------------------------------- the lock
 
 
-def lock(name: str, content: bytes | Callable[[], bytes], says: str, **rest: object) -> None:
+def lock(name: str, content: bytes | Callable[[], bytes], says: str, **rest: Any) -> None:
     """A row: `build --locked` with a lock of these bytes."""
 
     def make(room: Room) -> None:
@@ -390,16 +425,16 @@ def lock(name: str, content: bytes | Callable[[], bytes], says: str, **rest: obj
         )
 
     command = (*BUILD, "--locked")
-    add(LOCK, name, make, says=says, **{"code": 8, "command": command, **rest})  # type: ignore[arg-type]
+    add(LOCK, name, make, says=says, **{"code": 8, "command": command, **rest})
 
 
-def lock_file(name: str, make: Callable[[Path, Room], object], says: str, **rest: object) -> None:
+def lock_file(name: str, make: Callable[[Path, Room], object], says: str, **rest: Any) -> None:
     """A row: something else is in the lock's place."""
 
     def put(room: Room) -> None:
         make(room.folder / "m.lock.yaml", room)
 
-    add(LOCK, name, put, says=says, **{"code": 8, "posix": True, **rest})  # type: ignore[arg-type]
+    add(LOCK, name, put, says=says, **{"code": 8, "posix": True, **rest})
 
 
 def entry(name: str, old: str, new: str, says: str) -> None:

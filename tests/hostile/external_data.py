@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -33,13 +34,13 @@ def put(room: Room, *tensors: TensorProto) -> None:
     project.replace_model(room, of(*total, weights=list(tensors)))
 
 
-def location(name: str, text: str, says: str, **rest: object) -> None:
+def location(name: str, text: str, says: str, **rest: Any) -> None:
     """A row: the weight is said to be at `text`."""
 
     def make(room: Room) -> None:
         put(room, weight(location=text.replace("{outside}", room.outside.as_posix())))
 
-    add(KIND, f"location: {name}", make, says=says, **{"code": 4, **rest})  # type: ignore[arg-type]
+    add(KIND, f"location: {name}", make, says=says, **{"code": 4, **rest})
 
 
 location("empty", "", "it is empty")
@@ -75,7 +76,7 @@ location("missing", "nobody.data", "is not in")
 location("the model itself", "a.onnx", "is the model itself")
 
 
-def data(name: str, make: Callable[[Path, Room], object], says: str, **rest: object) -> None:
+def data(name: str, make: Callable[[Path, Room], object], says: str, **rest: Any) -> None:
     """A row: what is at the weight's location is something else."""
 
     def spoil(room: Room) -> None:
@@ -84,7 +85,7 @@ def data(name: str, make: Callable[[Path, Room], object], says: str, **rest: obj
         make(room.folder / "w.data", room)
 
     options = {"code": 4, "posix": True, **rest}
-    add(KIND, f"the file is {name}", spoil, says=says, **options)  # type: ignore[arg-type]
+    add(KIND, f"the file is {name}", spoil, says=says, **options)
 
 
 data("a link out of the folder", lambda p, room: p.symlink_to(room.outside / "secret"), "a link to")
@@ -215,12 +216,12 @@ def _sparse_file(room: Room) -> None:
     os.truncate(room.folder / "w.data", 1 << 40)
 
 
-def _elsewhere(name: str, says: str, make: Callable[[Room], object], **rest: object) -> None:
+def _elsewhere(name: str, says: str, make: Callable[[Room], object], **rest: Any) -> None:
     def put_it(room: Room) -> None:
         project.manifest(room, lambda m: m["models"]["a"].update(external_data_dir="weights"))  # type: ignore[index]
         make(room)
 
-    add(KIND, name, put_it, says=says, **{"code": 4, "posix": True, **rest})  # type: ignore[arg-type]
+    add(KIND, name, put_it, says=says, **{"code": 4, "posix": True, **rest})
 
 
 _elsewhere("external_data_dir is missing", "weights", lambda room: None)
@@ -231,13 +232,17 @@ _elsewhere(
     lambda room: (room.folder / "weights").symlink_to(room.outside),
     code=3,
 )
+
+
+def _linked(room: Room) -> None:
+    (room.folder / "weights").mkdir()
+    (room.folder / "weights" / "a.data").symlink_to(room.outside / "secret")
+
+
 _elsewhere(
     "a file in external_data_dir is a link out",
     "a link to",
-    lambda room: (
-        (room.folder / "weights").mkdir(),
-        (room.folder / "weights" / "a.data").symlink_to(room.outside / "secret"),
-    ),
+    _linked,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.hostile import project
 from tests.hostile.caches import same
@@ -17,7 +18,7 @@ VERIFY, DIFF = ("verify", "dist"), ("diff", "dist/m", "m.lock.yaml")
 
 def folder(
     name: str, spoil: Callable[[Path], object], command: tuple[str, ...], code: int, says: str,
-    **rest: object,
+    **rest: Any,
 ) -> None:  # fmt: skip
     """A row: `spoil` gets the folder of the published group."""
 
@@ -26,7 +27,7 @@ def folder(
 
     options: dict[str, object] = {"posix": True, **rest}
     label = f"{name}, `{command[0]}`"
-    add(KIND, label, make, code=code, says=says, command=command, **options)  # type: ignore[arg-type]
+    add(KIND, label, make, code=code, says=says, command=command, **options)
 
 
 def named(name: bytes) -> Callable[[Path], None]:
@@ -64,7 +65,7 @@ for _name in ("SHA256SUMS", "a_ctx.onnx", "a_reference.bin"):
     for _what, _make in {
         "a FIFO": os.mkfifo,
         "a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
-        "a folder": Path.mkdir,
+        "a folder": lambda path: path.mkdir(),
         "a sparse file of 1 TiB": _sparse,
     }.items():
         _label = f"{_name} is {_what}"

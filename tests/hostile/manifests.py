@@ -15,14 +15,14 @@ from tests.hostile.table import Room, add
 BOMB, PATH, NAME = "manifest: bombs and broken text", "manifest: paths", "manifest: names"
 
 
-def text(name: str, content: bytes | Callable[[], bytes], says: str, **rest: object) -> None:
+def text(name: str, content: bytes | Callable[[], bytes], says: str, **rest: Any) -> None:
     """A row: the manifest is these bytes."""
 
     def make(room: Room) -> None:
         data = content if isinstance(content, bytes) else content()
         (room.folder / "m.yaml").write_bytes(data)
 
-    add(BOMB, name, make, says=says, **{"code": 3, **rest})  # type: ignore[arg-type]
+    add(BOMB, name, make, says=says, **{"code": 3, **rest})
 
 
 def laughs(levels: int, width: int) -> bytes:
@@ -77,7 +77,7 @@ def _merges() -> bytes:
 
 
 def document(
-    kind: str, name: str, change: Callable[[dict[str, Any]], object], says: str, **rest: object
+    kind: str, name: str, change: Callable[[dict[str, Any]], object], says: str, **rest: Any
 ) -> None:
     """A row: the sound manifest with a change."""
 
@@ -91,10 +91,10 @@ def document(
 
         project.manifest(room, filled)
 
-    add(kind, name, make, says=says, **{"code": 3, **rest})  # type: ignore[arg-type]
+    add(kind, name, make, says=says, **{"code": 3, **rest})
 
 
-def path(name: str, value: str, says: str, **rest: object) -> None:
+def path(name: str, value: str, says: str, **rest: Any) -> None:
     """A row: the model's path."""
     document(PATH, name, lambda m: m["models"]["a"].update(path=value), says, **rest)
 
@@ -127,14 +127,14 @@ path("a device path", "\\\\.\\PhysicalDrive0", "has a backslash")
 path("another case", "A.onnx", "A.onnx", code=4, posix=True)
 
 
-def model_file(name: str, make: Callable[[Room], object], says: str, **rest: object) -> None:
+def model_file(name: str, make: Callable[[Room], object], says: str, **rest: Any) -> None:
     """A row: what is at the model's path is something else."""
 
     def spoil(room: Room) -> None:
         (room.folder / "a.onnx").unlink()
         make(room)
 
-    add(PATH, f"the model is {name}", spoil, says=says, **{"code": 4, "posix": True, **rest})  # type: ignore[arg-type]
+    add(PATH, f"the model is {name}", spoil, says=says, **{"code": 4, "posix": True, **rest})
 
 
 model_file(
@@ -176,7 +176,7 @@ def _socket(path: Path) -> None:
         bound.bind(path.name)  # a whole path may be too long for one
 
 
-def name(what: str, value: str, says: str, **rest: object) -> None:
+def name(what: str, value: str, says: str, **rest: Any) -> None:
     """Rows: the name in each place that becomes part of a file's name."""
 
     def model(m: dict[str, Any]) -> None:
@@ -211,7 +211,7 @@ name("like an option", "-rf", "starts with")
 name("empty", "", "is empty")
 
 
-def group_key(what: str, settings: dict[str, object], says: str, **rest: object) -> None:
+def group_key(what: str, settings: dict[str, object], says: str, **rest: Any) -> None:
     """A row: a setting of the group."""
     document(NAME, what, lambda m: m["model_groups"]["g"].update(settings), says, **rest)
 

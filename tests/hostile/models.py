@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -52,6 +53,6 @@ def model(
     )
 
 
-def of(*nodes: onnx.NodeProto, **rest: object) -> onnx.ModelProto:
+def of(*nodes: onnx.NodeProto, **rest: Any) -> onnx.ModelProto:
     """A model of a graph of these nodes."""
-    return model(graph(nodes, **rest))  # type: ignore[arg-type]
+    return model(graph(nodes, **rest))

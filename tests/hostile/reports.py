@@ -15,7 +15,7 @@ KIND, REPORT = "build reports", "dist/m.build.json"
 COMMANDS = (("report", REPORT), ("diff", REPORT, "m.lock.yaml"))
 
 
-def instead(name: str, make: Callable[[Path], object], says: str, **rest: object) -> None:
+def instead(name: str, make: Callable[[Path], object], says: str, **rest: Any) -> None:
     """Rows: something else is in the report's place."""
 
     def put(room: Room) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 How = Literal["inline", "workers", "process"]
 BUILD = ("build", "m.yaml", "--jobs", "1")
@@ -83,15 +83,15 @@ class Row:
 ROWS: dict[str, Row] = {}
 
 
-def add(kind: str, name: str, make: Make, *, code: int, says: str, **rest: object) -> None:
+def add(kind: str, name: str, make: Make, *, code: int, says: str, **rest: Any) -> None:
     """Register a row; `rest` is the other fields of `Row`."""
-    row = Row(kind=kind, name=name, make=make, code=code, says=says, **rest)  # type: ignore[arg-type]
+    row = Row(kind=kind, name=name, make=make, code=code, says=says, **rest)
     assert row.id not in ROWS, f"there are two rows {row.id!r}"
     assert "|" not in name + kind and "\n" not in name + kind, f"{row.id!r} breaks the table"
     ROWS[row.id] = row
 
 
-def row(kind: str, name: str, *, code: int, says: str, **rest: object) -> Callable[[Make], Make]:
+def row(kind: str, name: str, *, code: int, says: str, **rest: Any) -> Callable[[Make], Make]:
     """Register the decorated function as what makes a row."""
 
     def register(make: Make) -> Make:

@@ -127,7 +127,7 @@ def run(
 ) -> tuple[Answer, dict[str, np.ndarray]]:
     """The variant that the reader selects, run on `feeds`."""
     scratch.mkdir(parents=True, exist_ok=True)
-    np.savez(scratch / "feeds.npz", **feeds)
+    np.savez(scratch / "feeds.npz", allow_pickle=False, **feeds)
     request = Request(
         package=str(package),
         provider=provider,
@@ -196,7 +196,8 @@ class Runtime:
     def named(self, device: int) -> str:
         """The EP of a device."""
         name = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
-        return name(self._slots["EpDevice_EpName"])(device).decode()
+        found: bytes = name(self._slots["EpDevice_EpName"])(device)
+        return found.decode()
 
 
 def _library() -> Path:
@@ -208,7 +209,9 @@ def _library() -> Path:
 
 
 def _slot(table: int, number: int) -> int:
-    return (ctypes.c_void_p * (number + 1)).from_address(table)[number]
+    found = (ctypes.c_void_p * (number + 1)).from_address(table)[number]
+    assert found is not None, f"ONNX Runtime has no function {number}"
+    return found
 
 
 def _path(path: str) -> object:
@@ -269,7 +272,7 @@ def _read(request: Request, answer: Answer) -> None:
     if request.feeds:
         session = ort.pointer("CreateSession", env, chosen, None)
         with np.load(request.feeds) as feeds:
-            np.savez(request.outputs, **_run(ort, session, dict(feeds)))
+            np.savez(request.outputs, allow_pickle=False, **_run(ort, session, dict(feeds)))
         ort.call("ReleaseSession", session)
     ort.call("ReleaseModelPackageComponentContext", chosen)
     ort.call("ReleaseModelPackageOptions", intent)

@@ -11,13 +11,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+if TYPE_CHECKING:  # what a process imports before its stdout is moved may print to it
+    import numpy as np
+    import numpy.typing as npt
+    import onnx_ir as ir
+
+    from epctx.providers.onnxruntime.provider import OrtProvider
+    from epctx.providers.onnxruntime.whole_model import GeneratingModel
+    from epctx.stages.compile import CompiledGroup
+
+    Array = npt.NDArray[np.generic]
+
 ROOT = Path(__file__).parents[2]
+Options = dict[str, str | int | bool]
 
 
 @dataclass(kw_only=True)
@@ -32,7 +45,7 @@ class Request:
         load: nothing is built: what is in `out` is loaded and run.
     """
 
-    providers: list[tuple[str, dict[str, str | int | bool]]]
+    providers: list[tuple[str, Options]]
     models: dict[str, str]
     out: str
     embed_mode: int = 0
@@ -48,7 +61,7 @@ class Request:
 class ModelAnswer:
     """Of one model: op types left on the CPU, why, EPContext nodes, and how far numbers are off."""
 
-    contexts: list[dict[str, str | int]] = field(default_factory=list)
+    contexts: list[dict[str, Any]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     assigned: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -118,7 +131,6 @@ def main() -> None:
 
 def _build(request: Request) -> Answer:
     from epctx.files.digest import Digest
-    from epctx.graph import epcontext
     from epctx.graph.model import OptimizedModel
     from epctx.graph.serde import canonical
     from epctx.manifest import ModelSource, PartitionSettings
@@ -151,7 +163,7 @@ def _build(request: Request) -> Answer:
     answer = Answer()
     with compile_.run(partitioned, providers, spec) as compiled:
         for number, (name, model) in enumerate(compiled.models.items()):
-            answer.models[name] = _describe(model, epcontext, compiled, name)
+            answer.models[name] = _describe(model, compiled, name)
             if request.run:
                 _compare(answer.models[name], request.models[name], whole[number], compiled)
             (out / f"{name}_ctx.onnx").write_bytes(canonical.serialize(model))
@@ -163,17 +175,23 @@ def _build(request: Request) -> Answer:
     return answer
 
 
-def _bind(name: str, options: dict[str, str | int | bool]):
+def _bind(name: str, options: Options) -> OrtProvider:
     from epctx.providers import registry
     from epctx.providers.onnxruntime import builtin
+    from epctx.providers.onnxruntime.provider import OrtProvider
 
-    if name.startswith("any:"):
-        return builtin.factory(name.removeprefix("any:"))(options)
-    return registry.bind(name, options)
+    other = name.removeprefix("any:")
+    bound = builtin.factory(other)(options) if other != name else registry.bind(name, options)
+    assert isinstance(bound, OrtProvider)
+    return bound
 
 
-def _describe(model, epcontext, compiled, name) -> ModelAnswer:
-    contexts, left = [], []
+def _describe(model: ir.Model, compiled: CompiledGroup, name: str) -> ModelAnswer:
+    from epctx.graph import epcontext
+    from epctx.providers.onnxruntime.workspace import OrtWorkspace
+
+    contexts: list[dict[str, Any]] = []
+    left: list[str] = []
     for node in model.graph:
         if not epcontext.is_epcontext(node):
             left.append(f"{node.name}:{node.op_type}")
@@ -191,9 +209,11 @@ def _describe(model, epcontext, compiled, name) -> ModelAnswer:
                 "bytes": len(context.ep_cache_context or b""),
             }
         )
-    reasons, assigned = {}, []
+    reasons: dict[str, str] = {}
+    assigned: list[tuple[str, list[str]]] = []
     for workspace in compiled.workspaces:
-        reasons.update({node.name: why for node, why in workspace.left_out(name).items()})
+        assert isinstance(workspace, OrtWorkspace)
+        reasons.update({str(node.name): why for node, why in workspace.left_out(name).items()})
         assigned.extend((a.provider, list(a.nodes)) for a in workspace.assigned(name))
     return ModelAnswer(
         contexts=contexts,
@@ -204,12 +224,18 @@ def _describe(model, epcontext, compiled, name) -> ModelAnswer:
     )
 
 
-def _compare(answer: ModelAnswer, source: str, whole, compiled) -> None:
+def _compare(
+    answer: ModelAnswer, source: str, whole: GeneratingModel, compiled: CompiledGroup
+) -> None:
     import onnxruntime as ort
+
+    from epctx.providers.onnxruntime.workspace import OrtWorkspace
 
     feeds, expected = _expected(source)
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
-    found = whole.run(values, compiled.workspaces[0].run)
+    workspace = compiled.workspaces[0]
+    assert isinstance(workspace, OrtWorkspace)
+    found = whole.run(values, workspace.run)
     _measure(answer, expected, {name: value.numpy() for name, value in found.items()})
 
 
@@ -231,7 +257,7 @@ def _load(request: Request) -> Answer:
     return answer
 
 
-def _expected(source: str):
+def _expected(source: str) -> tuple[Mapping[str, Array], dict[str, Array]]:
     import onnx
     import onnxruntime as ort
 
@@ -245,7 +271,9 @@ def _expected(source: str):
     return feeds, dict(zip(names, cpu.run(None, dict(feeds)), strict=True))
 
 
-def _measure(answer: ModelAnswer, expected, found) -> None:
+def _measure(
+    answer: ModelAnswer, expected: Mapping[str, Array], found: Mapping[str, Array]
+) -> None:
     import numpy as np
 
     for name, want in expected.items():

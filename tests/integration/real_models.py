@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+Tensor = tuple[str, int, Sequence[int | str | None]]
+"""Name, element type, shape."""
 FLOAT, UINT8, BOOL = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.BOOL
 
 
@@ -18,7 +21,12 @@ def save(path: Path, model: onnx.ModelProto) -> str:
     return str(path)
 
 
-def _model(nodes, inputs, outputs, weights) -> onnx.ModelProto:
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    weights: Mapping[str, np.ndarray],
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "g",
@@ -91,17 +99,19 @@ def quantized(*, width: int = 64) -> onnx.ModelProto:
         return f"{value}_d"
 
     last = quantize("x", "x_scale")
-    for layer, scale in ((0, "h_scale"), (1, "y_scale")):
+    for layer, output in ((0, "h_scale"), (1, "y_scale")):
         weights[f"w{layer}"] = rng.integers(118, 139, (width, width)).astype(np.uint8)
         matrix = dequantize(f"w{layer}", "w_scale")
         nodes.append(helper.make_node("MatMul", [last, matrix], [f"m{layer}"], name=f"mm{layer}"))
-        last = quantize(f"m{layer}", scale)
+        last = quantize(f"m{layer}", output)
     nodes[-1].output[0] = "y"
     shape = [1, width]
     return _model(nodes, [("x", FLOAT, shape)], [("y", FLOAT, shape)], weights)
 
 
-def branching(*, width: int = 64, weights: str = "inside", extra: str | None = None):
+def branching(
+    *, width: int = 64, weights: str = "inside", extra: str | None = None
+) -> onnx.ModelProto:
     """MatMul, an If whose branches add a weight of `width` floats, MatMul.
 
     Args:

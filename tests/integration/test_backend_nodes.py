@@ -47,6 +47,7 @@ def outcome(case: TestCase, folder: Path) -> str:
 
     Raises whatever is wrong: it does not build, does not load, or computes something else.
     """
+    assert case.model is not None and case.data_sets is not None
     folder.mkdir()
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
@@ -74,6 +75,7 @@ def _quiet() -> ort.SessionOptions:
 
 
 def _passes_alone(case: TestCase, session: ort.InferenceSession) -> bool:
+    assert case.data_sets is not None
     names = [value.name for value in session.get_inputs()]
     outputs = [value.name for value in session.get_outputs()]
     try:

@@ -67,6 +67,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _outcome(case: TestCase, path: Path) -> str:
+    assert case.model is not None and case.data_sets is not None
     data = case.model.SerializeToString()
     try:
         source = _session(data)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +140,7 @@ def feeds(*names: str) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def session(path: Path) -> InferenceSession:
-    providers = [
+    providers: list[tuple[str, dict[str, Any]]] = [
         (REFERENCE, {"source": "one"}),
         (REFERENCE, {"source": "two", "exclude_ops": ("Relu",)}),
     ]

@@ -133,7 +133,7 @@ def kill_again_and_again(tmp_path: Path, times: int) -> list[float]:
     lasts = time.monotonic() - begun
     clean, lock = project.files(), project.lock.read_bytes()
     moments = random.Random(7)
-    ratios = []
+    ratios: list[float] = []
     while len(ratios) < times:
         shutil.rmtree(locate().folder)
         shutil.rmtree(project.folder / "dist")

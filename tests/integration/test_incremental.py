@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -88,7 +89,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_changed_nothing_done(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_worker(*args: object, **options: object) -> None:
+    def no_worker(*args: object, **options: Any) -> None:
         raise AssertionError("a worker was started")
 
     monkeypatch.setattr("epctx.worker.pool.Worker", no_worker)
@@ -507,7 +508,7 @@ def command(
     monkeypatch.chdir(project.folder)
     read, looked = plan.read, list[bool]()
 
-    def noted(*args: object, **options: object) -> object:
+    def noted(*args: object, **options: Any) -> object:
         looked.append(True)
         return read(*args, **options)  # type: ignore[arg-type]
 

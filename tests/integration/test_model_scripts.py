@@ -62,7 +62,9 @@ def test_random_weights_show_the_input_and_one_wrong_weight(name: str, tmp_path:
     assert spread(*outputs) > 0.01
 
     filters = [node.inputs[1] for node in ir.load(target).graph if node.op_type == "Conv"]
-    tensor = filters[len(filters) // 2].const_value
+    middle = filters[len(filters) // 2]
+    assert middle is not None
+    tensor = middle.const_value
     assert isinstance(tensor, ir.ExternalTensor)
     assert tensor.offset is not None
     weights = np.memmap(tensor.path, np.float32, "r+", tensor.offset, tensor.shape.numpy())

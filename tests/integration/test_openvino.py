@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.providers import registry
 from epctx.providers.onnxruntime import host
 from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Request, build
+from tests.integration.real_ep import Answer, Options, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_ep_openvino") is None,
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 VINO = "OpenVINOExecutionProvider"
 on_device = pytest.mark.needs_device(VINO)
-EXACT = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
+EXACT: Options = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
 """By itself OpenVINO computes in bfloat16 where the CPU has units for it (AMX)."""
 BINARY = f"{VINO}.bin"
 
@@ -45,13 +46,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: models.save(folder / f"{name}.onnx", model) for name, model in made.items()}
 
 
-def vino(tmp_path: Path, *names: str, sources: dict[str, str], **more: object) -> Answer:
+def vino(tmp_path: Path, *names: str, sources: dict[str, str], **more: Any) -> Answer:
     chosen = {name: sources[name] for name in names}
     variables = more.pop("variables", None)
     request = Request(
-        **({"providers": [(VINO, EXACT)], "models": chosen, "out": str(tmp_path / "out")} | more)  # type: ignore[arg-type]
+        **({"providers": [(VINO, EXACT)], "models": chosen, "out": str(tmp_path / "out")} | more)
     )
-    return build(request, scratch=tmp_path / "scratch", variables=variables)  # type: ignore[arg-type]
+    return build(request, scratch=tmp_path / "scratch", variables=variables)
 
 
 def reload(tmp_path: Path, *names: str, sources: dict[str, str]) -> Answer:
@@ -71,7 +72,9 @@ def succeeded(answer: Answer) -> Answer:
 @on_device
 @pytest.mark.parametrize("embed_mode", [0, 1])
 @pytest.mark.parametrize("name", ["small", "quantized"])
-def test_a_model_reloads_and_is_equal(tmp_path, sources, name, embed_mode):
+def test_a_model_reloads_and_is_equal(
+    tmp_path: Path, sources: dict[str, str], name: str, embed_mode: int
+) -> None:
     answer = succeeded(vino(tmp_path, name, sources=sources, embed_mode=embed_mode, run=True))
     files = [f"{name}_ctx.onnx"] if embed_mode else [f"{name}_{BINARY}", f"{name}_ctx.onnx"]
     assert list(answer.files) == files
@@ -83,7 +86,7 @@ def test_a_model_reloads_and_is_equal(tmp_path, sources, name, embed_mode):
 
 
 @on_device
-def test_excluded_nodes_run_on_the_cpu(tmp_path, sources):
+def test_excluded_nodes_run_on_the_cpu(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(vino(tmp_path, "tanh", sources=sources, exclude_op_types=["Tanh"], run=True))
     model = answer.models["tanh"]
     assert model.left == ["act1:Tanh"]
@@ -94,7 +97,9 @@ def test_excluded_nodes_run_on_the_cpu(tmp_path, sources):
 
 
 @on_device
-def test_models_that_share_are_one_binary_that_needs_no_source(tmp_path, sources):
+def test_models_that_share_are_one_binary_that_needs_no_source(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     """With weights outside the model, it would refer to the source's file (and not compile)."""
     answer = succeeded(vino(tmp_path, "decode", "prefill", sources=sources, run=True))
     assert sorted(answer.files) == ["decode_" + BINARY, "decode_ctx.onnx", "prefill_ctx.onnx"]
@@ -107,14 +112,14 @@ def test_models_that_share_are_one_binary_that_needs_no_source(tmp_path, sources
 
 
 @on_device
-def test_an_if_with_weights(tmp_path, sources):
+def test_an_if_with_weights(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(vino(tmp_path, "conditional", sources=sources, run=True))
     assert answer.models["conditional"].left == []
     assert answer.models["conditional"].max_rel < 1e-5
 
 
 @on_device
-def test_the_prefix_is_in_both_names(tmp_path, sources):
+def test_the_prefix_is_in_both_names(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(vino(tmp_path, "small", sources=sources, prefix="eye_"))
     assert list(answer.files) == [f"small_{BINARY}", "small_ctx.onnx"]
     (context,) = answer.models["small"].contexts
@@ -128,7 +133,7 @@ def test_the_prefix_is_in_both_names(tmp_path, sources):
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="one core only, or a system that does not let go of cores",
 )
-def test_the_same_bytes_on_one_core_and_on_many(tmp_path, sources):
+def test_the_same_bytes_on_one_core_and_on_many(tmp_path: Path, sources: dict[str, str]) -> None:
     """OpenVINO compiles another graph for another number of cores; here it gets one (section 1)."""
     succeeded(vino(tmp_path / "many", "decode", sources=sources))
     for place in ("0", "1"):
@@ -148,7 +153,7 @@ def test_the_same_bytes_on_one_core_and_on_many(tmp_path, sources):
 
 
 @on_device
-def test_a_property_reaches_openvino(tmp_path, sources):
+def test_a_property_reaches_openvino(tmp_path: Path, sources: dict[str, str]) -> None:
     own = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}'}
     plain = succeeded(vino(tmp_path / "a", "small", sources=sources, run=True))
     changed = succeeded(
@@ -158,7 +163,9 @@ def test_a_property_reaches_openvino(tmp_path, sources):
 
 
 @on_device
-def test_a_property_that_openvino_does_not_know_is_quoted(tmp_path, sources):
+def test_a_property_that_openvino_does_not_know_is_quoted(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     own = {"load_config": '{"CPU": {"INFERENCE_PRECISION": "bf16"}}'}
     answer = vino(tmp_path, "small", sources=sources, providers=[(VINO, own)])
     assert answer.error is not None
@@ -189,13 +196,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_options_that_the_plugin_ignores_are_refused(case):
+def test_options_that_the_plugin_ignores_are_refused(case: str) -> None:
     options, error, words = REFUSED[case]
     with pytest.raises(error, match=re.escape(words)):
         registry.bind(VINO, options)
 
 
-def test_a_device_that_this_host_lacks(tmp_path, sources):
+def test_a_device_that_this_host_lacks(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = vino(tmp_path, "small", sources=sources, providers=[(VINO, {"device_type": "GPU.3"})])
     assert answer.error is not None
     assert answer.error[0] == "ProviderUnavailable"
@@ -203,14 +210,14 @@ def test_a_device_that_this_host_lacks(tmp_path, sources):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheel for Linux lacks the NPU compiler")
-def test_an_npu_elsewhere_needs_its_compiler():
+def test_an_npu_elsewhere_needs_its_compiler() -> None:
     bound = registry.bind(VINO, {"device_type": "NPU", "npu_platform": "4000"})
     with pytest.raises(ProviderUnavailable, match="no NPU compiler"):
         bound.ep_devices()  # type: ignore[attr-defined]
 
 
 @on_device
-def test_an_unknown_shape_is_named(tmp_path, sources):
+def test_an_unknown_shape_is_named(tmp_path: Path, sources: dict[str, str]) -> None:
     """The plugin takes it for a scalar, and then compiles nothing of the whole model."""
     answer = vino(tmp_path, "unknown", sources=sources)
     assert answer.error is not None

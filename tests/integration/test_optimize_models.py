@@ -119,7 +119,7 @@ def test_a_transformer_computes_the_same(level: str, fixed: dict[str, int], tmp_
         assert reshapes
         assert all(
             node.inputs[1] in set(result.model.graph.initializers.values()) for node in reshapes
-        )  # type: ignore[operator]
+        )
 
 
 FLOAT16 = {
@@ -170,18 +170,19 @@ def test_onnx_node_tests_compute_the_same(
     assert compared >= least
 
 
-def feedable(case: TestCase, constant: bool) -> tuple[onnx.ModelProto, dict[str, object]]:
+def feedable(case: TestCase, constant: bool) -> tuple[onnx.ModelProto, dict[str, optimizing.Array]]:
     """The case's model and its first inputs; `constant`: tensors among them as initializers."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     assert case.data_sets
     given = zip(list(model.graph.input), case.data_sets[0][0], strict=False)
-    feeds: dict[str, object] = {}
+    feeds: dict[str, optimizing.Array] = {}
     for value, content in given:
         tensor = as_tensor(value, content) if constant else None
         if tensor is None:
-            is_proto = isinstance(content, onnx.TensorProto)
-            feeds[value.name] = numpy_helper.to_array(content) if is_proto else content
+            if isinstance(content, onnx.TensorProto):
+                content = numpy_helper.to_array(content)
+            feeds[value.name] = content
         else:
             model.graph.initializer.append(tensor)
             model.graph.input.remove(value)
@@ -202,7 +203,7 @@ def as_tensor(value: onnx.ValueInfoProto, content: object) -> onnx.TensorProto |
     return tensor
 
 
-def reference(model: onnx.ModelProto, feeds: dict[str, object]) -> list[object] | None:
+def reference(model: onnx.ModelProto, feeds: optimizing.Feeds) -> list[object] | None:
     """What ONNX Runtime computes; None where it cannot, or not the same twice."""
     try:
         run = optimizing.session(model.SerializeToString())

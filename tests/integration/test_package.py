@@ -13,6 +13,7 @@ from epctx import api
 from epctx.commands.package.report import PackageReport
 from epctx.graph.inputs import specs
 from epctx.providers import registry
+from epctx.providers.hooks import SetsTolerance
 from epctx.runtime.feeds import generate
 from scripts import quickstart_models
 from tests.integration import package_reader
@@ -90,7 +91,9 @@ def test_the_reader_picks_the_openvino_variant_and_its_numbers_are_right(
     assert answer.selected == "intel"
     assert Path(answer.folder) == copied / "intel" / "llm"
     assert outputs.keys() == expected.keys()
-    exact = registry.bind(VINO, {}).tolerance("float32", "float32").max_rel
+    bound = registry.bind(VINO, {})
+    assert isinstance(bound, SetsTolerance)
+    exact = bound.tolerance("float32", "float32").max_rel
     limit = 1e-4 if exact == 1e-3 else 0.05  # in bfloat16, where the CPU has units for it
     for name, right in expected.items():
         assert np.abs(outputs[name] - right).max() <= limit * np.abs(right).max(), name

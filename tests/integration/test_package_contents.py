@@ -3,12 +3,15 @@
 Built for the default EP and the reference EP, which take no time; the reader is ONNX Runtime's own.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,11 +38,12 @@ MIXED = {
 }
 
 
-def package(project: Project) -> dict[str, object]:
+def package(project: Project) -> dict[str, Any]:
     """Make the package; return its manifest."""
     project.write()
     api.package(project.manifest, out=project.folder / "dist", jobs=2)
-    return json.loads((made(project) / "manifest.json").read_bytes())
+    found: dict[str, Any] = json.loads((made(project) / "manifest.json").read_bytes())
+    return found
 
 
 def made(project: Project) -> Path:
@@ -50,12 +54,14 @@ def tree(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def variants(manifest: dict, component: str = "a") -> dict:
-    return manifest["components"][component]["variants"]
+def variants(manifest: dict[str, Any], component: str = "a") -> dict[str, Any]:
+    found: dict[str, Any] = manifest["components"][component]["variants"]
+    return found
 
 
-def ort(manifest: dict, variant: str, component: str = "a") -> dict:
-    return variants(manifest, component)[variant]["executor_info"]["ort"]
+def ort(manifest: dict[str, Any], variant: str, component: str = "a") -> dict[str, Any]:
+    found: dict[str, Any] = variants(manifest, component)[variant]["executor_info"]["ort"]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +73,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, PackageRep
     return project, api.package(project.manifest, out=project.folder / "dist", jobs=2)
 
 
-def read(project: Project) -> dict:
-    return json.loads((made(project) / "manifest.json").read_bytes())
+def read(project: Project) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((made(project) / "manifest.json").read_bytes())
+    return found
 
 
 def test_without_a_section_it_is_the_models_in_their_variants(
@@ -123,7 +130,10 @@ def test_it_says_what_it_was_made_from(plain: tuple[Project, PackageReport]) -> 
 def test_a_group_without_an_ep_is_a_variant_that_the_reader_selects_for_the_cpu(
     tmp_path: Path,
 ) -> None:
-    targets = {"npu": {}, "cpu": {"model_groups": {"g": {"execution_providers": []}}}}
+    targets: dict[str, Any] = {
+        "npu": {},
+        "cpu": {"model_groups": {"g": {"execution_providers": []}}},
+    }
     project = projects.make(tmp_path, {"g": ["a"]})
     project.document["targets"] = targets
     manifest = package(project)
@@ -165,10 +175,9 @@ def test_weights_that_variants_share_are_stored_once_and_found_by_the_reader(
     }
 
 
-def option(manifest: dict, target: str) -> str:
-    return ort(manifest, target)["session_options"][
-        "session.model_external_initializers_file_folder_path"
-    ]
+def option(manifest: dict[str, Any], target: str) -> str:
+    options: dict[str, str] = ort(manifest, target)["session_options"]
+    return options["session.model_external_initializers_file_folder_path"]
 
 
 def test_assets_are_stored_once_and_files_are_beside_the_models(sound: Path) -> None:
@@ -306,10 +315,10 @@ def test_a_folder_that_is_no_package_is_not_replaced(tmp_path: Path) -> None:
     assert tree(made(project)) == {"letters.txt"}
 
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
-def edit(change: Callable[[dict], None]) -> Damage:
+def edit(change: Callable[[dict[str, Any]], None]) -> Damage:
     """A change of the manifest by someone who knows of SHA256SUMS."""
 
     def damage(folder: Path) -> None:
@@ -362,13 +371,18 @@ def add_asset(folder: Path) -> None:
     resum(folder)
 
 
+def add_file(folder: Path) -> None:
+    (folder / "x").write_bytes(b"")
+    resum(folder)
+
+
 def link(folder: Path) -> None:
     path = folder / "one" / "g" / "readme.txt"
     path.unlink()
     path.symlink_to(folder / "two" / "g" / "readme.txt")
 
 
-def without_nodes(document: dict) -> None:
+def without_nodes(document: dict[str, Any]) -> None:
     variants(document)["one"].update(ep=CPU, device=None)
 
 
@@ -377,7 +391,7 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "missing": (lambda f: (f / "two/g/readme.txt").unlink(), "integrity/sums", "is missing"),
     "added": (lambda f: (f / "x").write_bytes(b""), "integrity/sums", "is not in SHA256SUMS"),
     "added, resummed": (
-        lambda f: ((f / "x").write_bytes(b""), resum(f))[0],
+        add_file,
         "conformance/unreferenced",
         "nothing in the package refers to it",
     ),

@@ -18,7 +18,7 @@ from onnx.backend.test.case.test_case import TestCase
 from epctx.graph.model import Replacement
 from epctx.graph.partition import surgery
 from epctx.manifest import ModelSource
-from epctx.providers.base import PartitionedModel
+from epctx.providers.base import Capability, PartitionedModel
 from epctx.providers.default import CpuKernels
 from epctx.stages import load
 from scripts import random_weights
@@ -45,7 +45,7 @@ def runnable(label: str, chance: int) -> Taker:
     """Takes what ONNX Runtime can run, and of that a fixed choice of about `chance` in 100."""
 
     class Runnable(Taker):
-        def get_capability(self, model: ir.Model):
+        def get_capability(self, model: ir.Model) -> Capability:
             kernels = CpuKernels(model)
             takes = {
                 node
@@ -81,12 +81,13 @@ def same(found: object, wanted: object) -> bool:
         if wanted.dtype != found.dtype or wanted.shape != found.shape:
             return False
         if wanted.dtype == object:
-            return found.tolist() == wanted.tolist()
+            return bool(found.tolist() == wanted.tolist())
         return found.tobytes() == wanted.tobytes()
     return found == wanted
 
 
 def feeds(case: TestCase, run: ort.InferenceSession) -> dict[str, object]:
+    assert case.data_sets is not None
     found: dict[str, object] = {}
     for value, given in zip(run.get_inputs(), case.data_sets[0][0], strict=False):
         if isinstance(given, onnx.TensorProto):
@@ -97,6 +98,7 @@ def feeds(case: TestCase, run: ort.InferenceSession) -> dict[str, object]:
 
 def outcome(case: TestCase) -> str | None:
     """What came of one node test; None: onnxruntime does not load it."""
+    assert case.model is not None
     try:
         before = session(case.model)
     except Exception:

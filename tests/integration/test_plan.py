@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -47,9 +48,9 @@ def project(built: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(folder=built / "project", document=document)
 
 
-def plan(project: Project, **options: object) -> dict[str, GroupPlan]:
+def plan(project: Project, **options: Any) -> dict[str, GroupPlan]:
     project.write()
-    found = api.plan(project.manifest, out=project.folder / "dist", **options)  # type: ignore[arg-type]
+    found = api.plan(project.manifest, out=project.folder / "dist", **options)
     return {group.group: group for group in found.groups}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -16,14 +17,15 @@ import pytest
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph import epcontext
 from epctx.providers import registry
+from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Request, build
+from tests.integration.real_ep import Answer, Options, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"
 )
 QNN = "QNNExecutionProvider"
-ELITE = [(QNN, {"soc_model": "60"})]
+ELITE: list[tuple[str, Options]] = [(QNN, {"soc_model": "60"})]
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +54,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def qnn(tmp_path: Path, *names: str, sources: dict[str, str], **more: object) -> Answer:
+def qnn(tmp_path: Path, *names: str, sources: dict[str, str], **more: Any) -> Answer:
     chosen = {name.replace(" ", "_"): sources[name] for name in names}
     request = Request(
-        **({"providers": ELITE, "models": chosen, "out": str(tmp_path / "out")} | more)  # type: ignore[arg-type]
+        **({"providers": ELITE, "models": chosen, "out": str(tmp_path / "out")} | more)
     )
     return build(request, scratch=tmp_path / "scratch")
 
@@ -66,8 +68,10 @@ def reload(tmp_path: Path, *names: str, sources: dict[str, str]) -> Answer:
     return build(request, scratch=tmp_path / "reload")
 
 
-def bound():
-    return registry.bind(QNN, {"soc_model": "60"})
+def bound() -> QNNExecutionProvider:
+    found = registry.bind(QNN, {"soc_model": "60"})
+    assert isinstance(found, QNNExecutionProvider)
+    return found
 
 
 def succeeded(answer: Answer) -> Answer:
@@ -76,7 +80,9 @@ def succeeded(answer: Answer) -> Answer:
     return answer
 
 
-def test_one_model_is_one_file_and_a_binary_that_loads(tmp_path, sources):
+def test_one_model_is_one_file_and_a_binary_that_loads(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     answer = succeeded(qnn(tmp_path, "small", sources=sources, run=True))
     assert list(answer.files) == ["small_ctx.onnx", "small_qnn.bin"]
     model = answer.models["small"]
@@ -113,7 +119,7 @@ def assert_damage_is_found(binary: Path) -> None:
         assert ("SIGSEGV" in words) <= ("SIGSEGV" in str(caught.value)), words
 
 
-def test_a_sharing_group_stores_its_weights_once(tmp_path, sources):
+def test_a_sharing_group_stores_its_weights_once(tmp_path: Path, sources: dict[str, str]) -> None:
     """Two and three models: N+1 files, named by the first; numbers hold in every session."""
     solo = succeeded(qnn(tmp_path / "1", "decode", sources=sources)).files["decode_qnn.bin"]
     for names in (("decode", "prefill"), ("decode", "prefill", "batch")):
@@ -136,7 +142,7 @@ def test_a_sharing_group_stores_its_weights_once(tmp_path, sources):
     assert "graphs of several sessions" in why
 
 
-def test_the_same_bytes_in_other_places(tmp_path, sources):
+def test_the_same_bytes_in_other_places(tmp_path: Path, sources: dict[str, str]) -> None:
     """Folder, environment and time do not reach the outputs; nor does where the source lies."""
     copy = tmp_path / "else where" / "renamed.onnx"
     copy.parent.mkdir()
@@ -149,7 +155,9 @@ def test_the_same_bytes_in_other_places(tmp_path, sources):
         assert first == (tmp_path / "b b" / "c" / "out" / name).read_bytes(), name
 
 
-def test_excluded_nodes_run_on_the_cpu_in_one_binary(tmp_path, sources):
+def test_excluded_nodes_run_on_the_cpu_in_one_binary(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     answer = succeeded(qnn(tmp_path, "tanh", sources=sources, exclude_op_types=["Tanh"], run=True))
     model = answer.models["tanh"]
     assert model.left == ["act1:Tanh"]
@@ -158,7 +166,7 @@ def test_excluded_nodes_run_on_the_cpu_in_one_binary(tmp_path, sources):
     assert model.cosine > 0.9999
 
 
-def test_a_binary_each_can_be_reloaded_here(tmp_path, sources):
+def test_a_binary_each_can_be_reloaded_here(tmp_path: Path, sources: dict[str, str]) -> None:
     own = [(QNN, {"soc_model": "60", "partition_binaries": "each"})]
     answer = succeeded(
         qnn(tmp_path, "tanh", sources=sources, providers=own, exclude_nodes=["act1"])
@@ -167,7 +175,7 @@ def test_a_binary_each_can_be_reloaded_here(tmp_path, sources):
     assert succeeded(reload(tmp_path, "tanh", sources=sources)).models["tanh"].cosine > 0.9999
 
 
-def test_what_qnn_leaves_is_told_with_its_reason(tmp_path, sources):
+def test_what_qnn_leaves_is_told_with_its_reason(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(qnn(tmp_path, "sinh", sources=sources, run=True))
     model = answer.models["sinh"]
     assert model.left == ["act1:Sinh"]
@@ -176,7 +184,9 @@ def test_what_qnn_leaves_is_told_with_its_reason(tmp_path, sources):
     assert succeeded(reload(tmp_path, "sinh", sources=sources)).models["sinh"].cosine > 0.9999
 
 
-def test_a_quantized_model_keeps_its_border_on_the_cpu(tmp_path, sources):
+def test_a_quantized_model_keeps_its_border_on_the_cpu(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     answer = succeeded(qnn(tmp_path, "quantized", sources=sources, run=True))
     model = answer.models["quantized"]
     assert model.left == ["x_quant:QuantizeLinear", "m1_q_dequant:DequantizeLinear"]
@@ -187,7 +197,7 @@ def test_a_quantized_model_keeps_its_border_on_the_cpu(tmp_path, sources):
     assert loaded.models["quantized"].cosine == pytest.approx(model.cosine, abs=1e-9)
 
 
-def test_embedded(tmp_path, sources):
+def test_embedded(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(qnn(tmp_path, "small", sources=sources, embed_mode=1, run=True))
     assert list(answer.files) == ["small_ctx.onnx"]
     (context,) = answer.models["small"].contexts
@@ -196,7 +206,7 @@ def test_embedded(tmp_path, sources):
     assert succeeded(reload(tmp_path, "small", sources=sources)).models["small"].cosine > 0.9999
 
 
-def test_a_prefix_where_the_binary_has_one_graph(tmp_path, sources):
+def test_a_prefix_where_the_binary_has_one_graph(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(qnn(tmp_path, "small", sources=sources, prefix="eye_"))
     assert list(answer.files) == ["small_ctx.onnx", "small_qnn.bin"]
     (context,) = answer.models["small"].contexts
@@ -206,7 +216,7 @@ def test_a_prefix_where_the_binary_has_one_graph(tmp_path, sources):
 
 
 @pytest.mark.parametrize("name", ["if inside", "if outside", "if constant"])
-def test_an_if_that_qnn_takes_whole(tmp_path, sources, name):
+def test_an_if_that_qnn_takes_whole(tmp_path: Path, sources: dict[str, str], name: str) -> None:
     """Weights in its branches and all; those from outside are handed to it inside."""
     key = name.replace(" ", "_")
     answer = succeeded(qnn(tmp_path, name, sources=sources, run=True))
@@ -214,7 +224,7 @@ def test_an_if_that_qnn_takes_whole(tmp_path, sources, name):
     assert answer.models[key].cosine > 0.999
 
 
-def test_an_if_that_stays_on_the_cpu_is_cut_out(tmp_path, sources):
+def test_an_if_that_stays_on_the_cpu_is_cut_out(tmp_path: Path, sources: dict[str, str]) -> None:
     """Inside the model given to ONNX Runtime, its weights would make the generation fail."""
     answer = succeeded(qnn(tmp_path, "if on cpu", sources=sources, run=True))
     model = answer.models["if_on_cpu"]
@@ -223,14 +233,14 @@ def test_an_if_that_stays_on_the_cpu_is_cut_out(tmp_path, sources):
     assert model.cosine > 0.999
 
 
-def test_an_if_with_small_weights_needs_no_cut(tmp_path, sources):
+def test_an_if_with_small_weights_needs_no_cut(tmp_path: Path, sources: dict[str, str]) -> None:
     answer = succeeded(qnn(tmp_path, "small if on cpu", sources=sources, run=True))
     model = answer.models["small_if_on_cpu"]
     assert model.left == ["if:If"]
     assert [c["main_context"] for c in model.contexts] == [1, 0], "one session made both"
 
 
-FAILURES = {
+FAILURES: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
     # what goes wrong: (models, changes to the request, error, what it says)
     "a chip that QAIRT does not know": (
         ("small",),
@@ -320,7 +330,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_silent_failures_are_errors(tmp_path, sources, failure):
+def test_silent_failures_are_errors(tmp_path: Path, sources: dict[str, str], failure: str) -> None:
     """No file is left, and the process ends in good order: QNN's own end is SIGABRT (section 6)."""
     names, changes, error, words = FAILURES[failure]
     if error == "ManifestError" and "providers" in changes:
@@ -335,7 +345,7 @@ def test_silent_failures_are_errors(tmp_path, sources, failure):
     assert not any((tmp_path / "out").iterdir())
 
 
-def test_a_crash_ends_one_process(tmp_path, sources):
+def test_a_crash_ends_one_process(tmp_path: Path, sources: dict[str, str]) -> None:
     """A dimension of 0 divides by zero inside QNN; whoever started the process sees the signal."""
     from epctx.providers.onnxruntime import crash
 
@@ -345,7 +355,9 @@ def test_a_crash_ends_one_process(tmp_path, sources):
     assert not any((tmp_path / "out").iterdir())
 
 
-def test_a_binary_that_lies_there_already_is_refused(tmp_path, sources):
+def test_a_binary_that_lies_there_already_is_refused(
+    tmp_path: Path, sources: dict[str, str]
+) -> None:
     """QNN would bind new models to it, in silence (section 6)."""
     stale = tmp_path / "scratch" / "qnn"
     request = Request(
@@ -357,13 +369,13 @@ def test_a_binary_that_lies_there_already_is_refused(tmp_path, sources):
     assert "is not empty" in answer.error[1]
 
 
-def test_other_levels_of_graph_optimization(tmp_path, sources):
+def test_other_levels_of_graph_optimization(tmp_path: Path, sources: dict[str, str]) -> None:
     level = {"session.graph_optimization_level": "all"}
     answer = succeeded(qnn(tmp_path, "small", sources=sources, session_options=level, run=True))
     assert answer.models["small"].cosine > 0.9999
 
 
-def test_chips_by_name_are_compiled_for_by_number(tmp_path, sources):
+def test_chips_by_name_are_compiled_for_by_number(tmp_path: Path, sources: dict[str, str]) -> None:
     """The EP takes this name for chip 0, without a word."""
     own = [(QNN, {"soc_model": "SA8295"})]
     answer = succeeded(qnn(tmp_path, "small", sources=sources, providers=own))
@@ -371,7 +383,7 @@ def test_chips_by_name_are_compiled_for_by_number(tmp_path, sources):
     assert info.split(":")[5] == "39"
 
 
-def test_as_any_plugin(tmp_path, sources):
+def test_as_any_plugin(tmp_path: Path, sources: dict[str, str]) -> None:
     """The code path of plugin EPs that epctx knows nothing of, with one that is here."""
     import onnxruntime_qnn
 

@@ -39,7 +39,7 @@ QUANTIZED = "squeezenet_qdq"
 IN_EVERY_RUN = ("squeezenet", "resnet50", QUANTIZED)
 
 
-class Images(quantization.CalibrationDataReader):
+class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
     """Seeded random images for the calibration."""
 
     def __init__(self, model: Path, count: int) -> None:

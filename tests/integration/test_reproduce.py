@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
@@ -70,12 +71,13 @@ def reproduce(manifest: Path, *arguments: str) -> subprocess.CompletedProcess[st
     )
 
 
-def found(run: subprocess.CompletedProcess[str]) -> dict[str, object]:
+def found(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert run.stdout, run.stderr
-    return json.loads(run.stdout)
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
-def states(document: dict[str, object]) -> dict[str, set[str]]:
+def states(document: dict[str, Any]) -> dict[str, set[str]]:
     """The states of each group's files."""
     told: dict[str, set[str]] = {}
     for file in document["files"]:
@@ -84,7 +86,7 @@ def states(document: dict[str, object]) -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def varied(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], list[str]]:
+def varied(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """What is told of groups each of which depends on another variation; files left behind."""
     folder = tmp_path_factory.mktemp("varied")
     manifest = write(folder, "nothing", *VARIATIONS)
@@ -97,7 +99,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object],
 
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_an_ep_that_depends_on_it_is_caught(
-    varied: tuple[dict[str, object], list[str]], name: str
+    varied: tuple[dict[str, Any], list[str]], name: str
 ) -> None:
     document, _ = varied
     (variation,) = (each for each in document["variations"] if each["name"] == name)
@@ -110,7 +112,7 @@ def test_an_ep_that_depends_on_it_is_caught(
         assert name in ("time", "file-order", "user", "host-name", "cores")
 
 
-def test_what_depends_on_nothing_is_identical(varied: tuple[dict[str, object], list[str]]) -> None:
+def test_what_depends_on_nothing_is_identical(varied: tuple[dict[str, Any], list[str]]) -> None:
     document, left = varied
     assert states(document)["nothing"] == {"identical"}
     assert not document["reproducible"]
@@ -118,7 +120,7 @@ def test_what_depends_on_nothing_is_identical(varied: tuple[dict[str, object], l
 
 
 def test_the_first_difference_is_told_down_to_the_attribute(
-    varied: tuple[dict[str, object], list[str]],
+    varied: tuple[dict[str, Any], list[str]],
 ) -> None:
     document, _ = varied
     told = {file["file"]: file["difference"] for file in document["files"]}
@@ -193,7 +195,7 @@ def test_the_lock_beside_the_manifest_is_held_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(faketime() is None, reason="needs libfaketime")
-def test_the_time_is_another_in_workers(varied: tuple[dict[str, object], list[str]]) -> None:
+def test_the_time_is_another_in_workers(varied: tuple[dict[str, Any], list[str]]) -> None:
     document, _ = varied
     assert "payload differs" in states(document)["time"]
 

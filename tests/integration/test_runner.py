@@ -1,5 +1,7 @@
 """Builds in which an SDK crashes, hangs, lies or is interrupted: one group fails, nothing leaks."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import sys
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import onnx
 import psutil
@@ -66,7 +69,7 @@ def build(manifest: Path, *arguments: str, **variables: str) -> subprocess.Compl
     )
 
 
-def report(manifest: Path) -> dict[str, dict[str, object]]:
+def report(manifest: Path) -> dict[str, dict[str, Any]]:
     document = json.loads((manifest.parent / "dist" / "m.build.json").read_text(encoding="utf-8"))
     return {group["group"]: group for group in document["groups"]}
 
@@ -211,7 +214,7 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for_children(process: subprocess.Popen[str], folder: Path) -> list[psutil.Process]:
+def wait_for_children(process: subprocess.Popen[Any], folder: Path) -> list[psutil.Process]:
     """Wait until the SDK's own child runs; return the worker, then that child."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -106,7 +106,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
 
 
 @on_both
-def test_both_eps_have_their_part_of_one_model(both) -> None:
+def test_both_eps_have_their_part_of_one_model(
+    both: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
     published, _ = both
     files = {p.name for p in (published / "main").iterdir()}
     assert files == {"m_ctx.onnx", "m_qnn.bin", f"m_{OPENVINO}.bin", "SHA256SUMS"}
@@ -118,7 +120,9 @@ def test_both_eps_have_their_part_of_one_model(both) -> None:
 
 
 @on_both
-def test_the_report_says_who_took_what_in_the_end(both) -> None:
+def test_the_report_says_who_took_what_in_the_end(
+    both: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
     _, groups = both
     (model,) = groups["main"]["models"]
     taken = {p["provider"]: p["nodes"] for p in model["partitions"]}
@@ -134,7 +138,9 @@ def test_the_report_says_who_took_what_in_the_end(both) -> None:
 
 @pytest.mark.parametrize("name", ["main", "inside"])
 @on_both
-def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(both, name: str) -> None:
+def test_numbers_are_checked_with_each_ep_in_a_session_of_its_own(
+    both: tuple[Path, dict[str, dict[str, Any]]], name: str
+) -> None:
     """QNN's two graphs, of one context, with OpenVINO's and the CPU's nodes between them."""
     _, groups = both
     assert {outcome for outcome, _ in outputs_found(groups[name])} == {"pass"}
@@ -167,7 +173,9 @@ def test_generating_sessions_pass_values_from_one_ep_to_the_other(tmp_path: Path
 
 
 @on_both
-def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:
+def test_wrong_numbers_of_such_a_model_are_found(
+    both: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path
+) -> None:
     """Held against a source with other weights after the nodes of OpenVINO and the CPU."""
     published, _ = both
     source = between()
@@ -192,7 +200,7 @@ def test_wrong_numbers_of_such_a_model_are_found(both, tmp_path: Path) -> None:
 
 
 @on_both
-def test_the_reason_holds_on_this_host(both) -> None:
+def test_the_reason_holds_on_this_host(both: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     """In one session it loads, and each run fails; if that changes, one session will do."""
     published, _ = both
     code = """
@@ -223,7 +231,7 @@ else:
 
 
 @on_both
-def test_embedded_contexts_need_no_binary(both) -> None:
+def test_embedded_contexts_need_no_binary(both: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     published, _ = both
     assert {p.name for p in (published / "inside").iterdir()} == {"m_ctx.onnx", "SHA256SUMS"}
     sources = {source for source, _ in contexts(published / "inside" / "m_ctx.onnx")}
@@ -246,7 +254,7 @@ def test_compile_model_chains_them_too(tmp_path: Path) -> None:
 
 
 @on_both
-def test_what_is_excluded_goes_to_neither(both) -> None:
+def test_what_is_excluded_goes_to_neither(both: tuple[Path, dict[str, dict[str, Any]]]) -> None:
     _, groups = both
     (model,) = groups["excluded"]["models"]
     left = {entry["node"]: entry["reasons"] for entry in model["declined"]}
@@ -259,7 +267,9 @@ def test_what_is_excluded_goes_to_neither(both) -> None:
 
 
 @on_both
-def test_where_the_second_takes_nothing_the_generating_sessions_tell(both) -> None:
+def test_where_the_second_takes_nothing_the_generating_sessions_tell(
+    both: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
     _, groups = both
     found = outputs_found(groups["excluded"])
     assert "pass" in {outcome for outcome, _ in found}, found
@@ -268,7 +278,9 @@ def test_where_the_second_takes_nothing_the_generating_sessions_tell(both) -> No
 
 
 @on_both
-def test_openvino_first_and_another_ep_after_it_hold_their_numbers(both) -> None:
+def test_openvino_first_and_another_ep_after_it_hold_their_numbers(
+    both: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
     """The same way without QNN, on an order that this host can load and run."""
     _, groups = both
     (model,) = groups["no_qnn"]["models"]
@@ -280,7 +292,7 @@ def test_openvino_first_and_another_ep_after_it_hold_their_numbers(both) -> None
 
 
 @pytest.fixture(scope="module")
-def foreseen(both) -> dict[str, dict[str, Any]]:
+def foreseen(both: tuple[Path, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """What `epctx plan --partition` says of the same groups, before anything is compiled."""
     command = [sys.executable, "-m", "epctx", "plan", "m.yaml", "--partition", "--format", "json"]
     folder = both[0].parents[2]
@@ -293,7 +305,9 @@ def foreseen(both) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["main", "excluded", "no_qnn"])
 @on_both
-def test_a_plan_foresees_who_takes_which_node(both, foreseen, name: str) -> None:
+def test_a_plan_foresees_who_takes_which_node(
+    both: tuple[Path, dict[str, dict[str, Any]]], foreseen: dict[str, Any], name: str
+) -> None:
     _, groups = both
     (built,) = groups[name]["models"]
     (planned,) = foreseen[name]["models"]
@@ -317,16 +331,11 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("htp", marks=pytest.mark.needs_device(QNN)),
-        pytest.param("vino", marks=pytest.mark.needs_device(OPENVINO)),
-    ],
-)
-def test_excluded_nodes_of_a_real_model_run_on_the_cpu(squeezenet: Path, name: str) -> None:
-    folder = squeezenet
-    partition = "partition: {exclude: {op_types: [Concat]}}"
-    groups = build(folder, f"  {name}: {{models: [m], execution_providers: [{name}], {partition}}}")
+@pytest.mark.parametrize("name", ["qnn", "openvino"])
+def test_excluded_nodes_of_a_real_model_run_on_the_cpu(
+    squeezenet: tuple[Path, dict[str, dict[str, Any]]], name: str
+) -> None:
+    folder, groups = squeezenet
     (model,) = groups[name]["models"]
     source = onnx.load(folder / "m.onnx", load_external_data=False)
     concats = sorted(n.output[0] for n in source.graph.node if n.op_type == "Concat")

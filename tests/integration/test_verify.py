@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -100,14 +101,14 @@ def pair(built: Path) -> Path:
     return built / "dist" / "demo" / "default" / "pair"
 
 
-def check(built: Path, name: str, **changes: object) -> list[Finding]:
+def check(built: Path, name: str, **changes: Any) -> list[Finding]:
     """Findings of a group with its manifest, without a process of its own."""
     from epctx.parsing import load
 
     groups = load.load(built / "demo.yaml").targets[0].groups
     group = next(group for group in groups if group.name == name)
     folder = built / "dist" / "demo" / "default" / name
-    request = VerifyRequest(folder=folder, label=name, group=group, **changes)  # type: ignore[arg-type]
+    request = VerifyRequest(folder=folder, label=name, group=group, **changes)
     return list(verify.run(request).findings)
 
 
@@ -219,7 +220,9 @@ def edit(path: Path, change: Callable[[onnx.ModelProto], None]) -> None:
 
 
 def context_node(model: onnx.ModelProto) -> onnx.NodeProto:
-    return next(node for node in model.graph.node if node.op_type == "EPContext")
+    nodes = model.graph.node
+    found: onnx.NodeProto = next(node for node in nodes if node.op_type == "EPContext")
+    return found
 
 
 def point_elsewhere(model: onnx.ModelProto) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGro
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, dump, load, partition
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 OPSET = 21
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import onnx_ir as ir
 
 from epctx.files.digest import of_bytes
 from epctx.graph.model import OptimizedModel
 from epctx.manifest import PartitionSettings
-from epctx.providers.base import Capability, PartitionedModel
+from epctx.providers.base import Capability, ExecutionProvider, PartitionedModel
 from epctx.stages import partition
 
 
@@ -54,4 +55,5 @@ def partitioned(
 ) -> PartitionedModel:
     """The partition stage's answer."""
     optimized = OptimizedModel(name="m", model=model, passes=(), digest=of_bytes(b""))
-    return partition.run(optimized, providers, settings or PartitionSettings())
+    eps = cast(Sequence[ExecutionProvider], providers)  # what the stage asks of them, they have
+    return partition.run(optimized, eps, settings or PartitionSettings())

@@ -32,7 +32,8 @@ def session(source: ir.Model | onnx.ModelProto) -> ort.InferenceSession:
 
 def run(source: ir.Model, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
     """The model's outputs."""
-    return session(source).run(None, dict(feeds))
+    found: Sequence[np.ndarray] = session(source).run(None, dict(feeds))
+    return found
 
 
 def names(nodes: Sequence[ir.Node]) -> list[str | None]:

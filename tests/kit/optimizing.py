@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.stages import load, optimize
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
 
@@ -69,7 +70,8 @@ def session(model: bytes | Path) -> ort.InferenceSession:
 
 def run(model: bytes | Path, feeds: Feeds) -> Sequence[Array]:
     """Outputs in such a session."""
-    return session(model).run(None, dict(feeds))
+    found: Sequence[Array] = session(model).run(None, dict(feeds))
+    return found
 
 
 def assert_same_bits(found: Sequence[object], wanted: Sequence[object]) -> None:

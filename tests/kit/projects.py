@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 import pytest
@@ -61,7 +61,7 @@ class Project:
         """Write the manifest."""
         self.manifest.write_text(yaml.safe_dump(self.document, sort_keys=False), encoding="utf-8")
 
-    def build(self, **options: object) -> BuildReport:
+    def build(self, **options: Any) -> BuildReport:
         """Build it, in this process and its workers."""
         self.write()
         self.events.clear()
@@ -88,7 +88,7 @@ class Project:
         }
 
 
-def make(folder: Path, groups: Mapping[str, list[str]], **settings: object) -> Project:
+def make(folder: Path, groups: Mapping[str, list[str]], **settings: Any) -> Project:
     """A project with these groups of models, each model another; settings are for all groups.
 
     Models of one group that are several share a context.

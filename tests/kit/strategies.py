@@ -188,7 +188,7 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
     for name in draw(st.lists(_NAMES, min_size=1, max_size=3, unique=True)):
         chosen = draw(st.lists(st.sampled_from(models), min_size=1, unique=True))
         eps = draw(st.lists(st.sampled_from(aliases), unique=True)) if aliases else []
-        group = {"models": chosen, "execution_providers": eps}
+        group: dict[str, Any] = {"models": chosen, "execution_providers": eps}
         if len(chosen) > 1 and eps and draw(st.booleans()):
             group["sharing_groups"] = {"shared": draw(st.permutations(chosen))}
         else:
@@ -494,7 +494,7 @@ STORED = tuple(
 
 
 @st.composite
-def tensors(draw: st.DrawFn, name: str = "w") -> ir.Tensor:
+def tensors(draw: st.DrawFn, name: str = "w") -> ir.Tensor[np.ndarray]:
     """A tensor of any type that has raw data, of random bits, up to some thousands of bytes."""
     dtype = draw(st.sampled_from(STORED))
     shape = draw(st.lists(st.integers(0, 12), max_size=3))

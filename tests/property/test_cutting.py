@@ -32,7 +32,7 @@ def model_of(predecessors: list[list[int]]) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model)
 
 
-def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = [arg.name for arg in session(model).get_outputs()]
     return dict(zip(names, session(model).run(names, feeds), strict=True))
 

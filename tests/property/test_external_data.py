@@ -19,7 +19,7 @@ from tests.kit import strategies
 from tests.kit.data_files import write
 
 
-def _model(tensors: list[ir.Tensor]) -> ir.Model:
+def _model(tensors: list[ir.Tensor[np.ndarray]]) -> ir.Model:
     values = []
     for i, tensor in enumerate(tensors):
         value = ir.Value(name=f"w{i}", const_value=tensor)
@@ -64,7 +64,7 @@ def test_what_is_written_is_read_back(data: st.DataObject) -> None:
 
 @given(st.lists(strategies.tensors(), max_size=6), st.integers(0, 2000))
 def test_a_model_stripped_and_filled_again_is_the_model(
-    tensors: list[ir.Tensor], threshold: int
+    tensors: list[ir.Tensor[np.ndarray]], threshold: int
 ) -> None:
     model = ir.serde.serialize_model(_model(tensors))
     data = model.SerializeToString()
@@ -87,7 +87,7 @@ def test_the_strategy_makes_tensors_of_every_type() -> None:
 
     @settings(max_examples=500, database=None)
     @given(strategies.tensors())
-    def collect(tensor: ir.Tensor) -> None:
+    def collect(tensor: ir.Tensor[np.ndarray]) -> None:
         assert len(tensor.tobytes()) == tensor.nbytes
         assert isinstance(tensor.numpy(), np.ndarray)
         seen.add(tensor.dtype)

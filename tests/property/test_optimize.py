@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.kit import optimizing, strategies
 
-FEEDS = {
+FEEDS: optimizing.Feeds = {
     "x": np.array([[1.5, -0.0, -3.25], [1e-40, 3e38, 0.1]], np.float32),
     "i": np.array([[1, -2, 3], [0, 2**40, -7]], np.int64),
 }

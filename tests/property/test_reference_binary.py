@@ -38,7 +38,7 @@ class Artifact:
         self.binary = (self.folder / "m_reference.bin").read_bytes()
         self.wanted = self.compute(self.node)
 
-    def compute(self, node: EPContextNode) -> np.ndarray:  # type: ignore[type-arg]
+    def compute(self, node: EPContextNode) -> np.ndarray:
         (kernel,) = ReferenceExecutionProvider({}).load([node], self.folder, None)
         (y,) = kernel.compute([ort.OrtValue.ortvalue_from_numpy(X)])
         return np.array(y.numpy())

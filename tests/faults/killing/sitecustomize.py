@@ -3,15 +3,18 @@
 In the middle of it, that is: after what the stage does first, `epctx.stages` having been called.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 if "epctx.worker" in sys.orig_argv:
     from epctx.stages import compile, dump, load, optimize, partition, verify
 
-    def killing(stage, run):
-        def killed(*arguments, **rest):
+    def killing(stage: str, run: Callable[..., object]) -> Callable[..., object]:
+        def killed(*arguments: object, **rest: object) -> object:
             if f"bad_{stage}" in repr((arguments, rest)):
                 os.kill(os.getpid(), signal.SIGKILL)
             return run(*arguments, **rest)
@@ -19,4 +22,5 @@ if "epctx.worker" in sys.orig_argv:
         return killed
 
     for module in (load, optimize, partition, compile, dump, verify):
-        module.run = killing(module.__name__.rpartition(".")[2], module.run)
+        stage = module.__name__.rpartition(".")[2]
+        setattr(module, "run", killing(stage, getattr(module, "run")))  # noqa: B009, B010

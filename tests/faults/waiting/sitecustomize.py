@@ -1,15 +1,18 @@
 """In a worker process: wait for its end in the stage that a variable names by its number."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 if "epctx.worker" in sys.orig_argv:
     from epctx.stages import compile, dump, load, optimize, partition, verify
 
-    def waiting(run):
-        def reached(*arguments, **rest):
+    def waiting(run: Callable[..., object]) -> Callable[..., object]:
+        def reached(*arguments: object, **rest: object) -> object:
             # The worker is in dist/m.staging/work/wN of the project.
             (Path.cwd().parents[3] / "reached").touch()
             time.sleep(600)
@@ -19,4 +22,4 @@ if "epctx.worker" in sys.orig_argv:
 
     stages = (load, optimize, partition, compile, dump, verify)
     chosen = stages[int(os.environ["EPCTX_LIMIT_LOG_BYTES"]) - 1000]
-    chosen.run = waiting(chosen.run)
+    setattr(chosen, "run", waiting(getattr(chosen, "run")))  # noqa: B009, B010 - any stage

@@ -1,7 +1,6 @@
 import os
 import time
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -33,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     hashed: list[object] = []
     of_stream = digest.of_stream
 
-    def noted(stream: BinaryIO) -> digest.Digest:
+    def noted(stream: digest.Stream) -> digest.Digest:
         hashed.append(stream)
         return of_stream(stream)
 
@@ -201,7 +200,7 @@ def test_a_file_that_is_being_written_has_no_digest(
 ) -> None:
     of_stream = digest.of_stream
 
-    def written_meanwhile(stream: BinaryIO) -> digest.Digest:
+    def written_meanwhile(stream: digest.Stream) -> digest.Digest:
         with file.open("ab") as other:
             other.write(b"more")
         return of_stream(stream)

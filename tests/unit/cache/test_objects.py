@@ -76,7 +76,7 @@ def test_a_corrupt_object_is_found_set_aside_and_made_again(
     place = adopt(cache, source)
     content = bytearray(CONTENT)
     content[len(content) // 2] ^= 1
-    damaged = {"flip": content, "cut": CONTENT[:-1], "empty": b"", "longer": CONTENT + b"x"}
+    damaged = {"flip": bytes(content), "cut": CONTENT[:-1], "empty": b"", "longer": CONTENT + b"x"}
     place.unlink()
     place.write_bytes(damaged[damage])
     assert not fetch(cache, tmp_path / "target")

@@ -29,7 +29,7 @@ def model(tmp_path: Path) -> Path:
     return build(tmp_path, {"m": mlp()}, providers=[ep]) / "m_ctx.onnx"
 
 
-def wanted(x: np.ndarray = X) -> np.ndarray:  # type: ignore[type-arg]
+def wanted(x: np.ndarray = X) -> np.ndarray:
     return np.asarray(cpu(mlp()).run(None, {"x": x})[0])
 
 
@@ -61,7 +61,7 @@ def test_inputs_from_files_and_outputs_to_one(model: Path, tmp_path: Path, kind:
 
 
 def test_generated_inputs_depend_on_seed_number_and_range(model: Path, tmp_path: Path) -> None:
-    def outputs(*options: str) -> list[np.ndarray]:  # type: ignore[type-arg]
+    def outputs(*options: str) -> list[np.ndarray]:
         result = run(model, "--count", "2", "--save", str(tmp_path / "o.npz"), *options)
         assert result.exit_code == 0, result.output
         return [np.load(tmp_path / f"o-{i}.npz")["y"] for i in range(2)]

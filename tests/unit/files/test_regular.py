@@ -52,7 +52,7 @@ def test_a_file_exchanged_while_it_is_opened_is_noticed(
         path.symlink_to(secret)
         return real_open(target, flags)
 
-    monkeypatch.setattr(regular.os, "open", race)
+    monkeypatch.setattr(os, "open", race)
     with pytest.raises(ModelError, match="exchanged"):
         DataFile.open(path)
 
@@ -86,7 +86,7 @@ def test_at_the_hard_limit_of_open_files_the_error_says_so(
     def full(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(regular.os, "open", full)
+    monkeypatch.setattr(os, "open", full)
     with pytest.raises(ModelError, match="Too many open files"):
         DataFile.open(tmp_path / "w.bin")
 
@@ -102,6 +102,6 @@ def test_a_file_deleted_while_it_is_opened_is_noticed(
         (tmp_path / "w.bin").rename(tmp_path / "moved")
         return descriptor
 
-    monkeypatch.setattr(regular.os, "open", race)
+    monkeypatch.setattr(os, "open", race)
     with pytest.raises(ModelError, match="exchanged"):
         DataFile.open(tmp_path / "w.bin")

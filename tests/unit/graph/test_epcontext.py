@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -29,7 +30,7 @@ EVERY_ATTRIBUTE = EPContextNode(
 )
 
 
-def proto(**attributes: object) -> onnx.NodeProto:
+def proto(**attributes: Any) -> onnx.NodeProto:
     return helper.make_node(
         "EPContext", ["x"], ["y"], name="n", domain="com.microsoft", **attributes
     )
@@ -100,7 +101,7 @@ def test_an_attribute_outside_the_schema_is_an_invalid_graph(
         EPContextNode.from_proto(node)
     assert str(raised.value).startswith("INVALID_GRAPH: node 'n': attribute ")
     with pytest.raises(InvalidGraph, match=message):
-        EPContextNode.from_ir(ir.from_proto(node))
+        EPContextNode.from_ir(ir.serde.deserialize_node(node))
 
 
 def test_a_reference_or_a_repeated_attribute_is_an_invalid_graph() -> None:
@@ -121,7 +122,7 @@ def test_attributes_outside_the_schema_are_named_and_not_written() -> None:
 
 
 def test_context_path_is_a_path_only_of_a_primary_node_outside_embed_mode() -> None:
-    def path(**attributes: object) -> str | None:
+    def path(**attributes: Any) -> str | None:
         return EPContextNode.from_proto(proto(**attributes)).context_path
 
     assert path(embed_mode=0, ep_cache_context="sub/a.bin") == "sub/a.bin"

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -12,13 +16,20 @@ from epctx.runtime import feeds
 from epctx.runtime.feeds import generate
 
 
-def spec(name: str = "x", dtype: object = np.float32, shape: tuple = (4, 5), **more) -> InputSpec:
+def spec(
+    name: str = "x",
+    dtype: npt.DTypeLike = np.float32,
+    shape: tuple[int | str | None, ...] = (4, 5),
+    **more: Any,
+) -> InputSpec:
     return InputSpec(
         name=name, dtype=np.dtype(dtype), shape=shape, kind=str(np.dtype(dtype)), **more
     )
 
 
-def one(wanted: InputSpec, *, seed: int = 0, index: int = 0, **ranges: tuple) -> np.ndarray:
+def one(
+    wanted: InputSpec, *, seed: int = 0, index: int = 0, **ranges: tuple[float, float]
+) -> np.ndarray:
     return generate([wanted], seed=seed, index=index, ranges=ranges)[wanted.name]
 
 
@@ -32,7 +43,7 @@ def test_a_value_depends_on_seed_set_and_name_alone() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_floats_are_standard_normal(dtype: object) -> None:
+def test_floats_are_standard_normal(dtype: npt.DTypeLike) -> None:
     values = one(spec(dtype=dtype, shape=(100, 100)))
     assert values.dtype == dtype and values.shape == (100, 100)
     wide = values.astype(np.float64)
@@ -40,7 +51,7 @@ def test_floats_are_standard_normal(dtype: object) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
-def test_narrow_integers_use_their_whole_range(dtype: object) -> None:
+def test_narrow_integers_use_their_whole_range(dtype: npt.DTypeLike) -> None:
     values, bounds = one(spec(dtype=dtype, shape=(300, 300))), np.iinfo(dtype)
     span = int(bounds.max) - int(bounds.min)
     assert int(values.min()) < bounds.min + span * 0.01
@@ -48,7 +59,7 @@ def test_narrow_integers_use_their_whole_range(dtype: object) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64, np.bool_])
-def test_wide_integers_and_booleans_are_zero_or_one(dtype: object) -> None:
+def test_wide_integers_and_booleans_are_zero_or_one(dtype: npt.DTypeLike) -> None:
     values = one(spec(dtype=dtype, shape=(100,)))
     assert values.dtype == dtype and set(values.tolist()) == {0, 1}
 
@@ -79,7 +90,7 @@ def test_ranges_are_inclusive() -> None:
     ],
 )
 def test_a_range_that_the_input_cannot_hold_is_refused(
-    dtype: object, given: tuple, why: str
+    dtype: npt.DTypeLike, given: tuple[float, float], why: str
 ) -> None:
     with pytest.raises(ManifestError) as caught:
         one(spec(dtype=dtype), x=given)
@@ -98,7 +109,11 @@ def test_scalars_and_empty_inputs() -> None:
     assert one(spec(shape=(0, 3))).shape == (0, 3)
 
 
-def model(inputs: list, nodes: list, initializers: list = ()) -> onnx.ModelProto:
+def model(
+    inputs: list[onnx.ValueInfoProto],
+    nodes: list[onnx.NodeProto],
+    initializers: Sequence[onnx.TensorProto] = (),
+) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "g", inputs, [], list(initializers))
     return helper.make_model(graph)
 
@@ -170,14 +185,15 @@ def test_token_ids_reach_the_whole_embedding_table() -> None:
 
 
 def test_digest_is_of_names_types_shapes_and_values() -> None:
-    base = {"a": np.zeros(4, np.float32), "b": np.ones(1, np.int64)}
+    base: dict[str, np.ndarray] = {"a": np.zeros(4, np.float32), "b": np.ones(1, np.int64)}
     same = {"b": base["b"].copy(), "a": base["a"].copy()}
     assert feeds.digest(base) == feeds.digest(same)
-    for changed in (
+    changes: tuple[dict[str, np.ndarray], ...] = (
         {**base, "a": np.zeros(4, np.int32)},
         {**base, "a": np.zeros((2, 2), np.float32)},
         {**base, "a": np.array([0, 0, 0, 1], np.float32)},
         {"c": base["a"], "b": base["b"]},
-    ):
+    )
+    for changed in changes:
         assert feeds.digest(changed) != feeds.digest(base)
     feeds.digest({"x": np.array(1, ml_dtypes.bfloat16), "e": np.zeros((0, 2))})

@@ -1,6 +1,9 @@
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,14 +18,14 @@ def told(old: Lock, new: Lock) -> list[tuple[str, str]]:
     return [(difference.kind, str(difference)) for difference in between_locks(old, new)]
 
 
-def group(lock: Lock, **changes: object) -> Lock:
-    edited = replace(lock.groups["default/llm"], **changes)  # type: ignore[arg-type]
+def group(lock: Lock, **changes: Any) -> Lock:
+    edited = replace(lock.groups["default/llm"], **changes)
     return replace(lock, groups={"default/llm": edited})
 
 
-def session(lock: Lock, **changes: object) -> Lock:
+def session(lock: Lock, **changes: Any) -> Lock:
     old = lock.groups["default/llm"].session_groups["prefill"]
-    return group(lock, session_groups={"prefill": replace(old, **changes)})  # type: ignore[arg-type]
+    return group(lock, session_groups={"prefill": replace(old, **changes)})
 
 
 def outputs(lock: Lock, **changes: LockedFile | None) -> Lock:
@@ -30,8 +33,8 @@ def outputs(lock: Lock, **changes: LockedFile | None) -> Lock:
     return session(lock, outputs={name: file for name, file in files.items() if file is not None})
 
 
-def ep(lock: Lock, **changes: object) -> Lock:
-    edited = replace(lock.execution_providers[QNN], **changes)  # type: ignore[arg-type]
+def ep(lock: Lock, **changes: Any) -> Lock:
+    edited = replace(lock.execution_providers[QNN], **changes)
     return replace(lock, execution_providers={QNN: edited})
 
 

@@ -103,7 +103,7 @@ def test_missing_and_unknown_names_are_told() -> None:
     ],
     ids=lambda a: f"{a.dtype}{a.shape}",
 )
-def test_values_go_in_and_come_out(array: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_values_go_in_and_come_out(array: np.ndarray) -> None:
     back = to_python(to_value(array))
     assert back.shape == array.shape and back.dtype == array.dtype.newbyteorder("=")
     assert (back == array).all()

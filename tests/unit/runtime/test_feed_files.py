@@ -19,7 +19,7 @@ NUMBERS = np.array([[5]], np.int64)
 
 
 def npz(path: Path, **arrays: np.ndarray) -> Path:
-    np.savez(path, **arrays)
+    np.savez(path, allow_pickle=False, **arrays)
     return path
 
 
@@ -93,7 +93,7 @@ def test_low_precision_floats_survive_numpy_files(tmp_path: Path) -> None:
     ],
 )
 def test_values_that_do_not_fit_name_the_file_and_the_input(
-    tmp_path: Path, arrays: dict, message: str
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
 ) -> None:
     (found,) = read([npz(tmp_path / "case.npz", **arrays)])
     with pytest.raises(ManifestError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnxruntime as ort
@@ -55,7 +56,8 @@ def test_the_defaults_are_the_specs() -> None:
         stop_share=False,
         data_folder=None,
     )
-    for options in (None, {}, ort.SessionOptions()):
+    given: list[Mapping[str, str] | ort.SessionOptions | None] = [None, {}, ort.SessionOptions()]
+    for options in given:
         assert SessionConfig.read(options) == defaults
 
 
@@ -75,7 +77,7 @@ def test_a_misspelt_ep_entry_is_an_error() -> None:
 
 def test_a_value_that_is_no_string_is_an_error() -> None:
     with pytest.raises(UsageError, match="not a string"):
-        SessionConfig.read({"ep.share_ep_contexts": 1})  # type: ignore[dict-item]
+        SessionConfig.read({"ep.share_ep_contexts": 1})
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,13 +48,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def split(tmp_path: Path, **options: object) -> Path:
+def split(tmp_path: Path, **options: Any) -> Path:
     """A model of several partitions with default-EP nodes between them."""
     ep = reference(exclude_ops=("Relu",))
-    return build(tmp_path, {"m": mlp()}, providers=[ep], **options) / "m_ctx.onnx"  # type: ignore[arg-type]
+    return build(tmp_path, {"m": mlp()}, providers=[ep], **options) / "m_ctx.onnx"
 
 
-def wanted(model: onnx.ModelProto, x: np.ndarray = X) -> list[np.ndarray]:  # type: ignore[type-arg]
+def wanted(model: onnx.ModelProto, x: np.ndarray = X) -> list[np.ndarray]:
     return list(cpu(model).run(None, {"x": x}))
 
 
@@ -138,8 +139,9 @@ class TestPaths:
 
 class TestProviders:
     def test_each_ep_gets_the_nodes_of_its_source(self, tmp_path: Path) -> None:
-        one, two = {"source": "one", "ops": ("MatMul",)}, {"source": "two", "ops": ("Add", "Tanh")}
-        eps = [reference(**one), reference(**two)]  # type: ignore[arg-type]
+        one: dict[str, Any] = {"source": "one", "ops": ("MatMul",)}
+        two: dict[str, Any] = {"source": "two", "ops": ("Add", "Tanh")}
+        eps = [reference(**one), reference(**two)]
         path = build(tmp_path, {"m": mlp()}, providers=eps) / "m_ctx.onnx"
         sources = [
             a.s for n in onnx.load(path).graph.node for a in n.attribute if a.name == "source"
@@ -300,9 +302,9 @@ class TestWhatLiesBetween:
     """Parts that the default EP runs: every kind of value crosses."""
 
     def run_both(
-        self, tmp_path: Path, model: onnx.ModelProto, feeds: dict[str, object], **options: object
+        self, tmp_path: Path, model: onnx.ModelProto, feeds: Mapping[str, object], **options: Any
     ) -> InferenceSession:
-        ep = reference(**options)  # type: ignore[arg-type]
+        ep = reference(**options)
         path = build(tmp_path, {"m": model}, providers=[ep]) / "m_ctx.onnx"
         session = InferenceSession(path)
         assert session.get_providers()[0] == REFERENCE

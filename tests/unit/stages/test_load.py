@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,8 +27,8 @@ W = RNG.standard_normal((64, 64)).astype(np.float32)
 HEAD = '<ir_version: 10, opset_import: ["":17, "l":1, "com.microsoft":1]>'
 
 
-def _load(path: Path, **settings: object) -> LoadedModel:
-    return load.run(ModelSource(name="m", path=path, **settings))  # type: ignore[arg-type]
+def _load(path: Path, **settings: Any) -> LoadedModel:
+    return load.run(ModelSource(name="m", path=path, **settings))
 
 
 def _text(folder: Path, body: str) -> Path:
@@ -35,7 +36,7 @@ def _text(folder: Path, body: str) -> Path:
     return folder / "m.onnx"
 
 
-def _refused(path: Path, **settings: object) -> str:
+def _refused(path: Path, **settings: Any) -> str:
     with pytest.raises(ModelError) as caught:
         _load(path, **settings)
     message = str(caught.value)
@@ -72,7 +73,7 @@ def _proto(*, ir_version: int = 8) -> onnx.ModelProto:
     )
 
 
-def _tensors(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+def _tensors(model: ir.Model) -> dict[str, Any]:
     body = model.graph[3].attributes["then_branch"].as_graph()
     return {
         "w": model.graph.initializers["w"].const_value,

@@ -184,7 +184,7 @@ def test_the_order_in_which_a_source_lists_things_is_nothing() -> None:
 def test_what_quantization_annotations_name_stays() -> None:
     model = ir.serde.serialize_model(onnx_text.model(TEXT))
     for name in ("scale", "same"):
-        model.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), name))
+        model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), name))
     annotation = model.graph.quantization_annotation.add(tensor_name="f")
     annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="scale")
     result = optimizing.optimized(model, "basic")
@@ -314,4 +314,6 @@ def test_nothing_is_left_for_a_second_run(text: str) -> None:
 def test_outputs_that_no_node_of_their_own_makes(text: str, level: str) -> None:
     feeds = {"x": np.array([1.5, -2.0, 0.0], np.float32), "z": np.ones(3, np.float32)}
     model = onnx_text.model(text)
-    optimizing.check(model, {v.name: feeds[str(v.name)] for v in model.graph.inputs}, level=level)
+    optimizing.check(
+        model, {str(v.name): feeds[str(v.name)] for v in model.graph.inputs}, level=level
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -20,9 +21,9 @@ SOURCE = "reference"
 NO_RUN: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility")
 
 
-def context_node(name: str = "main_0", **attributes: object) -> onnx.NodeProto:
+def context_node(name: str = "main_0", **attributes: Any) -> onnx.NodeProto:
     """An EPContext node from x to y; None leaves an attribute out."""
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "main_context": 1,
         "embed_mode": 0,
         "ep_cache_context": "m_reference.bin",
@@ -68,32 +69,30 @@ def write_sums(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
-def group(*names: str, **changes: object) -> ModelGroup:
+def group(*names: str, **changes: Any) -> ModelGroup:
     """A model group of the reference EP; its sources need not exist."""
     sources = tuple(
         ModelSource(name=name, path=Path(f"/nowhere/{name}.onnx")) for name in names or ("m",)
     )
     spec = ProviderSpec(alias="ref", provider="ReferenceExecutionProvider")
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "name": "g",
         "models": sources,
         "execution_providers": (spec,),
         **changes,
     }
-    return ModelGroup(**given)  # type: ignore[arg-type]
+    return ModelGroup(**given)
 
 
-def report(
-    folder: Path, policies: Sequence[PolicyName] = NO_RUN, **request: object
-) -> FolderReport:
+def report(folder: Path, policies: Sequence[PolicyName] = NO_RUN, **request: Any) -> FolderReport:
     """Verify a folder."""
     return verify.run(
-        VerifyRequest(folder=folder, label="here", policies=tuple(policies), **request)  # type: ignore[arg-type]
+        VerifyRequest(folder=folder, label="here", policies=tuple(policies), **request)
     )
 
 
 def found(
-    folder: Path, check: str, outcome: Outcome | None = None, **request: object
+    folder: Path, check: str, outcome: Outcome | None = None, **request: Any
 ) -> list[Finding]:
     """The findings of one check."""
     findings = report(folder, **request).findings

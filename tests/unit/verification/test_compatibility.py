@@ -11,7 +11,7 @@ from epctx.errors import CompileError, ProviderUnavailable
 from epctx.providers.hooks import Verdict
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.eps import Providers
-from epctx.verification.findings import Finding
+from epctx.verification.findings import Finding, Outcome
 from epctx.verification.folder import open_folder
 from tests.unit.verification import folders
 from tests.unit.verification.folders import model
@@ -31,7 +31,7 @@ class Knowing(Plain):
     def check_compatibility(self, info: str | None, nodes: Sequence[object]) -> list[Verdict]:
         if info == "broken":
             raise CompileError("cannot be parsed", remedy="build it again")
-        outcome = "pass" if info == INFO else "fail"
+        outcome: Outcome = "pass" if info == INFO else "fail"
         return [Verdict(outcome=outcome, message=f"{info} for {len(nodes)} nodes", remedy="r")]
 
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -5,12 +7,13 @@ import pytest
 
 from epctx.errors import EpctxError
 from epctx.worker import pool
+from epctx.worker.process import Worker
 
 
 class FakeWorker:
     """A mock: what counts here is which worker is handed out and how it is ended, not its work."""
 
-    made: list["FakeWorker"]
+    made: list[FakeWorker]
 
     def __init__(
         self, folder: Path, log: Path, place: int | None, *, variables: Mapping[str, str]
@@ -31,6 +34,12 @@ class FakeWorker:
 
     def kill(self, reason: EpctxError | None = None) -> None:
         self.ended = self.ended or "killed"
+
+
+def faked(worker: Worker) -> FakeWorker:
+    """What the pool takes for a worker."""
+    assert isinstance(worker, FakeWorker)
+    return worker
 
 
 @pytest.fixture
@@ -56,8 +65,8 @@ def test_an_isolated_worker_is_expected_once_and_used_once(workers: pool.Pool) -
     workers.expect("llm@x")
     assert len(FakeWorker.made) == 1
     with workers.isolated("llm@x") as worker:
-        assert worker is FakeWorker.made[0]
-    assert worker.ended == "closed"
+        assert faked(worker) is FakeWorker.made[0]
+    assert faked(worker).ended == "closed"
     with workers.isolated("llm@x") as other:
         assert other is not worker
 
@@ -70,17 +79,17 @@ def test_a_lane_has_one_worker_for_all_its_jobs_and_its_exit_counts(workers: poo
         with lane.worker() as second:
             assert second is first
         lane.dismiss()
-        assert first.dismissed
-        assert first.ended is None
+        assert faked(first).dismissed
+        assert faked(first).ended is None
         lane.close()
-        assert first.ended == "closed"
+        assert faked(first).ended == "closed"
     assert len(FakeWorker.made) == 1
 
 
 def test_a_lane_whose_job_fails_ends_its_worker_at_once(workers: pool.Pool) -> None:
     with pytest.raises(EpctxError), workers.lane("a") as lane, lane.worker() as worker:
         raise EpctxError("sick", remedy="none")
-    assert worker.ended == "killed"
+    assert faked(worker).ended == "killed"
 
 
 def test_a_worker_that_ends_badly_fails_its_lane(
@@ -102,8 +111,8 @@ def test_a_lane_without_a_worker_of_its_own_takes_idle_ones(workers: pool.Pool) 
     with workers.lane(None) as other, other.worker() as second:
         assert second is first
         other.dismiss()
-    assert first.ended is None
-    assert not first.dismissed
+    assert faked(first).ended is None
+    assert not faked(first).dismissed
 
 
 def test_a_worker_that_nobody_needed_is_ended(workers: pool.Pool, tmp_path: Path) -> None:

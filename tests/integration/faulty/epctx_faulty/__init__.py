@@ -3,14 +3,19 @@
 A mock, because no real EP crashes, hangs or floods its log at a stage that a test can choose.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from epctx.errors import CompileError
+from epctx.manifest import OptionValue
+from epctx.providers.base import SessionGroupSpec, Workspace
 from epctx.providers.reference import ReferenceExecutionProvider
 
 
@@ -20,12 +25,12 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
     name = "FaultyExecutionProvider"
     isolated = True
 
-    def __init__(self, options):
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
         options = dict(options)
         self.fault = options.pop("fault", "none")
         super().__init__(options)
 
-    def open_workspace(self, session_group):
+    def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
         print("SDK: native noise on stdout", flush=True)
         if self.fault == "abort":
             print("SDK: assertion failed in graph prepare", file=sys.stderr, flush=True)

@@ -3,13 +3,18 @@
 A mock, because no real EP depends on each of them, and `epctx reproduce` is to catch one that does.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import platform
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
+from epctx.manifest import OptionValue
+from epctx.providers.base import SessionGroupSpec, Workspace
 from epctx.providers.reference import ReferenceExecutionProvider
 
 made = 0
@@ -20,13 +25,13 @@ class VaryingExecutionProvider(ReferenceExecutionProvider):
 
     name = "VaryingExecutionProvider"
 
-    def __init__(self, options):
+    def __init__(self, options: Mapping[str, OptionValue]) -> None:
         options = dict(options)
         self.depends = options.pop("depends", "nothing")
-        self.folder = Path(options.pop("folder", "."))
+        self.folder = Path(str(options.pop("folder", ".")))
         super().__init__({**options, "sdk_version": "1.999999999"})  # a runtime for all of them
 
-    def open_workspace(self, session_group):
+    def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
         global made
         made += 1
         seen = repr(self._seen()).encode()
@@ -34,7 +39,7 @@ class VaryingExecutionProvider(ReferenceExecutionProvider):
         bound = ReferenceExecutionProvider({"sdk_version": f"1.{number}"})
         return bound.open_workspace(session_group)
 
-    def _seen(self):
+    def _seen(self) -> object:
         match self.depends:
             case "nothing":
                 return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,12 @@ class TestWhereFilesGo:
         wanted = tmp_path / "out" / "deep" / "other.onnx"
         native = ort.SessionOptions()
         native.add_session_config_entry("ep.context_file_path", str(wanted))
-        arguments: Mapping[str, Any] = {
+        ways: dict[str, dict[str, Any]] = {
             "output": {"output": wanted},
             "mapping": {"session_options": {"ep.context_file_path": str(wanted)}},
             "native": {"session_options": native},
-        }[how]
+        }
+        arguments = ways[how]
         assert compile_(source, **arguments) == wanted
         assert names(wanted.parent) == ["other.onnx", "other_reference.bin"]
         check(wanted, mlp())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import epctx
 from epctx.cli.app import app
-from epctx.commands.doctor import command
+from epctx.commands.doctor import command, probe
 from epctx.commands.doctor.diagnosis import Diagnosis, ProviderDiagnosis
 from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS
@@ -39,7 +39,9 @@ VENDOR = {
 """EPs of a package `acme`: the text of the module that each is in."""
 
 
-def distribution(folder: Path, name: str, *, files: str = "", more: str = "", entries: str = ""):
+def distribution(
+    folder: Path, name: str, *, files: str = "", more: str = "", entries: str = ""
+) -> None:
     info = folder / f"{name.replace('-', '_')}-1.5.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n{more}")
@@ -132,7 +134,7 @@ def test_a_crash_is_told_and_harms_no_other(acme: Path, monkeypatch: pytest.Monk
 def test_a_hang_is_told(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "Hangs")
     monkeypatch.setenv("EPCTX_LIMIT_PROBE_SECONDS", "2")
-    monkeypatch.setattr(command.probe, "BUILT_IN", "Hangs")
+    monkeypatch.setattr(probe, "BUILT_IN", "Hangs")
     found = command.diagnose()
     assert {p.what for p in found.problems} == {"did not answer within 2 s"}
 

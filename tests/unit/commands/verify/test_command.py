@@ -25,6 +25,7 @@ class FakePool:
 
     answer: Answer
     own: list[bool]
+    closed: int
 
     def __init__(self, **_: Any) -> None:
         FakePool.closed = 0

@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_a_folder_of_no_group_or_of_several(tmp_path: Path) -> None:
 
 def lock_of(root: Path, *keys: str) -> Lock:
     """A lock that holds what is in the folders."""
-    groups = {}
+    groups: dict[str, Any] = {}
     for key in keys:
         folder = root / "demo" / key
         outputs = {
@@ -138,7 +139,7 @@ def lock_of(root: Path, *keys: str) -> Lock:
         groups=groups,
         name="demo",
         sources={},
-        toolchain={},  # type: ignore[arg-type]
+        toolchain={},
     )
 
 

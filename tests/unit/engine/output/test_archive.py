@@ -40,7 +40,7 @@ def put(root: Path, contents: Mapping[str, bytes]) -> dict[str, OutputFile]:
 def test_the_same_files_are_the_same_archive(tmp_path: Path) -> None:
     one, two = tmp_path / "one" / "m", tmp_path / "two" / "m"
     files = put(one, CONTENTS)
-    put(two, dict(reversed(CONTENTS.items())))
+    put(two, dict(reversed(list(CONTENTS.items()))))
     os.utime(two / "default/llm/a_ctx.onnx", (1, 1))
     (two / "default/llm/a_ctx.onnx").chmod(0o600)
     first = archive.write(tmp_path / "one.tar", one, files)

@@ -51,7 +51,8 @@ def test_a_swap_that_is_cut_off_after_any_rename_is_repaired(
     class Cut(BaseException):
         pass
 
-    rename, done = Path.rename, []
+    rename = Path.rename
+    done: list[Path] = []
 
     def cut(self: Path, target: Path) -> Path:
         if len(done) == renames:
@@ -128,7 +129,8 @@ def test_a_swap_of_a_package_that_is_cut_off_is_repaired_by_the_next_command(
     class Cut(BaseException):
         pass
 
-    rename, done = Path.rename, []
+    rename = Path.rename
+    done: list[Path] = []
 
     def cut(self: Path, target: Path) -> Path:
         if len(done) == renames:

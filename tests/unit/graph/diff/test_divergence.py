@@ -61,11 +61,14 @@ def between(tmp_path: Path, change: Change) -> list[divergence.GraphDifference]:
 
 
 def node(proto: onnx.ModelProto, name: str) -> onnx.NodeProto:
-    return next(each for each in proto.graph.node if each.name == name)
+    found: onnx.NodeProto = next(each for each in proto.graph.node if each.name == name)
+    return found
 
 
 def attribute(proto: onnx.ModelProto, of: str, name: str) -> onnx.AttributeProto:
-    return next(each for each in node(proto, of).attribute if each.name == name)
+    attributes = node(proto, of).attribute
+    found: onnx.AttributeProto = next(each for each in attributes if each.name == name)
+    return found
 
 
 def payload(proto: onnx.ModelProto) -> None:

@@ -65,7 +65,9 @@ def context(partition: Partition, name: str) -> Replacement:
 
 
 def text(source: ir.Model) -> bytes:
-    return ir.serde.serialize_model(source).SerializeToString(deterministic=True)
+    proto = ir.serde.serialize_model(source)
+    found: bytes = proto.SerializeToString(deterministic=True)
+    return found
 
 
 # --- extract ---
@@ -193,7 +195,8 @@ def test_an_initializer_that_a_context_took_is_gone_and_its_name_is_free() -> No
         "g (float[2] i) => (float[2] j) <float[2] v = {7.0, 7.0}> {[m] j = Mul(i, v) }"
     )
     surgery.splice(source, [Replacement(partition=partition, fragment=fragment)])
-    assert source.graph.initializers["v"].const_value.numpy().tolist() == [7.0, 7.0]
+    weight = source.graph.initializers["v"].const_value
+    assert weight is not None and weight.numpy().tolist() == [7.0, 7.0]
 
 
 CLASH = """g (float[2] i) => (float[2] j) <float[2] w = {9.0, 9.0}, float[2] v = {3.0, 4.0}> {

@@ -30,15 +30,16 @@ def _model(body: str = MLP, opsets: str = '"":17, "unused":3') -> ir.Model:
 
 def _proto(model: ir.Model) -> onnx.ModelProto:
     data = canonical.serialize(model)
-    proto = onnx.ModelProto.FromString(data)
+    proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     assert proto.SerializeToString(deterministic=True) == data  # as protobuf itself writes it
     return proto
 
 
 def _large(values: np.ndarray, name: str = "w") -> ir.Model:
     """A model of one large weight, in memory."""
-    value = ir.Value(name=name, const_value=ir.tensor(values, name=name))
-    value.type, value.shape = ir.TensorType(value.const_value.dtype), ir.Shape(values.shape)
+    tensor = ir.tensor(values, name=name)
+    value = ir.Value(name=name, const_value=tensor)
+    value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(values.shape)
     node = ir.Node("", "Identity", [value], outputs=[ir.Value(name="y", type=value.type)], name="n")
     graph = ir.Graph(
         [], [node.outputs[0]], nodes=[node], initializers=[value], opset_imports={"": 17}, name="g"
@@ -84,6 +85,7 @@ def test_what_says_nothing_of_the_graph_is_left_out() -> None:
             value.doc_string = "doc"
             value.metadata_props["k"] = "v"
     for value in model.graph.initializers.values():
+        assert value.const_value is not None
         tensor = ir.tensor(value.const_value.numpy(), name=value.name, doc_string="doc")
         tensor.metadata_props["k"] = "v"
         value.const_value = tensor
@@ -391,7 +393,7 @@ def test_what_no_stage_may_hand_on_is_a_bug(change: Callable[[ir.Model], None]) 
 
 
 def test_a_tensor_that_lies_about_its_size_is_a_bug() -> None:
-    class Liar(ir.Tensor):
+    class Liar(ir.Tensor[np.ndarray]):
         def tobytes(self) -> bytes:
             return b"123"
 

@@ -157,9 +157,11 @@ def test_a_content_that_two_values_share_is_stored_once(out: Path) -> None:
     )
     tensor = ir.tensor(np.array([1, 2], np.float32))
     for node in model.graph:
-        node.inputs[1].const_value = tensor
-        node.inputs[1].type, node.inputs[1].shape = ir.TensorType(tensor.dtype), ir.Shape([2])
-        model.graph.initializers.add(node.inputs[1])
+        weight = node.inputs[1]
+        assert weight is not None
+        weight.const_value = tensor
+        weight.type, weight.shape = ir.TensorType(tensor.dtype), ir.Shape([2])
+        model.graph.initializers.add(weight)
     data, _ = write(model, out, "w.data", size_threshold=0)
     assert data.size == 8
     onnx.checker.check_model(out)

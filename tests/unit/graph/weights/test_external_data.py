@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -16,7 +17,7 @@ from epctx.graph.weights.external_data import DataFolder, byte_size
 
 
 def _tensor(
-    *, dims: tuple[int, ...] = (4, 4), data_type: int = TensorProto.FLOAT, **keys: object
+    *, dims: tuple[int, ...] = (4, 4), data_type: int = TensorProto.FLOAT, **keys: Any
 ) -> onnx.TensorProto:
     tensor = TensorProto(
         name="w", dims=dims, data_type=data_type, data_location=TensorProto.EXTERNAL
@@ -159,7 +160,7 @@ class TestLinks:
     "text", ["-1", "", "abc", "1.5", "0x10", " 4", "+4", "1e3", "٣", str(2**63), "9" * 5000]
 )
 def test_offset_and_length_are_whole_numbers(folder: DataFolder, key: str, text: str) -> None:
-    message = _refused(folder, _tensor(**{key: text}))
+    message = _refused(folder, _tensor(**cast(dict[str, Any], {key: text})))
     assert f"external data {key}" in message
     assert len(message) < 1000
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import blake3
@@ -14,7 +16,6 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.files.digest import CHUNK, HashingWriter
-from epctx.graph.weights import mapped
 from epctx.graph.weights.mapped import DataFile, MappedTensor, content_digest
 
 
@@ -38,11 +39,14 @@ def test_digests_of_a_file_and_its_parts_come_from_one_pass(
     file = _file(tmp_path, data)
     end = len(data)
     ranges = [(0, 10), (5, CHUNK), (CHUNK - 1, 2), (CHUNK, CHUNK + 5), (0, end), (end, 0), (7, 0)]
-    passes = []
+    passes: list[tuple[int, ...]] = []
     chunks = DataFile.chunks
-    monkeypatch.setattr(
-        DataFile, "chunks", lambda self, *range_: passes.append(range_) or chunks(self, *range_)
-    )
+
+    def noted(self: DataFile, *range_: int) -> Iterator[memoryview]:
+        passes.append(range_)
+        return chunks(self, *range_)
+
+    monkeypatch.setattr(DataFile, "chunks", noted)
 
     file.hash_parts(ranges)
 
@@ -165,11 +169,11 @@ def test_a_range_is_copied_whole_with_or_without_the_system(
         return done
 
     if system == "is another":
-        monkeypatch.setattr(mapped.sys, "platform", "win32")
+        monkeypatch.setattr(sys, "platform", "win32")
     elif system == "has no call":
-        monkeypatch.delattr(mapped.os, "copy_file_range", raising=False)
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
     elif system != "copies":
-        monkeypatch.setattr(mapped.os, "copy_file_range", partly, raising=False)
+        monkeypatch.setattr(os, "copy_file_range", partly, raising=False)
     with (tmp_path / "copy").open("wb", buffering=0) as stream:
         stream.write(b"head")
         file.copy(stream, 5, CHUNK + 100)
@@ -203,6 +207,6 @@ def test_a_file_that_cannot_be_mapped_is_an_error_of_the_model(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENODEV, "No such device")
 
-    monkeypatch.setattr(mapped.mmap, "mmap", refuse)
+    monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(ModelError, match="cannot be mapped"):
         DataFile.open(tmp_path / "w.bin")

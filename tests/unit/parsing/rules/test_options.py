@@ -1,7 +1,6 @@
 """Provider options: converted, checked, their labels."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,12 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def acme(monkeypatch: pytest.MonkeyPatch) -> None:
     """AcmeExecutionProvider has the schema above; others have none."""
     parsed = providers._parse(json.dumps(SCHEMA), "AcmeExecutionProvider", "here")
     monkeypatch.setattr(
         providers, "find", lambda name: parsed if name == "AcmeExecutionProvider" else None
     )
-    return
 
 
 def entry(text: str, *, allow: bool = False, provider: str = "AcmeExecutionProvider") -> Node:

@@ -1,6 +1,9 @@
 """The schemas themselves: sound, complete for editors, and in step with the types."""
 
+from __future__ import annotations
+
 import dataclasses
+import importlib.resources
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,7 +207,7 @@ def test_schemas_come_from_the_package_where_it_has_them(
 ) -> None:
     (tmp_path / "_schemas" / "providers").mkdir(parents=True)
     (tmp_path / "_schemas" / "manifest.schema.json").write_text("{}", encoding="utf-8")
-    monkeypatch.setattr(files.importlib.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
     files.root.cache_clear()
     try:
         assert files.names() == ["manifest"]

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
+from epctx.manifest import OptionValue
 from epctx.providers import registry
+from epctx.providers.base import ExecutionProvider
 from epctx.providers.onnxruntime import builtin
 from epctx.providers.onnxruntime.builtin import BuiltInProvider, PluginProvider
 
 
-def test_a_built_in_ep_that_this_onnxruntime_lacks():
+def test_a_built_in_ep_that_this_onnxruntime_lacks() -> None:
     import onnxruntime as ort
 
     bound = builtin.factory("TensorrtExecutionProvider")({"trt_fp16_enable": True})
@@ -21,7 +24,7 @@ def test_a_built_in_ep_that_this_onnxruntime_lacks():
     assert "install onnxruntime-gpu" in str(caught.value)
 
 
-def test_one_that_it_has_is_added_to_a_session():
+def test_one_that_it_has_is_added_to_a_session() -> None:
     """The CPU EP stands for it: the same call."""
     import onnxruntime as ort
 
@@ -30,7 +33,7 @@ def test_one_that_it_has_is_added_to_a_session():
     assert options.has_providers()
 
 
-def test_its_fingerprint_is_onnxruntimes():
+def test_its_fingerprint_is_onnxruntimes() -> None:
     found = builtin.factory("VitisAIExecutionProvider")({}).fingerprint()
     assert any(re.search(r"\.(dll|pyd|so)", name) for name in found.files)
 
@@ -45,12 +48,14 @@ def test_its_fingerprint_is_onnxruntimes():
         ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no library of a plugin EP"),
     ],
 )
-def test_a_plugin_that_is_not_there(options, error, words):
+def test_a_plugin_that_is_not_there(
+    options: dict[str, OptionValue], error: type[EpctxError], words: str
+) -> None:
     with pytest.raises(error, match=words):
         builtin.factory("AcmeExecutionProvider")(options)
 
 
-def plugin(tmp_path, **more):
+def plugin(tmp_path: Path, **more: OptionValue) -> ExecutionProvider:
     library = tmp_path / "libacme.so"
     library.write_bytes(b"\x7fELF")
     return builtin.factory("AcmeExecutionProvider")({"plugin.library": str(library), **more})
@@ -59,25 +64,25 @@ def plugin(tmp_path, **more):
 @pytest.mark.parametrize(
     ("key", "value"), [("plugin.device_type", "TPU"), ("plugin.device_index", "-1")]
 )
-def test_a_device_that_cannot_be(tmp_path, key, value):
+def test_a_device_that_cannot_be(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ManifestError, match=key):
         plugin(tmp_path, **{key: value})
 
 
-def test_a_plugin_is_fingerprinted_by_its_library(tmp_path):
+def test_a_plugin_is_fingerprinted_by_its_library(tmp_path: Path) -> None:
     bound = plugin(tmp_path, speed=11)
     assert isinstance(bound, PluginProvider)
     assert bound.fingerprint().files["AcmeExecutionProvider/libacme.so"].name == "libacme.so"
 
 
-def test_a_library_that_onnxruntime_does_not_take(tmp_path):
+def test_a_library_that_onnxruntime_does_not_take(tmp_path: Path) -> None:
     import onnxruntime as ort
 
     with pytest.raises(ProviderUnavailable, match="does not take the library of Acme"):
         plugin(tmp_path).add_to(ort.SessionOptions())  # type: ignore[attr-defined]
 
 
-def test_the_registry_knows_what_no_entry_point_has(tmp_path):
+def test_the_registry_knows_what_no_entry_point_has(tmp_path: Path) -> None:
     library = tmp_path / "libacme.so"
     library.write_bytes(b"\x7fELF")
     plugin_ = registry.bind("AcmeExecutionProvider", {"plugin.library": str(library)})

@@ -19,7 +19,7 @@ def never(node: ir.Node) -> bool:
     raise AssertionError(f"the EP was asked about {node.name}")
 
 
-def test_an_ep_is_given_everything_that_it_may_take():
+def test_an_ep_is_given_everything_that_it_may_take() -> None:
     model = onnx_text.model("g (float[2, 3] x) => (float[2, 3] y) { h = Abs (x) y = Relu (h) }")
     found = capability(model, never)
     assert [node.op_type for node in found.nodes] == ["Abs", "Relu"]
@@ -45,7 +45,7 @@ def test_an_ep_is_given_everything_that_it_may_take():
         ),
     ],
 )
-def test_what_no_ep_of_onnxruntime_takes_stays_behind(body, reason):
+def test_what_no_ep_of_onnxruntime_takes_stays_behind(body: str, reason: str) -> None:
     model = onnx_text.model(
         body, opsets='"" : 21, "acme" : 1, "com.microsoft" : 1', infer="acme" not in body
     )
@@ -81,7 +81,7 @@ def branching(size: int, where: str) -> ir.Model:
 
 
 @pytest.mark.parametrize("where", ["inside", "constant", "outside"])
-def test_control_flow_with_weights_is_asked_about(where):
+def test_control_flow_with_weights_is_asked_about(where: str) -> None:
     """Of 127 bytes ONNX Runtime can write it wherever it runs; beyond, only inside an EP."""
     assert SMALL_WEIGHT == 127
     small = capability(branching(31, where), never)
@@ -102,7 +102,7 @@ def test_control_flow_with_weights_is_asked_about(where):
         ("", "`shapes: {x: [...]}`"),
     ],
 )
-def test_unknown_sizes_are_refused_with_what_to_write(shape, words):
+def test_unknown_sizes_are_refused_with_what_to_write(shape: str, words: str) -> None:
     model = onnx_text.model(f"g (float{shape} x) => (float{shape} y) {{ y = Relu (x) }}")
     if not shape:
         model.graph.inputs[0].shape = None
@@ -111,7 +111,7 @@ def test_unknown_sizes_are_refused_with_what_to_write(shape, words):
     assert words in str(caught.value)
 
 
-def test_an_input_that_is_no_tensor_has_no_shape_to_fix():
+def test_an_input_that_is_no_tensor_has_no_shape_to_fix() -> None:
     """`shapes` cannot fix it; the nodes that use it stay on the CPU, and the rest is taken."""
     text = "g (seq(float[n]) s, int64 i, float[3] x) => (float[n] t, float[3] y) "
     model = onnx_text.model(text + "{ t = SequenceAt (s, i)  y = Relu (x) }")
@@ -119,7 +119,7 @@ def test_an_input_that_is_no_tensor_has_no_shape_to_fix():
     assert [node.op_type for node in capability(model, never).nodes] == ["Relu"]
 
 
-def test_a_default_value_has_its_shape():
+def test_a_default_value_has_its_shape() -> None:
     model = onnx_text.model(
         "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add (x, w) }"
     )

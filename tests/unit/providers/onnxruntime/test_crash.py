@@ -17,10 +17,10 @@ from epctx.providers.onnxruntime import crash
         (-250, "ended by signal 250"),
     ],
 )
-def test_signals_and_statuses_in_words(code, words):
+def test_signals_and_statuses_in_words(code: int, words: str) -> None:
     assert words in (crash.describe(code) or "")
 
 
 @pytest.mark.parametrize("code", [0, 1, 137])
-def test_a_process_that_ended_by_itself_did_not_crash(code):
+def test_a_process_that_ended_by_itself_did_not_crash(code: int) -> None:
     assert crash.describe(code) is None

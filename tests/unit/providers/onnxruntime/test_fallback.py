@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from epctx.errors import CompileError
@@ -26,8 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A mock of the question: a real EP is asked in tests/integration/test_two_eps.py."""
     found: list[str] = []
 
-    def takes_whole(model, node, provider, folder) -> bool:
-        found.append(node.name)
+    def takes_whole(model: ir.Model, node: ir.Node, provider: object, folder: object) -> bool:
+        found.append(str(node.name))
         if node.op_type == "Constant":
             raise CompileError("a model without inputs", remedy="none")
         return node.op_type != "LeakyRelu"

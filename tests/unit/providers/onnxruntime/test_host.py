@@ -8,14 +8,14 @@ import pytest
 from epctx.providers.onnxruntime import host
 
 
-def test_a_cpu_has_a_vendor_and_sorted_flags():
+def test_a_cpu_has_a_vendor_and_sorted_flags() -> None:
     cpu = host.cpu()
     assert cpu.vendor
     assert list(cpu.flags) == sorted(cpu.flags)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
-def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile():
+def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile() -> None:
     before = os.sched_getaffinity(0)
     seen: list[set[int]] = []
     with host.one_core():
@@ -28,9 +28,11 @@ def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
-def test_each_place_has_a_core_of_its_own_while_there_are_enough(monkeypatch):
+def test_each_place_has_a_core_of_its_own_while_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     allowed = sorted(os.sched_getaffinity(0))
-    given = []
+    given: list[int] = []
     for place in range(len(allowed) + 1):
         monkeypatch.setenv(host.PLACE, str(place))
         with host.one_core():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 SCRIPT = """
 import sys
@@ -19,7 +20,7 @@ print(mark.errors())
 """
 
 
-def test_errors_since_the_mark_are_read_back(tmp_path):
+def test_errors_since_the_mark_are_read_back(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=log, check=True
@@ -27,6 +28,6 @@ def test_errors_since_the_mark_are_read_back(tmp_path):
     assert done.stdout.decode().strip() == "['bad SoC', 'JSON parsing error']"
 
 
-def test_a_pipe_cannot_be_read_back():
+def test_a_pipe_cannot_be_read_back() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
     assert done.stdout.decode().strip() == "[]"

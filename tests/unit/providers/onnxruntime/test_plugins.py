@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import onnxruntime as ort
 import pytest
@@ -12,7 +13,7 @@ from epctx.providers.onnxruntime import plugins
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, describe
 
 
-def device(kind: str, name: str = "", vendor: str = "Acme"):
+def device(kind: str, name: str = "", vendor: str = "Acme") -> Any:
     return SimpleNamespace(
         device=SimpleNamespace(type=SimpleNamespace(name=kind), vendor=vendor),
         ep_metadata={"FULL_DEVICE_NAME": name} if name else {},
@@ -33,7 +34,7 @@ DEVICES = [device("CPU"), device("GPU", "Acme 1000"), device("NPU", "Neuron"), d
         (Wanted(name="ACME 1000"), 1),
     ],
 )
-def test_a_device_by_kind_name_and_index(wanted, index):
+def test_a_device_by_kind_name_and_index(wanted: Wanted, index: int) -> None:
     assert wanted.choose(DEVICES, provider="AcmeEP") is DEVICES[index]
 
 
@@ -44,24 +45,24 @@ def test_a_device_by_kind_name_and_index(wanted, index):
         (Wanted(name="Z9"), "no device named 'Z9' on this host: it has CPU, Acme; GPU Acme 1000"),
     ],
 )
-def test_a_device_that_is_not_there(wanted, words):
+def test_a_device_that_is_not_there(wanted: Wanted, words: str) -> None:
     with pytest.raises(ProviderUnavailable) as caught:
         wanted.choose(DEVICES, provider="AcmeEP")
     assert words in str(caught.value)
 
 
-def test_a_host_without_devices():
+def test_a_host_without_devices() -> None:
     with pytest.raises(ProviderUnavailable, match="it has no device at all here"):
         Wanted().choose([], provider="AcmeEP")
 
 
-def test_devices_in_words():
+def test_devices_in_words() -> None:
     assert [describe(d) for d in DEVICES[:3]] == [
         "CPU, Acme", "GPU Acme 1000, Acme", "NPU Neuron, Acme"
     ]  # fmt: skip
 
 
-def test_a_missing_library(tmp_path):
+def test_a_missing_library(tmp_path: Path) -> None:
     plugin = Plugin(registration="x", library=tmp_path / "libx.so", provider="XEP")
     with pytest.raises(ProviderUnavailable, match="the library of XEP is missing"):
         plugin.devices()

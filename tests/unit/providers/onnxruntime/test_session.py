@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import onnx
 import onnxruntime as ort
 import pytest
@@ -10,7 +13,7 @@ from epctx.providers.onnxruntime.native_log import Mark
 from tests.kit.building import mlp
 
 
-def test_nothing_is_optimized_unless_it_is_said():
+def test_nothing_is_optimized_unless_it_is_said() -> None:
     level = ort.GraphOptimizationLevel
     assert session.session_options({}).graph_optimization_level == level.ORT_DISABLE_ALL
     given = {session.LEVEL: "extended", "session.intra_op.allow_spinning": "0"}
@@ -19,7 +22,7 @@ def test_nothing_is_optimized_unless_it_is_said():
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-def test_an_unknown_level_is_refused():
+def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ManifestError, match="write one of disable_all, basic"):
         session.session_options({session.LEVEL: "ORT_ENABLE_ALL"})
 
@@ -46,16 +49,18 @@ def test_an_unknown_level_is_refused():
         ("", "RuntimeError"),
     ],
 )
-def test_what_onnxruntime_says_without_its_places(said, words):
+def test_what_onnxruntime_says_without_its_places(said: str, words: str) -> None:
     assert session._message(RuntimeError(said)) == words
 
 
-def test_an_ep_that_cannot_be_made_is_not_replaced_by_the_cpu(tmp_path, monkeypatch):
+def test_an_ep_that_cannot_be_made_is_not_replaced_by_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without `enable_fallback=0` onnxruntime prints "EP Error" and succeeds (section 9)."""
     onnx.save(mlp(), tmp_path / "m.onnx")
     real, given = ort.InferenceSession, {}
 
-    def watched(*args, **kwargs):
+    def watched(*args: Any, **kwargs: Any) -> ort.InferenceSession:
         given.update(kwargs)
         return real(*args, **kwargs)
 
@@ -65,7 +70,7 @@ def test_an_ep_that_cannot_be_made_is_not_replaced_by_the_cpu(tmp_path, monkeypa
     assert given["enable_fallback"] == 0
 
 
-def test_a_model_that_onnxruntime_refuses(tmp_path):
+def test_a_model_that_onnxruntime_refuses(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"not a model")
     with pytest.raises(CompileError) as caught:
@@ -74,7 +79,7 @@ def test_a_model_that_onnxruntime_refuses(tmp_path):
     assert "INVALID_PROTOBUF" in str(caught.value)
 
 
-def test_an_ep_that_takes_nothing_needs_no_compilation(tmp_path):
+def test_an_ep_that_takes_nothing_needs_no_compilation(tmp_path: Path) -> None:
     onnx.save(mlp(), tmp_path / "m.onnx")
     path = str(tmp_path / "m.onnx")
     assert not session.needs_compilation(path, add_provider=lambda options: None, provider="EP")

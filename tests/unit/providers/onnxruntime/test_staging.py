@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -23,7 +25,7 @@ def whole(model: ir.Model) -> ir.Model:
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "source" / "m.onnx"
     path.parent.mkdir()
     onnx.save(mlp(width=64, layers=2), path)
@@ -31,11 +33,11 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def source(path):
+def source(path: Path) -> ir.Model:
     return load.run(ModelSource(name="m", path=path)).model
 
 
-def test_weights_lie_beside_the_model_and_scalars_inside(tmp_path, source):
+def test_weights_lie_beside_the_model_and_scalars_inside(tmp_path: Path, source: ir.Model) -> None:
     name = Staging(folder=tmp_path).write(whole(source), "eye_m")
     assert name == "eye_m.onnx"
     assert sorted(p.name for p in tmp_path.glob("eye*")) == ["eye_m.onnx", "eye_m.weights"]
@@ -50,7 +52,9 @@ def test_weights_lie_beside_the_model_and_scalars_inside(tmp_path, source):
     assert not places["b0"], "256 bytes stay in the model, where shapes are read from"
 
 
-def test_onnxruntime_computes_the_same_from_it(tmp_path, path, source):
+def test_onnxruntime_computes_the_same_from_it(
+    tmp_path: Path, path: Path, source: ir.Model
+) -> None:
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)}
     name = Staging(folder=tmp_path).write(whole(source), "m")
     options = ort.SessionOptions()
@@ -63,7 +67,7 @@ def test_onnxruntime_computes_the_same_from_it(tmp_path, path, source):
     np.testing.assert_array_equal(expected, found)
 
 
-def test_weights_of_two_models_are_written_once(tmp_path, source):
+def test_weights_of_two_models_are_written_once(tmp_path: Path, source: ir.Model) -> None:
     staging = Staging(folder=tmp_path)
     staging.write(whole(source), "a")
     staging.write(whole(source), "b")
@@ -72,14 +76,16 @@ def test_weights_of_two_models_are_written_once(tmp_path, source):
     onnx.load(tmp_path / "b.onnx")
 
 
-def test_inside_when_it_is_asked_for(tmp_path, source):
+def test_inside_when_it_is_asked_for(tmp_path: Path, source: ir.Model) -> None:
     Staging(folder=tmp_path, inside=True).write(whole(source), "m")
     assert [p.name for p in tmp_path.glob("m*")] == ["m.onnx"]
     proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     assert all(tensor.raw_data for tensor in proto.graph.initializer)
 
 
-def test_nothing_of_the_source_but_its_graph_reaches_the_ep(tmp_path, path, source):
+def test_nothing_of_the_source_but_its_graph_reaches_the_ep(
+    tmp_path: Path, path: Path, source: ir.Model
+) -> None:
     """Names of graph and producer, documentation and metadata would change bytes (section 1)."""
     other = load.run(ModelSource(name="other", path=path)).model
     source.producer_name, source.doc_string, source.graph.name = "torch", "hello", "main_graph"
@@ -92,7 +98,7 @@ def test_nothing_of_the_source_but_its_graph_reaches_the_ep(tmp_path, path, sour
     assert a.replace(b"a.weights", b"b.weights") == b
 
 
-def test_bodies_get_the_weights_that_they_use():
+def test_bodies_get_the_weights_that_they_use() -> None:
     weight = numpy_helper.from_array(np.arange(4, dtype=np.float32), "w")
 
     def branch(name: str, op_type: str) -> onnx.GraphProto:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
@@ -42,7 +45,9 @@ class OnCpu:
         }
         self.ran: list[tuple[str, ...]] = []
 
-    def __call__(self, partition: Partition, feeds):
+    def __call__(
+        self, partition: Partition, feeds: Mapping[str, ort.OrtValue]
+    ) -> dict[str, ort.OrtValue]:
         assert set(feeds) == {value.name for value in partition.inputs}
         self.ran.append(tuple(str(node.name) for node in partition.nodes))
         session = onnx_text.session(self._models[id(partition)])
@@ -63,7 +68,7 @@ class OnCpu:
         (),
     ],
 )
-def test_pieces_together_are_the_model(tmp_path, groups):
+def test_pieces_together_are_the_model(tmp_path: Path, groups: tuple[str, ...]) -> None:
     rng = np.random.default_rng(0)
     feeds = {name: rng.standard_normal(4).astype(np.float32) for name in "xz"}
     model = onnx_text.model(DIAMOND)
@@ -79,7 +84,7 @@ def test_pieces_together_are_the_model(tmp_path, groups):
     assert sorted(on_cpu.ran) == sorted(tuple(group.split()) for group in groups)
 
 
-def test_it_may_run_again_and_after_the_model_is_gone(tmp_path):
+def test_it_may_run_again_and_after_the_model_is_gone(tmp_path: Path) -> None:
     """The pipeline replaces the partitions before anything is run."""
     model = onnx_text.model(DIAMOND)
     feeds = {name: np.ones(4, np.float32) for name in "xz"}

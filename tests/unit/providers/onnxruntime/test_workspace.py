@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from epctx.errors import CompileError, ManifestError
 from epctx.graph.dataflow import Dataflow
+from epctx.graph.model import Replacement
 from epctx.providers.base import Assigned, Fingerprint, PartitionedModel, SessionGroupSpec
 from epctx.providers.onnxruntime import session, workspace
 from epctx.providers.onnxruntime.native_log import Mark
@@ -44,22 +48,24 @@ class Fake(OrtProvider):
     abandoned: int = 0
     checked: list[tuple[str, int]] = field(default_factory=list)
 
-    def add_to(self, options):
+    def add_to(self, options: ort.SessionOptions) -> None:
         raise AssertionError
 
-    def ep_devices(self):
+    def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
         return ()
 
-    def own_fingerprint(self):
+    def own_fingerprint(self) -> Fingerprint:
         return Fingerprint(toolchain={})
 
-    def abandon(self):
+    def abandon(self) -> None:
         self.abandoned += 1
 
-    def check_binary(self, binary, nodes):
+    def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         self.checked.append((binary.name, len(nodes)))
 
-    def generate(self, name, *, embed_mode, entries, **_):
+    def generate(
+        self, name: str, *, embed_mode: int, entries: Mapping[str, str], **_: object
+    ) -> Generated:
         """What `session.generate` would do with this EP."""
         stem = Path(name).stem
         self.calls.append((stem, dict(entries)))
@@ -68,7 +74,7 @@ class Fake(OrtProvider):
             written = Path(f"{stem}_ctx.onnx")
             self._write(written, stem, embed_mode)
         return Generated(
-            session=None,  # type: ignore[arg-type]
+            session=None,
             model=written,
             assigned=(Assigned(provider=self.name, nodes=("a",)),),
             log=Mark(path=None),
@@ -108,7 +114,15 @@ def partitioned(name: str, *groups: str) -> PartitionedModel:
     return PartitionedModel(name=name, model=model, partitions=partitions, declined=(), nodes=3)
 
 
-def open_(provider, folder, monkeypatch, *models, prefix="", embed_mode=0, probe=None):
+def open_(
+    provider: Fake,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *models: str,
+    prefix: str = "",
+    embed_mode: Literal[0, 1] = 0,
+    probe: frozenset[str] | None = None,
+) -> OrtWorkspace:
     monkeypatch.setattr(session, "generate", provider.generate)
     monkeypatch.setattr(
         session, "needs_compilation", lambda name, **_: Path(name).stem in (probe or provider.takes)
@@ -124,18 +138,18 @@ def open_(provider, folder, monkeypatch, *models, prefix="", embed_mode=0, probe
     return OrtWorkspace(provider, spec)
 
 
-def compile_(opened, model):
+def compile_(opened: OrtWorkspace, model: PartitionedModel) -> Sequence[Replacement]:
     return opened.compile(model, model.partitions)
 
 
 SHARE, STOP = "ep.share_ep_contexts", "ep.stop_share_ep_contexts"
 
 
-def flags(provider):
+def flags(provider: Fake) -> list[tuple[str, bool, bool]]:
     return [(stem, SHARE in entries, STOP in entries) for stem, entries in provider.calls]
 
 
-def test_one_model_shares_with_nobody(tmp_path, monkeypatch):
+def test_one_model_shares_with_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m")
     (replacement,) = compile_(opened, partitioned("m", "a b c"))
@@ -149,7 +163,7 @@ def test_one_model_shares_with_nobody(tmp_path, monkeypatch):
     assert not provider.abandoned
 
 
-def test_the_last_of_a_group_stops_sharing(tmp_path, monkeypatch):
+def test_the_last_of_a_group_stops_sharing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m", "n")
     compile_(opened, partitioned("m", "a b c"))
@@ -160,14 +174,16 @@ def test_the_last_of_a_group_stops_sharing(tmp_path, monkeypatch):
     assert not provider.abandoned
 
 
-def test_parts_of_one_model_share_where_the_ep_can(tmp_path, monkeypatch):
+def test_parts_of_one_model_share_where_the_ep_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m")
     compile_(opened, partitioned("m", "a", "c"))
     assert flags(provider) == [("m", True, False), ("m_1", True, True)]
 
 
-def test_the_last_part_that_is_taken_stops(tmp_path, monkeypatch):
+def test_the_last_part_that_is_taken_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that compiles nothing writes no binary; one after the last begins no new group."""
     provider = Fake(takes=frozenset({"m"}))
     opened = open_(provider, tmp_path, monkeypatch, "m")
@@ -178,7 +194,9 @@ def test_the_last_part_that_is_taken_stops(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("why", ["not able", "too large"])
-def test_parts_have_a_binary_each_otherwise(tmp_path, monkeypatch, why):
+def test_parts_have_a_binary_each_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     provider = Fake(parts_share=why != "not able")
     if why == "too large":
         monkeypatch.setattr(Fake, "shares_outside", True)
@@ -186,7 +204,7 @@ def test_parts_have_a_binary_each_otherwise(tmp_path, monkeypatch, why):
     opened = open_(provider, tmp_path, monkeypatch, "m")
     monkeypatch.setattr(provider, "calls", [])
 
-    def write(path, stem, embed_mode):
+    def write(path: Path, stem: str, embed_mode: int) -> None:
         provider.binary = f"{stem}_fake.bin"
         Fake._write(provider, path, stem, embed_mode)
 
@@ -196,7 +214,9 @@ def test_parts_have_a_binary_each_otherwise(tmp_path, monkeypatch, why):
     assert [binary.name for binary in opened.finish()] == ["m_fake.bin", "m_1_fake.bin"]
 
 
-def test_a_group_that_nobody_stopped_is_an_error_and_is_ended(tmp_path, monkeypatch):
+def test_a_group_that_nobody_stopped_is_an_error_and_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider = Fake(takes=frozenset({"m"}))
     opened = open_(provider, tmp_path, monkeypatch, "m", "n")
     compile_(opened, partitioned("m", "a b c"))
@@ -209,7 +229,9 @@ def test_a_group_that_nobody_stopped_is_an_error_and_is_ended(tmp_path, monkeypa
     assert provider.abandoned == 1
 
 
-def test_a_prefix_goes_into_names_and_not_into_the_binary(tmp_path, monkeypatch):
+def test_a_prefix_goes_into_names_and_not_into_the_binary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m", prefix="eye_")
     (replacement,) = compile_(opened, partitioned("m", "a b c"))
@@ -219,16 +241,18 @@ def test_a_prefix_goes_into_names_and_not_into_the_binary(tmp_path, monkeypatch)
     assert [binary.name for binary in opened.finish()] == ["m_fake.bin"]
 
 
-def test_a_prefix_that_the_ep_cannot_carry_out(tmp_path, monkeypatch):
+def test_a_prefix_that_the_ep_cannot_carry_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stubborn(Fake):
-        def refuse_prefix(self, *, several_graphs):
+        def refuse_prefix(self, *, several_graphs: bool) -> str | None:
             return "it will not"
 
     with pytest.raises(ManifestError, match="'eye_' cannot be carried out: it will not"):
         open_(Stubborn(), tmp_path, monkeypatch, "m", prefix="eye_")
 
 
-def test_embedded_contexts_are_checked_too(tmp_path, monkeypatch):
+def test_embedded_contexts_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m", embed_mode=1)
     compile_(opened, partitioned("m", "a b c"))
@@ -243,7 +267,9 @@ def test_embedded_contexts_are_checked_too(tmp_path, monkeypatch):
         ({"stray": True}, "no model refers to old_fake.bin"),
     ],
 )
-def test_files_that_are_not_as_they_must_be(tmp_path, monkeypatch, fault, words):
+def test_files_that_are_not_as_they_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], words: str
+) -> None:
     opened = open_(Fake(**fault), tmp_path, monkeypatch, "m")
     compile_(opened, partitioned("m", "a b c"))
     with pytest.raises(CompileError) as caught:
@@ -251,13 +277,15 @@ def test_files_that_are_not_as_they_must_be(tmp_path, monkeypatch, fault, words)
     assert words in str(caught.value)
 
 
-def test_a_node_of_another_ep_is_refused(tmp_path, monkeypatch):
+def test_a_node_of_another_ep_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_(Fake(source="QNN"), tmp_path, monkeypatch, "m")
     with pytest.raises(CompileError, match="has the source 'QNN'"):
         compile_(opened, partitioned("m", "a b c"))
 
 
-def test_outputs_get_the_shapes_that_the_source_knows(tmp_path, monkeypatch):
+def test_outputs_get_the_shapes_that_the_source_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = open_(Fake(typed=False), tmp_path, monkeypatch, "m")
     (replacement,) = compile_(opened, partitioned("m", "a b c"))
     (node,) = replacement.fragment.graph
@@ -265,7 +293,9 @@ def test_outputs_get_the_shapes_that_the_source_knows(tmp_path, monkeypatch):
     assert node.outputs[0].type == ir.TensorType(ir.DataType.FLOAT)
 
 
-def test_outputs_of_unknown_shape_are_refused(tmp_path, monkeypatch):
+def test_outputs_of_unknown_shape_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = open_(Fake(typed=False), tmp_path, monkeypatch, "m")
     model = partitioned("m", "a b c")
     model.model.graph.outputs[0].shape = None
@@ -273,11 +303,13 @@ def test_outputs_of_unknown_shape_are_refused(tmp_path, monkeypatch):
         compile_(opened, model)
 
 
-def test_a_shape_that_nobody_knows_is_named_when_the_ep_fails(tmp_path, monkeypatch):
+def test_a_shape_that_nobody_knows_is_named_when_the_ep_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m")
 
-    def fail(name, **_):
+    def fail(name: str, **_: object) -> None:
         raise CompileError("it failed", remedy="read the log")
 
     monkeypatch.setattr(session, "generate", fail)
@@ -289,7 +321,7 @@ def test_a_shape_that_nobody_knows_is_named_when_the_ep_fails(tmp_path, monkeypa
     assert "the first is 'h'" in str(caught.value)
 
 
-def test_what_was_left_is_told(tmp_path, monkeypatch):
+def test_what_was_left_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Fake(takes=frozenset({"m"}))
     opened = open_(provider, tmp_path, monkeypatch, "m")
     model = partitioned("m", "a", "c")
@@ -302,7 +334,9 @@ def test_what_was_left_is_told(tmp_path, monkeypatch):
     assert opened.left_out("n") == {}
 
 
-def test_weights_left_on_the_cpu_are_the_sources(tmp_path, monkeypatch):
+def test_weights_left_on_the_cpu_are_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not onnxruntime's copies of them."""
     from epctx.providers.onnxruntime import fragment
 
@@ -316,4 +350,4 @@ def test_weights_left_on_the_cpu_are_the_sources(tmp_path, monkeypatch):
     onnx.save(ir.to_proto(model), path)
     read = fragment.read(path, flow.cut(0, [0]), frozenset({"FAKE"}), provider="Fake")
     assert read.graph.initializers["w"].const_value is weight
-    assert weight.dtype == TensorProto.FLOAT
+    assert weight.dtype == ir.DataType.FLOAT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -42,8 +43,8 @@ def load(nodes: Sequence[EPContextNode], folder: Path | None, **options: str) ->
     return ReferenceExecutionProvider(options).load(nodes, folder, None)
 
 
-def changed(node: EPContextNode, **fields: object) -> EPContextNode:
-    return replace(node, **fields)  # type: ignore[arg-type]
+def changed(node: EPContextNode, **fields: Any) -> EPContextNode:
+    return replace(node, **fields)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +140,14 @@ def test_a_binary_is_read_once_for_all_nodes_of_a_session(
     nodes = [
         changed(n, main_context=1, ep_cache_context=b"m_reference.bin") for n in nodes_of(out, "m")
     ]
-    opened = []
+    opened: list[Path] = []
     whole = DataFile.view
-    monkeypatch.setattr(
-        DataFile, "view", lambda self, *args: opened.append(self.path) or whole(self, *args)
-    )
+
+    def noted(self: DataFile, *args: int) -> memoryview:
+        opened.append(self.path)
+        return whole(self, *args)
+
+    monkeypatch.setattr(DataFile, "view", noted)
     load(nodes, out)
     assert len(opened) == 1
 
@@ -159,7 +163,7 @@ def test_a_file_exchanged_while_it_is_loaded_is_refused(
 # --- binaries that are whole, and hold what this EP would not write
 
 
-def crafted(folder: Path, model: onnx.ModelProto, *weights: bytes, **fields: object) -> Nodes:
+def crafted(folder: Path, model: onnx.ModelProto, *weights: bytes, **fields: Any) -> Nodes:
     """Write a sound binary around a graph; the node that fits it."""
     graph = Graph(
         name="g",

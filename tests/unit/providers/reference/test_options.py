@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 import pytest
@@ -21,7 +22,7 @@ SCHEMA = Path(__file__).parents[4] / "schemas/providers/ReferenceExecutionProvid
 
 
 def test_every_option_is_read() -> None:
-    given = {
+    given: dict[str, Any] = {
         "ops": ("MatMul", "com.microsoft::Gelu"),
         "exclude_ops": ["Relu"],
         "source": "npu0",
@@ -145,9 +146,9 @@ def test_a_mismatch_is_an_invalid_graph_that_names_both_and_the_remedy(
     assert str(raised.value).startswith("INVALID_GRAPH: a.bin: ")
 
 
-def taken(**options: object) -> list[str]:
+def taken(**options: Any) -> list[str]:
     model = ir.serde.deserialize_model(mlp(layers=1))
-    return [node.op_type for node in reference(**options).get_capability(model).nodes]  # type: ignore[arg-type]
+    return [node.op_type for node in reference(**options).get_capability(model).nodes]
 
 
 def test_ops_and_exclude_ops_choose_among_what_the_cpu_ep_runs() -> None:

@@ -33,7 +33,7 @@ def nodes_of(path: Path) -> tuple[EPContextNode, ...]:
 
 
 def test_every_attribute_of_the_op_is_written(tmp_path: Path) -> None:
-    ep = reference(**OPTIONS, exclude_ops=("Relu",))  # type: ignore[arg-type]
+    ep = reference(**OPTIONS, exclude_ops=("Relu",))
     out = build(tmp_path, {"m": mlp(layers=2)}, providers=[ep], prefix="pre_")
     first, second, third = nodes_of(out / "m_ctx.onnx")
     context = reader.open_file(out, "m_npu0.bin", where="test")

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -128,7 +129,7 @@ def test_a_model_that_nothing_was_compiled_in(tmp_path: Path) -> None:
     ],
 )
 def test_an_attribute_outside_the_op_schema(
-    tmp_path: Path, attributes: dict[str, object], words: str
+    tmp_path: Path, attributes: dict[str, Any], words: str
 ) -> None:
     message = fault(made(tmp_path, context_node(**attributes)), "attributes")
     assert message.startswith("node 'main_0': attribute ") and message.endswith(words)
@@ -246,7 +247,7 @@ def test_embed_mode_against_the_payload(tmp_path: Path) -> None:
 # --- main_context --------------------------------------------------------------------------------
 
 
-def second(**attributes: object) -> onnx.NodeProto:
+def second(**attributes: Any) -> onnx.NodeProto:
     given = {"main_context": 0, "ep_cache_context": None, **attributes}
     node = context_node("part_1", **given)
     node.input[0], node.output[0] = "y", "w"

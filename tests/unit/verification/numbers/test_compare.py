@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from epctx.manifest import Tolerance
@@ -13,12 +14,13 @@ STRICT = Tolerance(cosine_min=0.999999, max_rel=1e-5)
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
 
 
-def floats(*values: float, dtype: object = np.float32) -> np.ndarray:
-    return np.array(values, dtype=np.float64).astype(dtype)
+def floats(*values: float, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
+    found: np.ndarray = np.array(values, dtype=np.float64).astype(dtype)
+    return found
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_equal_outputs_of_every_float_type_pass_without_any_tolerance(dtype: object) -> None:
+def test_equal_outputs_of_every_float_type_pass_without_any_tolerance(dtype: npt.DTypeLike) -> None:
     values = floats(1, -2, 0.5, dtype=dtype)
     found = compare(values, values.copy())
     assert found.equal and found.max_abs == 0 and found.max_rel == 0 and found.cosine == 1

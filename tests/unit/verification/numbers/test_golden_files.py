@@ -16,7 +16,7 @@ from epctx.manifest import Tolerance
 from epctx.verification.numbers import golden_files
 from epctx.verification.numbers.golden_files import GoldenCase, GoldenModel, GoldenSet
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "ids": np.arange(6, dtype=np.int64).reshape(2, 3),
     "a/b:0": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
     "scalar": np.array(1.5),
@@ -32,7 +32,7 @@ MODEL = GoldenModel(
 
 def write(folder: Path) -> Path:
     path = folder / "m.npz"
-    y = {"y": np.ones(3, np.float32)}
+    y: dict[str, np.ndarray] = {"y": np.ones(3, np.float32)}
     golden_files.write(path, [GoldenCase(label="seed 0, set 0", inputs=ARRAYS, outputs=y)])
     return path
 

@@ -38,7 +38,7 @@ def test_a_range_is_for_an_input_of_some_model() -> None:
 
 def test_files_are_given_to_whom_they_fit(tmp_path: Path) -> None:
     for name, array in (("x", np.zeros((1, 2), np.float32)), ("ids", np.zeros(3, np.int64))):
-        np.savez(tmp_path / f"{name}.npz", **{name: array})
+        np.savez(tmp_path / f"{name}.npz", allow_pickle=False, **{name: array})
     files = (tmp_path / "x.npz", tmp_path / "ids.npz")
     sets = InputSets(VerifyInputs(files=files))
     assert not sets.generated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ class Session:
         self._name = name
         OPENED.append(f"open {name}")
 
-    def get_outputs(self) -> list[Any]:
-        return self._session.get_outputs()
+    def get_outputs(self) -> Sequence[Any]:
+        outputs: Sequence[Any] = self._session.get_outputs()
+        return outputs
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
         OPENED.append(f"run {self._name}")
@@ -53,7 +55,7 @@ class Session:
         OPENED.append(f"close {self._name}")
 
 
-def source_model(path: Path, *, fill: float | None = None, shape: tuple = (1, 4)) -> Path:
+def source_model(path: Path, *, fill: float | None = None, shape: tuple[int, ...] = (1, 4)) -> Path:
     """z = tanh(x @ w): w is random, or all `fill`."""
     rng = np.random.default_rng(1)
     w = rng.standard_normal((4, 4)) if fill is None else np.full((4, 4), fill)
@@ -77,7 +79,7 @@ class Case:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = tmp_path / "out"
-        self.models = ("m",)
+        self.models: tuple[str, ...] = ("m",)
         self.sources: dict[str, Path] = {}
         self.sharing: dict[str, tuple[str, ...]] = {}
         self.change: Change = lambda outputs: outputs
@@ -358,10 +360,8 @@ def test_the_budget_ends_the_numbers_not_the_findings(case: Case) -> None:
 
 
 def test_the_budget_in_the_middle(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from epctx.verification.numbers import runs
-
     clock = [0.0]
-    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     def slow(outputs: Outputs) -> Outputs:
         clock[0] += 10

@@ -8,12 +8,13 @@ import pytest
 
 from epctx.errors import StorageError
 from epctx.verification.numbers import recordings
+from tests.kit.building import Array
 
-FEEDS = {"x": np.arange(4, dtype=np.float32)}
+FEEDS: dict[str, Array] = {"x": np.arange(4, dtype=np.float32)}
 
 
 def test_outputs_come_back_by_name_type_and_bits(tmp_path: Path) -> None:
-    outputs = {
+    outputs: dict[str, Array] = {
         "logits": np.array([[1.5, np.nan]], np.float32),
         "low/precision": np.array([0.1], ml_dtypes.bfloat16),
         "ids": np.array(7, np.int64),

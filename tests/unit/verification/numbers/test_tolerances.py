@@ -6,11 +6,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.manifest import Tolerance
+from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.verification.numbers.tolerances import DEFAULTS, limits, precision
 
 
-class Coarse:
+class Coarse(ReferenceExecutionProvider):
     """An EP that says how exact it is."""
+
+    def __init__(self) -> None:
+        super().__init__({})
 
     def tolerance(self, of: str, dtype: str) -> Tolerance:
         if dtype == "uint8":
@@ -18,7 +22,7 @@ class Coarse:
         return Tolerance(cosine_min=0.99, max_abs=None, max_rel=0.1)
 
 
-FINE = object()
+FINE = ReferenceExecutionProvider({})
 
 
 def source(kind: int, *ops: str, weight: type = np.float32) -> onnx.ModelProto:

@@ -353,7 +353,7 @@ def numbers(dtype: np.dtype[np.generic]) -> optimizing.Array:
         with np.errstate(over="ignore"):
             return np.concatenate([drawn, np.array(edges, np.float32)]).astype(dtype)
     limits = np.iinfo(dtype)  # type: ignore[type-var]
-    drawn = generator.integers(limits.min, limits.max, 500, dtype=dtype, endpoint=True)  # type: ignore[arg-type]
+    drawn = generator.integers(limits.min, limits.max, 500, dtype=dtype, endpoint=True)
     small = generator.integers(0, 100, 100).astype(dtype)
     if dtype.itemsize > 2:  # integers that float16 takes without rounding twice
         drawn = drawn // 2 ** (dtype.itemsize * 8 - 12)
@@ -365,7 +365,8 @@ def in_range(values: optimizing.Array, target: np.dtype[np.generic]) -> optimizi
         return np.ones(values.shape, bool)
     limits = np.iinfo(target)  # type: ignore[type-var]
     wide = np.trunc(values.astype(np.float64))
-    return (wide >= limits.min) & (wide <= np.nextafter(float(limits.max), 0))
+    inside: optimizing.Array = (wide >= limits.min) & (wide <= np.nextafter(limits.max, 0.0))
+    return inside
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div", "Sqrt"])

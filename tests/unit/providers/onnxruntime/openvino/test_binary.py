@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ def binary(offset: int = 64, size: int = 8, table: bytes | None = None) -> bytes
     return header + table + bytes(256)
 
 
-def test_its_blobs_are_listed(tmp_path):
+def test_its_blobs_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(binary())
     assert openvino_binary.read(path) == OpenVinoBinary(
@@ -58,7 +59,7 @@ def test_its_blobs_are_listed(tmp_path):
         (binary(table=document(nested("blob_metadata_map", document(text("a", "b"))))), "no place"),
     ],
 )
-def test_a_broken_one_says_what_is_wrong(tmp_path, data, words):
+def test_a_broken_one_says_what_is_wrong(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(data)
     with pytest.raises(Malformed, match=words):
@@ -66,7 +67,9 @@ def test_a_broken_one_says_what_is_wrong(tmp_path, data, words):
 
 
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=8))
-def test_no_bytes_make_it_fail_otherwise(tmp_path_factory, position, junk):
+def test_no_bytes_make_it_fail_otherwise(
+    tmp_path_factory: pytest.TempPathFactory, position: int, junk: bytes
+) -> None:
     data = bytearray(binary())
     data[position : position + len(junk)] = junk
     path = tmp_path_factory.mktemp("ov") / "x.bin"
@@ -75,7 +78,7 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory, position, junk):
         openvino_binary.read(path)
 
 
-def part(path, name, content, producer="plugin-1"):
+def part(path: Path, name: str, content: bytes, producer: str = "plugin-1") -> Path:
     """A binary of one blob, as the plugin writes it."""
     blob = document(number("data_offset", 65536), number("size", len(content)))
     blobs = nested("blob_metadata_map", document(nested(name, blob)))
@@ -85,7 +88,7 @@ def part(path, name, content, producer="plugin-1"):
     return path
 
 
-def test_several_become_one(tmp_path):
+def test_several_become_one(tmp_path: Path) -> None:
     contents = {"b": b"second" * 20_000, "a": b"first"}
     paths = [part(tmp_path / f"{name}.bin", name, data) for name, data in contents.items()]
     merged = tmp_path / "merged.bin"
@@ -102,7 +105,7 @@ def test_several_become_one(tmp_path):
     assert again == data  # whatever the order
 
 
-def test_what_cannot_become_one_says_why(tmp_path):
+def test_what_cannot_become_one_says_why(tmp_path: Path) -> None:
     one = part(tmp_path / "one.bin", "a", b"1")
     same = part(tmp_path / "same.bin", "a", b"2")
     other = part(tmp_path / "other.bin", "b", b"2", producer="plugin-2")

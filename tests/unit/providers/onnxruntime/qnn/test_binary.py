@@ -21,7 +21,7 @@ def system_library() -> Path:
 
 @pytest.mark.skipif(INSTALLED is None, reason="onnxruntime-qnn is not installed")
 @pytest.mark.parametrize("data", [b"", b"text", bytes(4096), b"\0\0\0\2\0\0\0\3" + bytes(4096)])
-def test_other_files_are_refused(tmp_path, data):
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(data)
     with pytest.raises(InvalidGraph, match="is no QNN context binary"):
@@ -29,12 +29,12 @@ def test_other_files_are_refused(tmp_path, data):
 
 
 @pytest.mark.skipif(INSTALLED is None, reason="onnxruntime-qnn is not installed")
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidGraph, match="No such file"):
         qnn_binary.read(system_library(), tmp_path / "missing.bin")
 
 
-def test_a_library_that_is_none(tmp_path):
+def test_a_library_that_is_none(tmp_path: Path) -> None:
     library = tmp_path / "libQnnSystem.so"
     library.write_bytes(b"not a library")
     path = tmp_path / "x.bin"
@@ -43,11 +43,13 @@ def test_a_library_that_is_none(tmp_path):
         qnn_binary.read(library, path)
 
 
-def test_a_binary_is_asked_about_once_until_it_is_written_to(tmp_path, monkeypatch):
+def test_a_binary_is_asked_about_once_until_it_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The library is a mock: what counts is how often it is asked."""
     asked = []
 
-    def answer(library, binary):
+    def answer(library: Path, binary: Path) -> qnn_binary.QnnContext:
         asked.append(binary.name)
         return qnn_binary.QnnContext(
             build_id="", api="", blob="", blob_size=0, soc_model=None, graphs=()
