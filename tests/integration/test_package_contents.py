@@ -271,11 +271,11 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
 def test_an_output_that_changes_meanwhile_is_not_packaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epctx.commands.package import contents
+    from epctx.commands.package import contents, items
     from epctx.commands.package.items import Item
 
     project = with_extras(tmp_path)
-    found = contents.found
+    found = items.found
 
     def changing(path: Path) -> Item:
         item = found(path)
