@@ -3,23 +3,30 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint unit soak bench wheels browser models clean
+.PHONY: quickstart test lint unit integration soak bench wheels browser clean
 
 quickstart: $(READY)
 	$(BIN)/python -m scripts.quickstart_models
 	$(BIN)/epctx build manifests/quickstart.yaml
 	$(BIN)/epctx verify dist/quickstart
 
-test: lint unit
+test: lint unit integration
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	printf "%s\n" linux win32 darwin | xargs -P 3 -I @ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@
+	$(BIN)/mypy
+	printf "%s\n" win32 darwin | xargs -P 2 -I @ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@ -p epctx
 	$(BIN)/lint-imports
 
-unit: $(READY) browser
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench"
+# No real EP, and a process of its own only where the process is what is tested: a minute or so.
+UNIT := tests/unit tests/property tests/golden
+unit: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT)
+
+# All the rest, whatever folder it is in.
+integration: $(READY) browser
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT:%=--ignore=%)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -s

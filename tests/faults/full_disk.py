@@ -153,7 +153,7 @@ def _build_inline(room: Room) -> None:
     import ctypes
 
     from epctx.cli.app import app
-    from tests.hostile.inline import Inline
+    from tests.kit.inline import Inline
 
     said = os.open(room.folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)

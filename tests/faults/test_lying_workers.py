@@ -15,7 +15,7 @@ from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.worker import dispatch
 from epctx.worker.jobs import CompileResult, OptimizeResult
-from tests.hostile.inline import Inline
+from tests.kit.inline import Inline
 from tests.kit.projects import make
 
 

@@ -24,7 +24,7 @@ import json, os, sys, traceback
 from unittest import mock
 from typer.testing import CliRunner
 from epctx.cli.app import app
-from tests.hostile.inline import Inline
+from tests.kit.inline import Inline
 ends = []
 with mock.patch("epctx.worker.pool.Worker", Inline):
     for folder, cache, command in json.loads(sys.argv[1]):

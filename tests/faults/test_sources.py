@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from epctx.cli.app import app
 from epctx.stages import load, optimize
-from tests.hostile.inline import Inline
+from tests.kit.inline import Inline
 from tests.kit.projects import Project, make
 
 

@@ -14,9 +14,9 @@ import onnx
 import yaml
 
 from epctx import api
-from tests.hostile.inline import Inline
 from tests.hostile.table import Room
 from tests.kit import projects
+from tests.kit.inline import Inline
 
 Change = Callable[[onnx.ModelProto], object]
 

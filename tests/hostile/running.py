@@ -22,8 +22,8 @@ import psutil
 
 from epctx.cli.app import app
 from tests.hostile import project
-from tests.hostile.inline import Inline
 from tests.hostile.table import Room, Row
+from tests.kit.inline import Inline
 
 ALLOWED = ("dist/m.build.json", "dist/m.logs/*", "dist/.m.lock")
 """What a build that fails may leave: report, logs of workers that failed, the file of its lock."""

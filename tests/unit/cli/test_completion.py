@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from epctx.cli.app import app
 
 MANIFEST = """\
 schema_version: 1
@@ -19,22 +22,18 @@ model_groups:
 """
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    variables = {
-        **os.environ,
+def asked(line: str) -> dict[str, str]:
+    """The variables by which bash asks for completions of a line."""
+    return {
         "_EPCTX_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split(" ")) - 1),
     }
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx"],
-        env=variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def completed(line: str) -> list[str]:
+    ran = CliRunner().invoke(app, prog_name="epctx", env=asked(line))
+    assert (ran.exit_code, ran.stderr) == (0, "")
     return ran.stdout.split()
 
 
@@ -56,8 +55,23 @@ def completed(line: str, folder: Path) -> list[str]:
         ("epctx plan --only s", []),
     ],
 )
-def test_completion(tmp_path: Path, line: str, words: list[str]) -> None:
+def test_completion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "m.yaml").write_text(MANIFEST, encoding="utf-8")
     targets = f"{MANIFEST}targets: {{one: {{}}, two: {{}}}}\n"
     (tmp_path / "targets.yaml").write_text(targets, encoding="utf-8")
-    assert completed(line, tmp_path) == words
+    assert completed(line) == words
+
+
+def test_a_shell_asks_the_command_itself() -> None:
+    """In a process of its own, as it does at each press of the key."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "epctx"],
+        env={**os.environ, **asked("epctx bu")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout.split(), ran.stderr) == (0, ["build"], "")

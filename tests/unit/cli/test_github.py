@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from epctx.cli.app import app
+from epctx.worker import pool
+from tests.kit.inline import Inline
 from tests.kit.projects import Project, make
 
 
@@ -17,6 +19,7 @@ def _step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path / "models")
+    monkeypatch.setattr(pool, "Worker", Inline)
 
 
 def call(*arguments: str) -> Result:

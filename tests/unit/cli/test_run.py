@@ -14,9 +14,17 @@ from typer.testing import CliRunner, Result
 import epctx
 from epctx.cli.app import app
 from epctx.errors import UsageError
+from epctx.worker import pool
 from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
+from tests.kit.inline import Inline
 
 X = normal((1, 64))
+
+
+@pytest.fixture(autouse=True)
+def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is carried out here; tests/integration run it where `epctx run` does."""
+    monkeypatch.setattr(pool, "Worker", Inline)
 
 
 def run(path: Path, *options: str) -> Result:
