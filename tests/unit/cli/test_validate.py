@@ -1,19 +1,14 @@
-"""`epctx validate`, `schema` and `init`: what they print, where, and their exit codes."""
+"""`epctx validate`: what it prints, where, and its exit codes."""
 
 import json
 from pathlib import Path
 
 import onnx
 import pytest
-import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from epctx.cli.init import init
-from epctx.cli.render import command
-from epctx.cli.schema import schema
-from epctx.cli.validate import validate
-from epctx.parsing import schema as schemas
+from epctx.cli.app import app
 
 GOOD = """\
 schema_version: 1
@@ -22,9 +17,6 @@ models: {a: {path: a.onnx}}
 model_groups: {g: {models: [a], execution_providers: []}}
 """
 
-app = typer.Typer()
-for function in (validate, schema, init):
-    app.command(function.__name__)(command(function))
 runner = CliRunner()
 
 
@@ -86,62 +78,3 @@ def test_validate_can_allow_outside(folder: Path) -> None:
     (folder / "good.yaml").write_text(GOOD.replace("a.onnx", "../a.onnx"), encoding="utf-8")
     assert runner.invoke(app, ["validate", "good.yaml"]).exit_code == 3
     assert runner.invoke(app, ["validate", "good.yaml", "--allow-outside"]).exit_code == 0
-
-
-def test_schema_prints_it_and_nothing_else() -> None:
-    result = runner.invoke(app, ["schema", "providers/ReferenceExecutionProvider"])
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == schemas.text("providers/ReferenceExecutionProvider")
-    assert json.loads(result.stdout)["title"] == "Options of ReferenceExecutionProvider"
-
-
-def test_schema_lists_what_there_is() -> None:
-    result = runner.invoke(app, ["schema"])
-    assert result.stdout.splitlines() == schemas.names()
-    listed = runner.invoke(app, ["schema", "--format", "json"])
-    assert json.loads(listed.stdout) == schemas.names()
-
-
-def test_schema_helps_with_a_misspelt_name() -> None:
-    result = runner.invoke(app, ["schema", "manifst"])
-    assert result.exit_code == 2
-    assert 'did you mean "manifest"?' in result.stderr
-
-
-def test_init_writes_a_manifest_that_validates() -> None:
-    result = runner.invoke(
-        app, ["init", "a.onnx", "a.onnx", "--share", "--option", "source=npu", "--out", "m.yaml"]
-    )
-    assert (result.exit_code, result.stdout) == (0, "wrote m.yaml\n")
-    assert "next: epctx build m.yaml" in result.stderr
-    assert runner.invoke(app, ["validate", "m.yaml"]).exit_code == 0
-
-
-def test_init_in_json() -> None:
-    result = runner.invoke(app, ["init", "a.onnx", "--format", "json"])
-    assert json.loads(result.stdout) == {"manifest": "epctx.yaml"}
-
-
-def test_init_needs_force_to_replace() -> None:
-    again = ["init", "a.onnx", "--out", "good.yaml"]
-    result = runner.invoke(app, again)
-    assert result.exit_code == 2
-    assert "--force" in result.stderr
-    assert runner.invoke(app, [*again, "--force"]).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["--option", "source"], 2, "write --option KEY=VALUE"),
-        (["--option", "=x"], 2, "write --option KEY=VALUE"),
-        (["--option", "sorce=x"], 3, 'did you mean "source"?'),
-        (["--provider", "QNN"], 3, 'did you mean "QNNExecutionProvider"?'),
-        (["--share"], 2, "two models"),
-        (["none.onnx"], 4, "none.onnx"),
-    ],
-)
-def test_init_refuses(arguments: list[str], code: int, told: str) -> None:
-    result = runner.invoke(app, ["init", "a.onnx", *arguments])
-    assert result.exit_code == code
-    assert told in result.stderr

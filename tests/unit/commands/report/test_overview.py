@@ -1,0 +1,61 @@
+"""What the page tells at a glance."""
+
+from dataclasses import replace
+
+import pytest
+
+from epctx.commands.report import overview
+from epctx.stages.report import CompositionReport
+from tests.unit.commands.report.reports import report
+
+
+def test_the_figures_at_a_glance() -> None:
+    told = {f.name: (f.value, f.note, f.tone) for f in overview.figures(report(), 2_000_000)}
+    assert told == {
+        "Groups": ("3", "1 built, 1 failed, 1 up to date", "bad"),
+        "On EPs": ("75.0 %", "18 of 24 nodes in 2 models", "warn"),
+        "Checks passed": ("1", "1 not checkable", "warn"),
+        "Largest error": ("2.0e-02", "1 beyond the tolerance", "bad"),
+        "Size": ("3.0 MB", "2 files; sharing saved 2.0 MB", ""),
+        "Time": ("10.0 s", "wall clock", ""),
+    }
+
+
+def test_a_composition_counts_no_node_twice() -> None:
+    made = report()
+    wiring = CompositionReport(parts={}, links={}, inputs={}, outputs={})
+    composed = replace(made.groups[0], group="whole", composition=wiring)
+    both = replace(made, groups=(*made.groups, composed))
+    (figure,) = (f for f in overview.figures(both, None) if f.name == "On EPs")
+    assert figure.note == "18 of 24 nodes in 2 models"
+
+
+def test_a_group_has_a_cell_for_each_target_that_builds_it() -> None:
+    targets, rows = overview.matrix(report(), ("npu",))
+    assert targets == ("edge", "cloud")
+    assert [(r.group, [c and c.group.state for c in r.cells]) for r in rows] == [
+        ("eye", ["built", "up to date"]),
+        ("ear", ["failed", None]),
+    ]
+    cell = rows[0].cells[0]
+    assert cell is not None
+    assert [(s.alias, s.nodes, s.start, s.percent) for s in cell.shares] == [
+        ("npu", 9, 0, 75),
+        ("default EP", 3, 75, 25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "words"),
+    [(5, 5, "100 %"), (0, 5, "0.0 %"), (1, 10**6, "0.1 %"), (10**6 - 1, 10**6, "99.9 %")],
+)
+def test_not_all_is_never_said_to_be_all(part: int, whole: int, words: str) -> None:
+    assert overview.percent(part, whole) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.004, "0.00 s"), (61.24, "61.2 s"), (600, "10 min 0 s"), (7260, "2 h 1 min")],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert overview.duration(seconds) == words
