@@ -1,0 +1,131 @@
+"""What a worker says is held to what it was asked: an SDK may have written to its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epctx.engine.actions import answer_checks
+from epctx.errors import CompileError
+from epctx.files import outputs
+from epctx.files.digest import of_bytes
+from epctx.files.outputs import GroupOutput, OutputFile
+from epctx.graph.model import SourceFile
+from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
+from epctx.stages.report import ModelReport, PartitionReport
+from epctx.worker.jobs import CompileResult, OptimizeResult
+
+MODELS = tuple(ModelSource(name=name, path=Path(f"/{name}.onnx")) for name in "ab")
+GROUP = ModelGroup(
+    name="g",
+    models=MODELS,
+    execution_providers=(ProviderSpec(alias="htp", provider="QNNExecutionProvider"),),
+)
+
+
+@pytest.fixture
+def answer(tmp_path: Path) -> CompileResult:
+    """A true one: models `a` and `b` share a context, all of it is in the folder."""
+    names = ("a_ctx.onnx", "b_ctx.onnx", "a_htp.bin")
+    files = tuple(outputs.write(tmp_path / name, [name.encode()]) for name in names)
+    part = PartitionReport(provider="htp", nodes=1, inputs=("x",), outputs=("y",))
+    models = tuple(
+        ModelReport(name=n, passes=(), nodes=1, coverage=1.0, partitions=(part,), declined=())
+        for n in "ab"
+    )
+    return CompileResult(
+        output=GroupOutput(models={n: f"{n}_ctx.onnx" for n in "ab"}, files=files),
+        models=models,
+        unmatched=((), ()),
+        recorded=False,
+        checked=None,
+        peak_memory=0,
+    )
+
+
+def check(answer: CompileResult, folder: Path) -> None:
+    answer_checks.check_compiled(answer, GROUP, ["a", "b"], folder)
+
+
+def test_a_true_answer_is_taken(answer: CompileResult, tmp_path: Path) -> None:
+    check(answer, tmp_path)
+
+
+def files(change: Callable[[tuple[OutputFile, ...]], tuple[OutputFile, ...]]) -> Any:
+    return lambda a: replace(a, output=replace(a.output, files=change(a.output.files)))
+
+
+def first(**changes: Any) -> Any:
+    return files(lambda made: (replace(made[0], **changes), *made[1:]))
+
+
+def models(**changes: Any) -> Any:
+    return lambda a: replace(a, models=(replace(a.models[0], **changes), *a.models[1:]))
+
+
+OTHER = PartitionReport(provider="gpu", nodes=1, inputs=(), outputs=())
+LIES: dict[str, tuple[Callable[[CompileResult], CompileResult], str]] = {
+    "no file": (files(lambda made: ()), "no file, or one file twice"),
+    "a file twice": (files(lambda made: (*made, made[0])), "no file, or one file twice"),
+    "a file that is not there": (first(name="c_ctx.onnx"), "files that are not there"),
+    "another size": (first(size=1), "files that are not there"),
+    "a path": (first(name="sub/a_ctx.onnx"), "files that are not there"),
+    "a path outside": (first(name="../a_ctx.onnx"), "files that are not there"),
+    "NUL": (first(name="a\0"), "files that are not there"),
+    "a model's file less": (files(lambda made: made[1:]), "models without a file"),
+    "another model": (models(name="c"), "other models than were to be compiled"),
+    "models in another order": (
+        lambda a: replace(a, models=a.models[::-1]),
+        "other models than were to be compiled",
+    ),
+    "a model less": (lambda a: replace(a, models=a.models[:1]), "other models"),
+    "exclusions of one model": (lambda a: replace(a, unmatched=((),)), "other models"),
+    "another EP": (models(partitions=(OTHER,)), "execution providers that the group does not have"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_cannot_be_true_is_refused(lie: str, answer: CompileResult, tmp_path: Path) -> None:
+    change, told = LIES[lie]
+    with pytest.raises(CompileError) as caught:
+        check(change(answer), tmp_path)
+    assert caught.value.what.startswith(f"the worker process told of {told}")
+    assert caught.value.where == "model a and b"
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_lies_there_must_be_a_file(kind: str, answer: CompileResult, tmp_path: Path) -> None:
+    path = tmp_path / "a_htp.bin"
+    if kind == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to("elsewhere")
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(CompileError, match="files that are not there"):
+        check(answer, tmp_path)
+
+
+def optimized(*locations: str) -> OptimizeResult:
+    sources = tuple(
+        SourceFile(path=Path("/m") / each, location=each, digest=of_bytes(b""), size=0)
+        for each in locations
+    )
+    return OptimizeResult(digest=of_bytes(b""), sources=sources, passes=(), peak_memory=0)
+
+
+def test_the_data_of_an_optimized_model_lies_in_its_folder() -> None:
+    answer_checks.check_optimized(optimized("a.onnx", "a.data", "sub/b.data"), "a")
+    with pytest.raises(CompileError, match="told of no source"):
+        answer_checks.check_optimized(optimized(), "a")
+
+
+@pytest.mark.parametrize("location", ["../a.data", "/etc/passwd", "sub/../../a.data", ""])
+def test_data_elsewhere_is_refused(location: str) -> None:
+    with pytest.raises(CompileError, match="data outside the model's folder"):
+        answer_checks.check_optimized(optimized("a.onnx", location), "a")

@@ -1,0 +1,227 @@
+"""`--locked`: what is held to the lock, and what the error tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epctx.cache import Cache, locate
+from epctx.engine import plan
+from epctx.engine.lock import locked_mode
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.plan import Plan
+from epctx.errors import LockError, UsageError
+from epctx.lockfile import file
+from epctx.lockfile.types import Lock, LockedFile
+from tests.kit import projects
+from tests.kit.projects import Project
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    project.build()
+    return project
+
+
+def read(project: Project, *only: str) -> tuple[Lock, Plan, Place]:
+    lock = file.read(project.lock)
+    place = Place(out=project.folder / "dist", name="m")
+    return lock, plan.read(project.manifest, only=only), place
+
+
+def causes(project: Project) -> None:
+    """What is refused before anything runs."""
+    lock, planned, _ = read(project)
+    cache = Cache(locate(), pytest.fail)
+    lookup = Lookup(cache, cache.digests, numbers=True)
+    locked_mode.refuse_other_causes(lock, planned, lookup)
+
+
+def test_what_has_not_changed_is_not_refused(built: Project) -> None:
+    causes(built)
+    lock, planned, place = read(built)
+    locked_mode.refuse_edited_outputs(lock, planned, place)
+    locked_mode.refuse_differences(lock, lock, planned)
+    locked_mode.refuse_sources_in_outputs(planned, place)
+
+
+def grow(project: Project) -> None:
+    path = project.folder / "a.onnx"
+    path.write_bytes(path.read_bytes() + b"\x42\x01x")
+
+
+def setting(project: Project) -> None:
+    project.section("defaults")["node_name_prefix"] = "eye_"
+    project.write()
+
+
+CHANGES: dict[str, tuple[Callable[[Project], object], str]] = {
+    "a source": (grow, "a.onnx"),
+    "data": (lambda p: (p.folder / "a.data").write_bytes(bytes(9)), "a.data"),
+    "a source is gone": (lambda p: (p.folder / "b.onnx").unlink(), "b.onnx"),
+    "a setting": (setting, "node_name_prefix"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_input_is_refused_before_anything_runs(change: str, built: Project) -> None:
+    edit, told = CHANGES[change]
+    edit(built)
+    with pytest.raises(LockError) as caught:
+        causes(built)
+    assert caught.value.what == "the build differs from the lock"
+    assert caught.value.where == "m.lock.yaml"
+    assert caught.value.why is not None and told in caught.value.why
+    assert "without --locked" in caught.value.remedy
+
+
+def link_to_nothing(group: Path) -> None:
+    (group / "a_ctx.onnx").unlink()
+    (group / "a_ctx.onnx").symlink_to("gone")
+
+
+OUTPUTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "changed": (lambda g: (g / "a_ctx.onnx").write_bytes(b"x"), "was changed after it was built"),
+    "missing": (lambda g: (g / "a_ctx.onnx").unlink(), "is missing"),
+    "added": (lambda g: (g / "x.bin").touch(), "does not belong there"),
+    "a link to nothing": (
+        link_to_nothing,
+        "was changed after it was built",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", OUTPUTS)
+def test_edited_outputs_are_refused(edit: str, built: Project) -> None:
+    change, told = OUTPUTS[edit]
+    change(built.published / "g")
+    with pytest.raises(LockError) as caught:
+        locked_mode.refuse_edited_outputs(*read(built))
+    name = "x.bin" if edit == "added" else "a_ctx.onnx"
+    assert caught.value.why is not None and f"default/g/{name}" in caught.value.why
+    assert told in caught.value.why
+    assert caught.value.remedy.startswith("restore the files")
+
+
+def test_a_byte_of_the_same_size_is_enough(built: Project) -> None:
+    path = next(p for p in sorted((built.published / "g").iterdir()) if p.suffix == ".bin")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LockError, match="was changed"):
+        locked_mode.refuse_edited_outputs(*read(built))
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS", "golden"])
+def test_what_no_lock_has_is_not_held_to_it(name: str, built: Project) -> None:
+    """Sums are verified; golden inputs come and go by themselves."""
+    if name == "golden":
+        (built.published / "g" / "golden").mkdir()
+    else:
+        (built.published / "g" / name).write_text("other")
+    locked_mode.refuse_edited_outputs(*read(built))
+
+
+def test_a_group_that_is_not_published_is_not_edited(built: Project) -> None:
+    (built.published / "g").rename(built.folder / "moved")
+    locked_mode.refuse_edited_outputs(*read(built))
+
+
+def other(lock: Lock, group: str, **names: str) -> Lock:
+    """The lock with other digests of outputs."""
+    found = lock.groups[group]
+    sessions = {
+        first: replace(
+            session,
+            outputs={
+                name: LockedFile(sha256=names.get(name.split(".")[0], f.sha256), size=f.size)
+                for name, f in session.outputs.items()
+            },
+        )
+        for first, session in found.session_groups.items()
+    }
+    return replace(lock, groups={**lock.groups, group: replace(found, session_groups=sessions)})
+
+
+def test_other_bytes_are_refused_before_they_are_published(built: Project) -> None:
+    lock, planned, _ = read(built)
+    with pytest.raises(LockError) as caught:
+        locked_mode.refuse_differences(lock, other(lock, "default/g", a_ctx="0" * 64), planned)
+    assert caught.value.why is not None
+    assert caught.value.why.count("\n") == 1 and "a_ctx.onnx" in caught.value.why
+
+
+def test_of_a_part_of_the_manifest_the_same_part_of_the_lock_counts(
+    tmp_path: Path, project: Project
+) -> None:
+    both = projects.make(tmp_path / "both", {"one": ["a"], "two": ["b"]})
+    both.build()
+    lock, _, _ = read(both)
+    changed = other(lock, "default/two", b_ctx="0" * 64)
+    only = replace(changed, groups={"default/one": changed.groups["default/one"]})
+    only = replace(only, sources={n: s for n, s in lock.sources.items() if n.startswith("a.")})
+    _, part, _ = read(both, "one")
+    locked_mode.refuse_differences(lock, only, part)
+    _, whole, _ = read(both)
+    with pytest.raises(LockError, match="differs"):
+        locked_mode.refuse_differences(lock, only, whole)
+
+
+def test_a_host_that_differs_is_no_fault_of_the_build(built: Project) -> None:
+    lock, planned, _ = read(built)
+    (name,) = lock.execution_providers
+    here, there = (
+        replace(
+            lock,
+            execution_providers={name: replace(lock.execution_providers[name], host={"isa": isa})},
+        )
+        for isa in ("avx2", "avx512")
+    )
+    with pytest.raises(LockError) as caught:
+        locked_mode.refuse_differences(here, there, planned)
+    assert caught.value.what == "was made on another host"
+    assert "build on such a host" in caught.value.remedy
+
+
+def test_of_many_differences_the_first_are_told(built: Project) -> None:
+    lock, planned, _ = read(built)
+    versions = {f"library-{i:02}": "1" for i in range(25)}
+    new = replace(lock, toolchain={**lock.toolchain, **versions})
+    with pytest.raises(LockError) as caught:
+        locked_mode.refuse_differences(lock, new, planned)
+    assert caught.value.why is not None and caught.value.why.endswith("\n  and 5 more")
+
+
+INPUTS: dict[str, Callable[[Project, Path], Any]] = {
+    "a model": lambda p, path: p.section("models", "a").update(path=path.as_posix()),
+    "a folder of data": lambda p, path: p.section("models", "a").update(
+        external_data_dir=path.parent.as_posix()
+    ),
+    "inputs": lambda p, path: p.section("defaults").update(
+        verify={"inputs": {"files": [path.as_posix()]}}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("where", ["dist/m/default/g", "dist/m.staging"])
+def test_an_input_in_the_place_of_outputs_is_refused(
+    kind: str, where: str, project: Project
+) -> None:
+    """The swap would remove it."""
+    path = project.folder / where / "x" / "input.npz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes((project.folder / "a.onnx").read_bytes())
+    INPUTS[kind](project, path.relative_to(project.folder))
+    project.write()
+    planned = plan.read(project.manifest)
+    place = Place(out=project.folder / "dist", name="m")
+    with pytest.raises(UsageError, match="lies where its outputs replace everything"):
+        locked_mode.refuse_sources_in_outputs(planned, place)
+    beside = Place(out=project.folder / "other", name="m")
+    locked_mode.refuse_sources_in_outputs(planned, beside)

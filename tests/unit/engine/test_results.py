@@ -1,0 +1,169 @@
+"""What actions leave in the cache, and what of it is believed when it is read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from epctx.cache import Action, StoredFile
+from epctx.engine import results
+from epctx.engine.results import StoredCompile
+from epctx.errors import VerificationError
+from epctx.files.digest import of_bytes
+from epctx.files.outputs import GroupOutput, OutputFile
+from epctx.graph.model import PassRecord
+from epctx.manifest import ModelGroup, ModelSource, ProviderSpec, Tolerance
+from epctx.stages.report import ModelReport, PartitionReport
+from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers
+from epctx.worker.jobs import CompileResult
+
+PASSES = (PassRecord(name="simplify", changed={"Identity": 1}),)
+
+
+def group(*aliases: str) -> ModelGroup:
+    eps = tuple(ProviderSpec(alias=a, provider="ReferenceExecutionProvider") for a in aliases)
+    models = (ModelSource(name="a", path=Path("/a.onnx")),)
+    return ModelGroup(name="g", models=models, execution_providers=eps)
+
+
+def written(name: str) -> OutputFile:
+    content = name.encode()
+    return OutputFile(
+        name=name, size=len(content), sha256=of_bytes(content, "sha256"), blake3=of_bytes(content)
+    )
+
+
+FILES = (written("a_ctx.onnx"), written("a_ref.bin"))
+
+
+def compiled(*providers: str) -> CompileResult:
+    partitions = tuple(
+        PartitionReport(provider=each, nodes=2, inputs=("x",), outputs=("y",)) for each in providers
+    )
+    model = ModelReport(
+        name="a", passes=PASSES, nodes=4, coverage=1.0, partitions=partitions, declined=()
+    )
+    return CompileResult(
+        output=GroupOutput(models={"a": "a_ctx.onnx"}, files=FILES),
+        models=(model,),
+        unmatched=((),),
+        recorded=False,
+        checked=None,
+        peak_memory=0,
+    )
+
+
+def action(stored: StoredCompile) -> Action[StoredCompile]:
+    files = tuple(StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in FILES)
+    return Action(kind="compile", record=msgspec.Raw(b"{}"), result=stored, files=files)
+
+
+def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() -> None:
+    stored = results.to_store(compiled("htp", "cpu", "htp"), group("htp", "cpu"), None)
+    assert [part.provider for part in stored.models[0].partitions] == ["0", "1", "0"]
+    assert stored.models[0].passes == (), "another source may come to the same model otherwise"
+    (told,) = results.model_reports(stored, group("npu", "host"), {"a": PASSES})
+    assert [part.provider for part in told.partitions] == ["npu", "host", "npu"]
+    assert told.passes == PASSES
+
+
+def test_what_a_compile_stored_is_believed() -> None:
+    stored = results.to_store(compiled("htp"), group("htp"), None)
+    assert results.objection(action(stored), group("htp"), ["a"]) is None
+
+
+def output(**changes: Any) -> dict[str, Any]:
+    return {"output": replace(compiled("htp").output, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (output(files=()), "tells of other files than it has"),
+        (output(files=FILES[:1]), "tells of other files than it has"),
+        (output(files=FILES[::-1]), "tells of other files than it has"),
+        (output(files=(replace(FILES[0], size=1), FILES[1])), "tells of other files than it has"),
+        (output(files=(FILES[0], replace(FILES[1], name="../x"))), "tells of other files"),
+        (output(models={"b": "a_ctx.onnx"}), "is of other models"),
+        (output(models={"a": "b_ctx.onnx"}), "has not the files of its models"),
+        ({"models": ()}, "is of other models"),
+        ({"models": compiled("htp").models}, "is of other execution providers"),
+        ({"models": compiled("1").models}, "is of other execution providers"),
+        ({"models": compiled("-1").models}, "is of other execution providers"),
+    ],
+)
+def test_what_a_compile_cannot_have_stored_is_not_believed(
+    changes: dict[str, Any], why: str
+) -> None:
+    stored = replace(results.to_store(compiled("htp"), group("htp"), None), **changes)
+    found = results.objection(action(stored), group("htp"), ["a"])
+    assert found is not None and found.startswith(why)
+
+
+def finding(subject: str, **more: Any) -> Finding:
+    given = {"policy": "integrity", "check": "sums", "outcome": "pass", "message": "right"}
+    return Finding(subject=subject, **(given | more))
+
+
+def numbers(model: str) -> OutputNumbers:
+    return OutputNumbers(
+        model=model,
+        output="y",
+        input_set="seed 0, set 0",
+        sessions="files",
+        comparison=Comparison(dtype="float32", shape=(1,), equal=True),
+        tolerance=Tolerance(),
+        passed=True,
+    )
+
+
+WHOLE = FolderReport(
+    folder="g@default",
+    models=("a_ctx.onnx", "b_ctx.onnx"),
+    findings=(
+        finding("a_ctx.onnx"),
+        finding("b_ctx.onnx"),
+        finding("."),
+        finding("a_ctx.onnx: node 'n'", policy="conformance"),
+    ),
+    numbers=(numbers("a_ctx.onnx"), numbers("b_ctx.onnx")),
+)
+
+
+def test_a_report_is_cut_by_files_and_joined_again() -> None:
+    part = results.part_of(WHOLE, ["a_ctx.onnx"])
+    assert [f.subject for f in part.findings] == ["a_ctx.onnx", "a_ctx.onnx: node 'n'"]
+    assert (part.folder, part.models) == ("", ("a_ctx.onnx",))
+    assert [n.model for n in part.numbers] == ["a_ctx.onnx"]
+    rest = results.without(WHOLE, ["a_ctx.onnx"])
+    assert [f.subject for f in rest.findings] == ["b_ctx.onnx", "."]
+    whole = results.joined("g@default", [part, rest])
+    assert whole.models == WHOLE.models and whole.numbers == WHOLE.numbers
+    assert sorted(map(repr, whole.findings)) == sorted(map(repr, WHOLE.findings))
+    policies = [f.policy for f in whole.findings]
+    assert policies == ["integrity", "integrity", "integrity", "conformance"]
+
+
+def test_a_folder_in_which_nothing_failed_is_published() -> None:
+    results.refuse("g@default", WHOLE)
+    unsure = finding("a_ctx.onnx", outcome="not checkable")
+    results.refuse("g@default", FolderReport(folder="", findings=(unsure,)))
+
+
+def test_the_first_that_failed_is_told_and_how_many_more() -> None:
+    failed = [
+        finding(name, outcome="fail", message="was changed", remedy="build it again")
+        for name in ("a.bin", "b.bin", "c.bin")
+    ]
+    with pytest.raises(VerificationError) as caught:
+        results.refuse("g@default", FolderReport(folder="", findings=(*WHOLE.findings, *failed)))
+    assert caught.value.what == "integrity: was changed (and 2 more)"
+    assert caught.value.where == "g@default: a.bin"
+    assert caught.value.remedy == "build it again"
+    with pytest.raises(VerificationError) as caught:
+        results.refuse("g@default", FolderReport(folder="", findings=(failed[0],)))
+    assert caught.value.what == "integrity: was changed"
