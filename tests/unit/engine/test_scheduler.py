@@ -66,7 +66,7 @@ def test_what_comes_after_can_fail(executor: Noting) -> None:
 
 
 def test_an_interrupt_cancels_what_runs_and_starts_nothing_more(executor: Noting) -> None:
-    started = []
+    started: list[int] = []
 
     def job() -> None:
         executor.cancelled.wait(30)

@@ -11,12 +11,13 @@ from epctx.cache import Cache, locate
 from epctx.engine import plan
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
-from epctx.engine.up_to_date import Assessment, assess
+from epctx.engine.state import GroupState
+from epctx.engine.up_to_date import assess
 from epctx.errors import ModelError
 from tests.kit.projects import Project
 
 
-def assessed(project: Project, *, numbers: bool = True) -> Assessment:
+def assessed(project: Project, *, numbers: bool = True) -> GroupState:
     """What a new process would find."""
     cache = Cache(locate(), pytest.fail)
     place = Place(out=project.folder / "dist", name="m")
