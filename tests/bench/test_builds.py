@@ -23,10 +23,11 @@ from tests.bench.measuring import (
     ratio,
     wall,
 )
+from tests.kit.command_line import PROGRAM
 
 pytestmark = pytest.mark.bench
 
-BUILD = [sys.executable, "-m", "epctx", "build", "m.yaml", "--no-verify"]
+BUILD = [*PROGRAM, "build", "m.yaml", "--no-verify"]
 BARE_QNN = """\
 import hashlib, sys
 from pathlib import Path

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 from epctx.cli.app import app
 from epctx.stages import load, optimize
+from tests.kit.command_line import epctx
 from tests.kit.inline import Inline
 from tests.kit.projects import Project, make
 
@@ -123,15 +122,7 @@ def test_weights_cut_short_under_a_worker_are_its_end_and_no_more(tmp_path: Path
         "    partition.run = run\n",
         encoding="utf-8",
     )
-    run = subprocess.run(
-        [sys.executable, "-m", "epctx", "build", "m.yaml", "--keep-going"],
-        cwd=made.folder,
-        env=os.environ | {"PYTHONPATH": str(hook)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    run = epctx("build", "m.yaml", "--keep-going", cwd=made.folder, PYTHONPATH=str(hook))
     assert run.returncode in (4, 6, 9), run.stderr
     assert "Traceback" not in run.stderr and "a bug in epctx" not in run.stderr
     assert run.returncode != 9 or "a source was cut short" in run.stderr

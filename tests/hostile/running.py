@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ import psutil
 from epctx.cli.app import app
 from tests.hostile import project
 from tests.hostile.table import Room, Row
+from tests.kit.command_line import PROGRAM
 from tests.kit.inline import Inline
 
 ALLOWED = ("dist/m.build.json", "dist/m.logs/*", "dist/.m.lock")
@@ -131,7 +131,7 @@ def _in_a_process(
     outputs = room.folder.parent / "temporary"
     with (outputs / "out").open("w+b") as out, (outputs / "err").open("w+b") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "epctx", *row.command],
+            [*PROGRAM, *row.command],
             cwd=room.folder,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,

@@ -17,9 +17,10 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.kit import command_line
 from tests.kit.building import mlp
+from tests.kit.command_line import FAULTY, PROGRAM, environment
 
-FAULTY = Path(__file__).parent / "faulty"
 HEAD = "schema_version: 1\nname: m\nmodels: {m: {path: m.onnx}}\n"
 REFERENCE = "execution_providers: {ep: {provider: ReferenceExecutionProvider}}\n"
 GROUPS = "model_groups: {g: {models: [m], execution_providers: [ep]}}\n"
@@ -37,16 +38,7 @@ class Ran:
 
 
 def epctx(*arguments: str, folder: Path, **variables: str) -> Ran:
-    plain = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx", *arguments],
-        cwd=folder,
-        env={**plain, "PYTHONPATH": str(FAULTY), **variables},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-    )
+    ran = command_line.epctx(*arguments, cwd=folder, **{"PYTHONPATH": str(FAULTY), **variables})
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
@@ -202,13 +194,7 @@ def test_wrong_arguments_are_json_where_that_is_wanted(line: str, here: Path) ->
 def test_an_interrupt_during_the_imports_is_130(tmp_path: Path) -> None:
     """A fake module in the place of the first large import: nobody can press Ctrl-C in time."""
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx", "doctor"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = command_line.epctx("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert ran.returncode == 130
     assert ran.stderr == "error: interrupted\n  -> run the command again; nothing is lost\n"
 
@@ -236,7 +222,7 @@ def test_a_bug_is_1(here: Path) -> None:
 def test_an_interrupt_is_130(here: Path) -> None:
     (here / "x.yaml").write_text(faulty("hang"), encoding="utf-8")
     process = subprocess.Popen(
-        [sys.executable, "-m", "epctx", "build", "x.yaml"],
+        [*PROGRAM, "build", "x.yaml"],
         cwd=here,
         env={**os.environ, "PYTHONPATH": str(FAULTY)},
         stderr=subprocess.PIPE,
@@ -353,11 +339,10 @@ def in_terminal(*arguments: str, folder: Path, width: int = 80, **variables: str
 
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    plain = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "FORCE_COLOR", "NO_COLOR")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "epctx", *arguments],
+        [*PROGRAM, *arguments],
         cwd=folder,
-        env={**plain, "TERM": "xterm-256color", **variables},
+        env=environment(**{"TERM": "xterm-256color", **variables}),
         stdin=side,
         stdout=side,
         stderr=side,

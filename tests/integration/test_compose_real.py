@@ -15,7 +15,7 @@ from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import NativeSessions
 from epctx.providers.onnxruntime.openvino import binary
-from tests.integration.test_compose import WIDTH, save
+from tests.kit.compositions import WIDTH, save
 from tests.kit.projects import Project
 
 VINO, QNN = "OpenVINOExecutionProvider", "QNNExecutionProvider"

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,11 +17,12 @@ import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
+from tests.kit.command_line import PROGRAM
 from tests.kit.projects import Project, make
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "epctx", "build", "m.yaml", *arguments]
+    return [*PROGRAM, "build", "m.yaml", *arguments]
 
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -15,6 +13,7 @@ import pytest
 from epctx import api
 from epctx.commands.diff.result import Comparison
 from epctx.errors import LockError, UsageError
+from tests.kit.command_line import epctx
 from tests.kit.projects import Project, make
 
 
@@ -112,28 +111,20 @@ def test_folders_without_a_report(built: tuple[Path, Path], tmp_path: Path) -> N
     assert not told(found, "setting")
 
 
-def epctx(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "epctx", "diff", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_the_command_line(built: tuple[Path, Path]) -> None:
     folder = built[0].parent
-    run = epctx(folder, "old/dist", "new/dist")
+    run = epctx("diff", "old/dist", "new/dist", cwd=folder)
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()
     assert lines.index("source") < lines.index("file") < lines.index("node")
     assert "  default/three/a_ctx.onnx: is new, " in run.stdout
     assert "7 files of 7 differ, and " in lines[-1]
-    same = epctx(folder, "old/dist", "old/m.lock.yaml")
+    same = epctx("diff", "old/dist", "old/m.lock.yaml", cwd=folder)
     assert same.returncode == 0
     assert same.stdout.endswith("nothing differs, 5 files compared\n")
-    document = json.loads(epctx(folder, "old/dist", "new/dist", "--format", "json").stdout)
+    document = json.loads(
+        epctx("diff", "old/dist", "new/dist", "--format", "json", cwd=folder).stdout
+    )
     assert msgspec.convert(document, Comparison).differences
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.command_line import epctx
+
 ROOT = Path(__file__).parent.parent.parent
 IGNORED = shutil.ignore_patterns("models", "dist", "*.lock.yaml", "__pycache__", ".*_cache")
 
@@ -106,11 +108,5 @@ def test_the_command_line_knows_an_installed_provider(
     manifest = tmp_path / "m" / "epctx.yaml"
     text = manifest.read_text(encoding="utf-8").replace("precision", "precison")
     manifest.write_text(text, encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx", "validate", str(manifest)],
-        env={**os.environ, **installed},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ran = epctx("validate", manifest, cwd=tmp_path, **installed)
     assert ran.returncode == 3 and 'did you mean "precision"?' in ran.stdout

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
 from tests.kit.building import mlp
+from tests.kit.command_line import epctx
 
 EXTRAS = {
     "qnn": ("QNNExecutionProvider", "onnxruntime_qnn", '{soc_model: "60"}'),
@@ -39,14 +37,7 @@ def test_a_missing_extra_is_5_with_the_line_that_installs_it(tmp_path: Path, ext
         "model_groups: {g: {models: [m], execution_providers: [ep]}}\n",
         encoding="utf-8",
     )
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx", "build", "m.yaml"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(hidden)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = epctx("build", "m.yaml", cwd=tmp_path, PYTHONPATH=str(hidden))
     assert ran.returncode == 5, ran.stderr
     assert f'run `pip install "epctx[{extra}]"`' in ran.stderr
     assert not (tmp_path / "dist" / "m").exists()

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
-from tests.integration import real_models as models
+from tests.kit import real_models as models
 from tests.kit.devices import lacking
 
 pytestmark = pytest.mark.skipif(

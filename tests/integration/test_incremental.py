@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
-import os
 import shutil
 import socket
 import sys
@@ -26,18 +25,15 @@ from epctx.cli.app import main
 from epctx.engine import plan
 from epctx.errors import CompileError, EpctxError
 from epctx.files import identity
-from tests.kit.projects import Project, make, ran, states, steady
+from tests.kit import projects
+from tests.kit.projects import Project, flip, ran, states, stats
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project that was built once, with its cache in `cache`."""
     folder = tmp_path_factory.mktemp("built")
-    project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-        steady(patch)
-        report = project.build()
+    report = projects.built(folder)
     assert states(report) == {"one": "built", "two": "built"}
     assert ran(report) == [
         ("compile", "a"),
@@ -53,30 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A copy of it, which remembers nothing of paths, and has all results."""
-    shutil.copytree(built / "project", tmp_path / "project")
-    shutil.copytree(built / "cache", tmp_path / "cache")
-    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
-    steady(monkeypatch)
-    made = make(tmp_path / "unused", {"one": ["a"], "two": ["b", "c"]})
-    return Project(folder=tmp_path / "project", document=made.document)
-
-
-def stats(folder: Path) -> dict[str, tuple[int, int]]:
-    return {
-        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def flip(path: Path, position: int = -5) -> None:
-    """Flip a bit in a file, which keeps its size and its time."""
-    before = path.stat()
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.chmod(0o644)
-    path.write_bytes(content)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return projects.copied(built, tmp_path, monkeypatch)
 
 
 def later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
+from tests.kit.command_line import PROGRAM
 from tests.kit.projects import Project, make
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
@@ -37,7 +37,7 @@ def interrupt(made: Project, stage: str, number: int) -> tuple[int, str]:
     reached = made.folder / "reached"
     reached.unlink(missing_ok=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "epctx", "build", "m.yaml"],
+        [*PROGRAM, "build", "m.yaml"],
         cwd=made.folder,
         env=os.environ
         | {

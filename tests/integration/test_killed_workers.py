@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
+from tests.kit.command_line import FAULTY, epctx
 from tests.kit.projects import Project, make
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 KILLING = Path(__file__).parents[1] / "faults" / "killing"
-FAULTY = Path(__file__).parent / "faulty"
 DOING = {
     "load": "loading model bad_load",
     "optimize": "optimizing model bad_optimize",
@@ -39,14 +38,9 @@ def project(folder: Path, provider: str) -> Project:
 
 
 def build(made: Project, *folders: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "epctx", "build", "m.yaml", "--keep-going", "--jobs", "2"],
-        cwd=made.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    path = os.pathsep.join(map(str, folders))
+    options = ("--keep-going", "--jobs", "2")
+    return epctx("build", "m.yaml", *options, cwd=made.folder, PYTHONPATH=path)
 
 
 def groups(made: Project) -> dict[str, dict[str, object]]:

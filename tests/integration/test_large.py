@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import epctx
+from tests.kit.command_line import PROGRAM
 
 WIDTH = 8192
 LAYERS = 12
@@ -72,7 +73,7 @@ def test_three_gigabytes_are_built_in_little_memory(tmp_path: Path) -> None:
         "model_groups: {g: {models: [large], execution_providers: [reference]}}\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "epctx", "build", "m.yaml", "--no-verify"]
+    command = [*PROGRAM, "build", "m.yaml", "--no-verify"]
     build = subprocess.Popen(command, cwd=tmp_path)
     parent, peaks = psutil.Process(build.pid), dict[int, int]()
     while build.poll() is None:

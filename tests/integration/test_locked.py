@@ -15,31 +15,20 @@ from epctx.keys import toolchain as toolchains
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import ProviderSpec
-from tests.integration.test_incremental import flip, stats
-from tests.kit.projects import Project, make, ran, states, steady
+from tests.kit import projects
+from tests.kit.projects import Project, flip, ran, states, stats
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was built once, with its cache in `cache`."""
     folder = tmp_path_factory.mktemp("locked")
-    project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-        steady(patch)
-        project.build()
+    projects.built(folder)
     return folder
 
 
 @pytest.fixture
 def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A copy of it."""
-    shutil.copytree(built / "project", tmp_path / "project")
-    shutil.copytree(built / "cache", tmp_path / "cache")
-    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
-    steady(monkeypatch)
-    made = make(tmp_path / "unused", {"one": ["a"], "two": ["b", "c"]})
-    return Project(folder=tmp_path / "project", document=made.document)
+    return projects.copied(built, tmp_path, monkeypatch)
 
 
 def refusal(project: Project, **options: object) -> str:

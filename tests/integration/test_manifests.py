@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from _pytest.mark import ParameterSet
 from epctx import lockfile
 from epctx.lockfile.differences import between_locks
 from scripts import quickstart_models
+from tests.kit.command_line import epctx
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 
@@ -104,13 +103,3 @@ def test_other_locks_are_what_a_build_gives(name: str, manifests: Path, tmp_path
 def test_every_manifest_has_its_lock() -> None:
     locks = {path.name.removesuffix(".lock.yaml") for path in MANIFESTS.glob("*.lock.yaml")}
     assert locks == set(FILES) | ELSEWHERE
-
-
-def epctx(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "epctx", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )

@@ -17,8 +17,8 @@ import pytest
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.providers import registry
 from epctx.providers.onnxruntime import host
-from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Options, Request, build
+from tests.kit import real_models as models
+from tests.kit.real_ep import Answer, Options, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_ep_openvino") is None,

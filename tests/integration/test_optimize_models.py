@@ -22,7 +22,7 @@ from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
 from epctx.stages import load, optimize
 from scripts import random_weights, transformer
-from tests.kit import optimizing
+from tests.kit import onnx_text, optimizing
 from tests.kit.optimizing import settings
 
 LIGHT = random_weights.light_models()
@@ -264,9 +264,8 @@ LARGE = {
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE.keys())
 def test_large_folds_are_streamed(body: str, tmp_path: Path) -> None:
     """300 MB of weights are made in less than 110 MB, which the import of a module or two takes."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 21]> g (float x) => (float y) {'
-        f"{body} r = ReduceMax<keepdims = 0>(w) y = Add(x, r) }}"
+    model = onnx_text.proto(
+        f"g (float x) => (float y) {{ {body} r = ReduceMax<keepdims = 0>(w) y = Add(x, r) }}"
     )
     numbers = np.arange(ROWS * COLUMNS, dtype=np.int8).reshape(ROWS, COLUMNS)
     constants = {

@@ -16,10 +16,9 @@ from epctx.providers import registry
 from epctx.providers.hooks import SetsTolerance
 from epctx.runtime.feeds import generate
 from scripts import quickstart_models
-from tests.integration import package_reader
-from tests.integration.package_reader import Request
-from tests.kit import projects
+from tests.kit import package_reader, projects
 from tests.kit.building import cpu, normal
+from tests.kit.package_reader import Request
 
 VINO = "OpenVINOExecutionProvider"
 pytestmark = pytest.mark.needs_device("QNNExecutionProvider", VINO)

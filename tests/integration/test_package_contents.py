@@ -23,10 +23,9 @@ from epctx.commands.package import checking
 from epctx.commands.package.report import PackageReport
 from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
 from epctx.verification.findings import FolderReport, VerifyReport
-from tests.integration import package_reader
-from tests.integration.package_reader import Request
-from tests.kit import projects
+from tests.kit import package_reader, projects
 from tests.kit.building import cpu, normal
+from tests.kit.package_reader import Request
 from tests.kit.projects import Project
 
 CPU = "CPUExecutionProvider"

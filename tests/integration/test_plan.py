@@ -16,19 +16,14 @@ from epctx.cache import locate
 from epctx.cli.app import app
 from epctx.commands.plan.command import GroupPlan
 from epctx.errors import ModelError
-from tests.integration.test_incremental import flip, stats
-from tests.kit.projects import Project, make, steady
+from tests.kit import projects
+from tests.kit.projects import Project, flip, stats, steady
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was built once, with its cache in `cache`."""
     folder = tmp_path_factory.mktemp("plan")
-    project = make(folder / "project", {"one": ["a"], "two": ["b", "c"]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-        steady(patch)
-        project.build()
+    projects.built(folder)
     return folder
 
 
@@ -44,7 +39,7 @@ def project(built: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name in ("project", "cache"):
         shutil.rmtree(built / name)
         shutil.copytree(kept / name, built / name)
-    document = make(built / "unused", {"one": ["a"], "two": ["b", "c"]}).document
+    document = projects.document(projects.TWO_GROUPS)
     return Project(folder=built / "project", document=document)
 
 

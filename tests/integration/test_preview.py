@@ -3,7 +3,6 @@
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import onnx
@@ -14,6 +13,7 @@ from epctx.cli import plan as cli_plan
 from epctx.commands.plan.partition import GroupPreview
 from epctx.stages.report import ModelReport, PartitionReport
 from tests.kit.building import mlp
+from tests.kit.command_line import epctx
 
 MANIFEST = """\
 schema_version: 1
@@ -30,8 +30,7 @@ model_groups:
 
 
 def plan(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "epctx", "plan", "m.yaml", "--partition", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return epctx("plan", "m.yaml", "--partition", *arguments, cwd=folder)
 
 
 @pytest.fixture

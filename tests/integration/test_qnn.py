@@ -18,8 +18,8 @@ from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph import epcontext
 from epctx.providers import registry
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
-from tests.integration import real_models as models
-from tests.integration.real_ep import Answer, Options, Request, build
+from tests.kit import real_models as models
+from tests.kit.real_ep import Answer, Options, Request, build
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from tests.kit.building import mlp
+from tests.kit.command_line import epctx
 
 MANIFEST = """\
 schema_version: 1
@@ -39,11 +40,11 @@ def test_a_dumped_group_works_elsewhere_without_its_sources(tmp_path: Path) -> N
     onnx.save(mlp(batch=8), sources / "eight.onnx")
     onnx.save(mlp(tail="Softmax"), sources / "mixed.onnx")
     (sources / "m.yaml").write_text(MANIFEST, encoding="utf-8")
-    epctx("build", "m.yaml", cwd=sources)
+    said("build", "m.yaml", cwd=sources)
     for group in ("shared", "parts"):
         shutil.copytree(sources / "dist" / "m" / "default" / group, tmp_path / "else where" / group)
     shutil.rmtree(sources)
-    verified = json.loads(epctx("verify", "else where", "--format", "json", cwd=tmp_path))
+    verified = json.loads(said("verify", "else where", "--format", "json", cwd=tmp_path))
     outcomes = {f["outcome"] for folder in verified["folders"] for f in folder["findings"]}
     assert "fail" not in outcomes
     assert "pass" in outcomes
@@ -67,8 +68,7 @@ def test_a_dumped_group_works_elsewhere_without_its_sources(tmp_path: Path) -> N
         assert run.stdout.strip() == f"{shape} True", run.stderr
 
 
-def epctx(*arguments: str, cwd: Path) -> str:
-    command = [sys.executable, "-m", "epctx", *arguments]
-    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+def said(*arguments: str, cwd: Path) -> str:
+    run = epctx(*arguments, cwd=cwd)
     assert run.returncode == 0, run.stderr
     return run.stdout

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +16,8 @@ from epctx.errors import UsageError
 from epctx.files import digest
 from epctx.verification.findings import VerifyReport
 from epctx.verification.numbers import golden_files
-from tests.integration.test_compose import PARTS, project
+from tests.kit.command_line import epctx
+from tests.kit.compositions import PARTS, project
 
 FLAGS = ("--golden", "--archive", "--attest")
 
@@ -37,14 +35,7 @@ def make(folder: Path, **variables: str) -> Made:
     verify = {"inputs": {"count": 2}}
     made = project(folder, {"whole": {"parts": PARTS, "verify": verify}}, verify=verify)
     cache = {"EPCTX_CACHE_DIR": str(folder / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-m", "epctx", "build", made.manifest.name, *FLAGS],
-        cwd=folder,
-        env={**os.environ, **cache, **variables},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = epctx("build", made.manifest.name, *FLAGS, cwd=folder, **cache, **variables)
     assert done.returncode == 0, done.stderr
     dist = folder / "dist"
     files = {

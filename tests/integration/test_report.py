@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from epctx import api
 from epctx.cli.app import app
 from epctx.commands.report import contexts
-from tests.integration import real_models
+from tests.kit import real_models
 from tests.kit.projects import Project, make
 
 

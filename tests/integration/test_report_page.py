@@ -14,7 +14,7 @@ from epctx.engine.report import BuildReport
 from epctx.stages.report import ModelReport
 from scripts import random_weights
 from tests.kit import browsing
-from tests.unit.commands.report.reports import chain, report
+from tests.kit.reports import chain, report
 
 PIXELS = """canvas => {
     const { width, height } = canvas;

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,11 @@ from epctx.engine.lock.nondeterminism import known
 from epctx.errors import LockError
 from epctx.providers.reference import ReferenceExecutionProvider
 from scripts import quickstart_models
+from tests.kit import command_line
 from tests.kit.building import mlp
+from tests.kit.command_line import PROGRAM, VARYING
 from tests.kit.projects import make
 
-VARYING = Path(__file__).parent / "varying"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
@@ -61,13 +61,12 @@ def write(folder: Path, *depends: str) -> Path:
 
 
 def reproduce(manifest: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "epctx", "reproduce", manifest.name, *arguments],
+    return command_line.epctx(
+        "reproduce",
+        manifest.name,
+        *arguments,
         cwd=manifest.parent,
-        env=os.environ | {"PYTHONPATH": str(VARYING)},
-        capture_output=True,
-        text=True,
-        timeout=600,
+        PYTHONPATH=str(VARYING),
     )
 
 
@@ -300,7 +299,7 @@ def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> Non
     manifest = write(tmp_path / "p", "nothing")
     (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "epctx", "reproduce", manifest.name],
+        [*PROGRAM, "reproduce", manifest.name],
         cwd=manifest.parent,
         env=os.environ | {"PYTHONPATH": str(VARYING), "TMPDIR": str(tmp_path / "temporary")},
         stderr=subprocess.PIPE,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,8 +23,7 @@ from epctx.engine.executor import Cancelled
 from epctx.engine.state import Staged
 from epctx.errors import CompileError
 from tests.kit.building import mlp
-
-FAULTY = Path(__file__).parent / "faulty"
+from tests.kit.command_line import FAULTY, PROGRAM, environment, epctx
 
 
 def write_manifest(folder: Path, faults: dict[str, str], **settings: object) -> Path:
@@ -50,23 +48,9 @@ def write_manifest(folder: Path, faults: dict[str, str], **settings: object) -> 
     return path
 
 
-def command(manifest: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "epctx", "build", manifest.name, *arguments]
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(FAULTY)}
-
-
 def build(manifest: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(manifest, *arguments),
-        cwd=manifest.parent,
-        env=environment() | variables,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    given = {"PYTHONPATH": str(FAULTY), **variables}
+    return epctx("build", manifest.name, *arguments, cwd=manifest.parent, **given)
 
 
 def report(manifest: Path) -> dict[str, dict[str, Any]]:
@@ -170,9 +154,9 @@ def test_a_hang_ends_at_the_timeout_with_its_children(tmp_path: Path) -> None:
 def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, number: int) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"})
     process = subprocess.Popen(
-        command(manifest),
+        [*PROGRAM, "build", manifest.name],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(PYTHONPATH=str(FAULTY)),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -190,7 +174,10 @@ def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, numb
 def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"})
     process = subprocess.Popen(
-        command(manifest), cwd=tmp_path, env=environment(), start_new_session=True
+        [*PROGRAM, "build", manifest.name],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(FAULTY)),
+        start_new_session=True,
     )
     children = wait_for_children(process, tmp_path)
     worker = children[0]

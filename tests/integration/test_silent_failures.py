@@ -27,7 +27,8 @@ from typer.testing import CliRunner, Result
 
 from epctx.cli.app import app
 from epctx.providers.onnxruntime import plugins
-from tests.integration import real_models as models
+from tests.kit import real_models as models
+from tests.kit.command_line import epctx
 from tests.kit.devices import lacking
 
 pytestmark = pytest.mark.skipif(
@@ -751,8 +752,7 @@ def test_a_shared_context_is_refused_where_it_would_end_the_process(
 ) -> None:
     """Loaded first in a process, on the simulator, it is a SIGSEGV."""
     model = good.with_name("good_shared") / "tanh_ctx.onnx"
-    command = [sys.executable, "-m", "epctx", "run", str(model)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    ran = epctx("run", model, cwd=tmp_path)
     assert ran.returncode == 5, ran.stderr
     assert "graphs of several sessions" in ran.stderr
 

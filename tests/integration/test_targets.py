@@ -1,7 +1,5 @@
 """The matrix of groups over targets: what each target changes, what is shared, partial success."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
@@ -12,6 +10,7 @@ from epctx.engine.report import BuildReport
 from epctx.errors import CompileError
 from epctx.graph import epcontext
 from tests.kit import projects
+from tests.kit.command_line import epctx
 from tests.kit.projects import Project
 
 
@@ -96,7 +95,8 @@ def broken_for_one(project: Project) -> None:
 
 def test_keep_going_publishes_every_other_group_of_every_target(project: Project) -> None:
     broken_for_one(project)
-    ended = command(project, "--keep-going")
+    project.write()
+    ended = epctx("build", "m.yaml", "--keep-going", cwd=project.folder)
     assert ended.returncode == CompileError.exit_code
     folder = project.folder / "dist" / "m"
     assert sorted(p.relative_to(folder).as_posix() for p in folder.glob("*/*")) == [
@@ -111,14 +111,3 @@ def test_keep_going_publishes_every_other_group_of_every_target(project: Project
     ]
     assert "h@one" in ended.stderr and "coverage" in ended.stderr
     assert not project.lock.exists()
-
-
-def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    project.write()
-    return subprocess.run(
-        [sys.executable, "-m", "epctx", "build", "m.yaml", *arguments],
-        cwd=project.folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )

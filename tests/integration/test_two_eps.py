@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import epctx
 from epctx.graph import epcontext
 from scripts import random_weights
-from tests.integration import real_models
+from tests.kit import command_line, real_models
 
 QNN, OPENVINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 on_both = pytest.mark.needs_device(QNN, OPENVINO)
@@ -70,10 +70,7 @@ def between() -> onnx.ModelProto:
 def build(folder: Path, groups: str, *, code: int = 0) -> dict[str, dict[str, Any]]:
     """`epctx build`; the report's groups, by name."""
     (folder / "m.yaml").write_text(HEAD + groups, encoding="utf-8")
-    command = [sys.executable, "-m", "epctx", "build", "m.yaml", "--no-cache", "--format", "json"]
-    ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    ran = command_line.epctx("build", "m.yaml", "--no-cache", "--format", "json", cwd=folder)
     assert ran.returncode == code, ran.stderr
     return {group["group"]: group for group in json.loads(ran.stdout)["groups"]}
 
@@ -184,15 +181,8 @@ def test_wrong_numbers_of_such_a_model_are_found(
     onnx.save(source, tmp_path / "m.onnx")
     group = "  main: {models: [m], execution_providers: [htp, vino], optimize: {level: none}}"
     (tmp_path / "m.yaml").write_text(HEAD + group, encoding="utf-8")
-    command = [sys.executable, "-m", "epctx", "verify", str(published / "main")]
-    ran = subprocess.run(
-        [*command, "--manifest", "m.yaml", "--format", "json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    against = ("--manifest", "m.yaml", "--format", "json")
+    ran = command_line.epctx("verify", published / "main", *against, cwd=tmp_path)
     assert ran.returncode == 7, ran.stderr
     (folder,) = json.loads(ran.stdout)["folders"]
     failed = [f for f in folder["findings"] if f["outcome"] == "fail"]
@@ -294,11 +284,8 @@ def test_openvino_first_and_another_ep_after_it_hold_their_numbers(
 @pytest.fixture(scope="module")
 def foreseen(both: tuple[Path, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """What `epctx plan --partition` says of the same groups, before anything is compiled."""
-    command = [sys.executable, "-m", "epctx", "plan", "m.yaml", "--partition", "--format", "json"]
     folder = both[0].parents[2]
-    ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+    ran = command_line.epctx("plan", "m.yaml", "--partition", "--format", "json", cwd=folder)
     assert ran.returncode == 0, ran.stderr
     return {group["group"]: group for group in json.loads(ran.stdout)}
 

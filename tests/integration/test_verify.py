@@ -25,7 +25,7 @@ from epctx.parsing import schema
 from epctx.stages import verify
 from epctx.verification.findings import Finding, VerifyReport
 from epctx.verification.request import VerifyRequest
-from tests.unit.verification import folders
+from tests.kit import folders
 
 MANIFEST = """
 schema_version: 1

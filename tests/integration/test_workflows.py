@@ -13,6 +13,7 @@ import yaml
 from junitparser import JUnitXml
 
 from epctx.cli.app import COMMANDS
+from tests.kit.command_line import epctx
 from tests.kit.projects import Project, make
 
 ROOT = Path(__file__).parents[2]
@@ -155,8 +156,8 @@ def test_the_hook_of_pre_commit_checks_manifests_alone(project: Project) -> None
     assert not taken("manifests/qnn.lock.yaml") and not taken(".github/workflows/build.yaml")
     program, *arguments = hook["entry"].split()
     assert program == "epctx"
-    command = [sys.executable, "-m", "epctx", *arguments, str(project.manifest)]
-    assert subprocess.run(command).returncode == 0
+    command = (*arguments, project.manifest)
+    assert epctx(*command, cwd=project.folder).returncode == 0
     project.document["models"] = {}
     project.write()
-    assert subprocess.run(command, capture_output=True).returncode == 3
+    assert epctx(*command, cwd=project.folder).returncode == 3

@@ -50,10 +50,14 @@ def op_types(*taken: str, label: str = "taker") -> Taker:
     return Taker(lambda node: node.op_type in taken, label=label)
 
 
+def eps(*found: Taker) -> Sequence[ExecutionProvider]:
+    """What the partition stage asks of an EP, such a fake has."""
+    return cast(Sequence[ExecutionProvider], found)
+
+
 def partitioned(
     model: ir.Model, *providers: Taker, settings: PartitionSettings | None = None
 ) -> PartitionedModel:
     """The partition stage's answer."""
     optimized = OptimizedModel(name="m", model=model, passes=(), digest=of_bytes(b""))
-    eps = cast(Sequence[ExecutionProvider], providers)  # what the stage asks of them, they have
-    return partition.run(optimized, eps, settings or PartitionSettings())
+    return partition.run(optimized, eps(*providers), settings or PartitionSettings())

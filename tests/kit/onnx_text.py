@@ -10,23 +10,30 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 
+def proto(body: str, *, opsets: str = '"" : 21', ir_version: int = 10) -> onnx.ModelProto:
+    """A model as protobuf has it: its graph, and functions after it if there are any."""
+    head = f"<ir_version: {ir_version}, opset_import: [{opsets}]>"
+    found: onnx.ModelProto = onnx.parser.parse_model(f"{head} {body}")
+    return found
+
+
 def model(body: str, *, opsets: str = '"" : 21', infer: bool = True) -> ir.Model:
     """A model of one graph, `g (inputs) => (outputs) <initializers> { nodes }`, with its types.
 
     A node's name is in brackets before it. `infer`: with shape inference, as `load` does.
     """
-    proto = onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{opsets}]> {body}")
-    return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(proto) if infer else proto)
+    text = proto(body, opsets=opsets)
+    return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(text) if infer else text)
 
 
 def session(source: ir.Model | onnx.ModelProto) -> ort.InferenceSession:
     """A session on ONNX Runtime's CPU EP that changes nothing in the model."""
-    proto = ir.serde.serialize_model(source) if isinstance(source, ir.Model) else source
+    data = ir.serde.serialize_model(source) if isinstance(source, ir.Model) else source
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        data.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 
 

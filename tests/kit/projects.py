@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +105,15 @@ def make(folder: Path, groups: Mapping[str, list[str]], **settings: Any) -> Proj
             location=f"{name}.data",
             size_threshold=1024,
         )
-    document: Settings = {
+    project = Project(folder=folder, document=document(groups, **settings))
+    project.write()
+    return project
+
+
+def document(groups: Mapping[str, list[str]], **settings: Any) -> Settings:
+    """What the manifest of such a project says."""
+    names = [name for models in groups.values() for name in models]
+    return {
         "schema_version": 1,
         "name": "m",
         "models": {name: {"path": f"{name}.onnx"} for name in names},
@@ -117,9 +127,27 @@ def make(folder: Path, groups: Mapping[str, list[str]], **settings: Any) -> Proj
             for name, models in groups.items()
         },
     }
-    project = Project(folder=folder, document=document)
-    project.write()
-    return project
+
+
+TWO_GROUPS: Mapping[str, list[str]] = {"one": ["a"], "two": ["b", "c"]}
+
+
+def built(folder: Path) -> BuildReport:
+    """Build a project of TWO_GROUPS in `project` of the folder, with a cache of its own beside."""
+    made = make(folder / "project", TWO_GROUPS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+        steady(patch)
+        return made.build()
+
+
+def copied(source: Path, folder: Path, patch: pytest.MonkeyPatch) -> Project:
+    """A copy of what `built` made, which remembers nothing of paths, and has all results."""
+    for name in ("project", "cache"):
+        shutil.copytree(source / name, folder / name)
+    patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+    steady(patch)
+    return Project(folder=folder / "project", document=document(TWO_GROUPS))
 
 
 def steady(patch: pytest.MonkeyPatch) -> None:
@@ -135,3 +163,21 @@ def ran(report: BuildReport) -> list[tuple[str, str]]:
 def states(report: BuildReport) -> dict[str, str]:
     """What became of each group."""
     return {group.group: group.state for group in report.groups}
+
+
+def stats(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of everything below a folder, which file it is and when it was written."""
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def flip(path: Path, position: int = -5) -> None:
+    """Flip a bit in a file, which keeps its size and its time."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

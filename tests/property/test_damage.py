@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from epctx.commands.inspect import command
 from epctx.errors import ModelError
-from tests.unit.verification import folders
+from tests.kit import folders
 
 
 def whole(folder: Path) -> bytes:

@@ -1,8 +1,6 @@
 """Limits are in one place, each can be set, and what sets none is refused."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from epctx import errors, limits
 from epctx.errors import InvalidManifest, ModelError, UsageError
 from epctx.parsing import document
 from epctx.worker.environment import environment
+from tests.kit import command_line
 
 ROOT = Path(epctx.__file__).parent
 
@@ -32,13 +31,8 @@ def test_what_is_no_number_is_refused(text: str, monkeypatch: pytest.MonkeyPatch
         limits.check()
 
 
-def test_a_misspelt_limit_is_refused_by_each_command() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "epctx", "schema"],
-        env={**environment({}), "EPCTX_LIMIT_MODEL_NODE": "7"},
-        capture_output=True,
-        text=True,
-    )
+def test_a_misspelt_limit_is_refused_by_each_command(tmp_path: Path) -> None:
+    ended = command_line.epctx("schema", cwd=tmp_path, EPCTX_LIMIT_MODEL_NODE="7")
     assert ended.returncode == 2
     assert 'did you mean "EPCTX_LIMIT_MODEL_NODES"?' in ended.stderr
 

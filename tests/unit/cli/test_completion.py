@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
+from tests.kit.command_line import epctx
 
 MANIFEST = """\
 schema_version: 1
@@ -65,13 +63,7 @@ def test_completion(
     assert completed(line) == words
 
 
-def test_a_shell_asks_the_command_itself() -> None:
+def test_a_shell_asks_the_command_itself(tmp_path: Path) -> None:
     """In a process of its own, as it does at each press of the key."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "epctx"],
-        env={**os.environ, **asked("epctx bu")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ran = epctx(cwd=tmp_path, **asked("epctx bu"))
     assert (ran.returncode, ran.stdout.split(), ran.stderr) == (0, ["build"], "")

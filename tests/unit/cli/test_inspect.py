@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner, Result
 
 from epctx.cli.app import app
-from tests.unit.verification import folders
+from tests.kit import folders
 
 
 def inspect(path: Path, *options: str) -> Result:

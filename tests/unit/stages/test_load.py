@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from epctx.graph.serde import canonical
 from epctx.graph.weights.mapped import DataFile, MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
+from tests.kit import onnx_text
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 64)).astype(np.float32)
-HEAD = '<ir_version: 10, opset_import: ["":17, "l":1, "com.microsoft":1]>'
+_parsed = partial(onnx_text.proto, opsets='"":17, "l":1, "com.microsoft":1')
 
 
 def _load(path: Path, **settings: Any) -> LoadedModel:
@@ -32,7 +34,7 @@ def _load(path: Path, **settings: Any) -> LoadedModel:
 
 
 def _text(folder: Path, body: str) -> Path:
-    onnx.save(onnx.parser.parse_model(f"{HEAD} {body}"), folder / "m.onnx")
+    onnx.save(_parsed(body), folder / "m.onnx")
     return folder / "m.onnx"
 
 
@@ -203,7 +205,7 @@ class TestForm:
         assert [node.name for node in _load(path).model.graph] == ["a", "b"]
 
     def test_onnx_domain_has_one_name(self, tmp_path: Path) -> None:
-        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.graph.node[0].domain = "ai.onnx"
         proto.opset_import[0].domain = "ai.onnx"
         onnx.save(proto, tmp_path / "m.onnx")
@@ -228,9 +230,7 @@ class TestForm:
         assert isinstance(model.graph.initializers["w"].const_value, MappedTensor)
 
     def test_sparse_initializers_are_dense(self, tmp_path: Path) -> None:
-        proto = onnx.parser.parse_model(
-            f"{HEAD} g (float[4] x) => (float[4] z) {{ z = Add(x, s) }}"
-        )
+        proto = _parsed("g (float[4] x) => (float[4] z) { z = Add(x, s) }")
         proto.graph.sparse_initializer.append(
             helper.make_sparse_tensor(
                 numpy_helper.from_array(np.array([7], np.float32), "s"),
@@ -263,7 +263,7 @@ class TestShapes:
     BODY = "g (float[batch, 3] x) => (float[batch, 5] z) { y = MatMul(x, w) z = Relu(y) }"
 
     def _path(self, folder: Path) -> Path:
-        proto = onnx.parser.parse_model(f"{HEAD} {self.BODY}")
+        proto = _parsed(self.BODY)
         proto.graph.initializer.append(numpy_helper.from_array(np.zeros((3, 5), np.float32), "w"))
         onnx.save(proto, folder / "m.onnx")
         return folder / "m.onnx"
@@ -354,13 +354,13 @@ class TestBroken:
         assert what in message
 
     def test_a_newer_opset_than_onnxruntime_reads(self, tmp_path: Path) -> None:
-        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.opset_import[0].version = 99
         onnx.save(proto, tmp_path / "m.onnx")
         assert "uses opset 99" in _refused(tmp_path / "m.onnx")
 
     def test_a_newer_ir_version_than_onnx_reads(self, tmp_path: Path) -> None:
-        proto = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] z) {{ z = Relu(x) }}")
+        proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.ir_version = 99
         onnx.save(proto, tmp_path / "m.onnx")
         assert "ir_version 99 is higher" in _refused(tmp_path / "m.onnx")

@@ -10,7 +10,7 @@ from epctx.manifest import ProviderSpec
 from epctx.stages import verify
 from epctx.verification.findings import POLICIES, FolderReport
 from epctx.verification.request import VerifyRequest
-from tests.unit.verification import folders
+from tests.kit import folders
 
 
 def test_the_policies_are_applied_in_their_order(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from epctx.verification.compatibility import Compatibility
 from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, Outcome
 from epctx.verification.folder import open_folder
-from tests.unit.verification import folders
-from tests.unit.verification.folders import model
+from tests.kit import folders
+from tests.kit.folders import model
 
 INFO = "v2:6:2.51.0:5.51.0:0:60:0:0"
 

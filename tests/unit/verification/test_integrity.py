@@ -10,8 +10,8 @@ import pytest
 from epctx.files.digest import Digest, of_file
 from epctx.files.outputs import OutputFile
 from epctx.verification.request import ExpectedFile
-from tests.unit.verification import folders
-from tests.unit.verification.folders import found, outcomes
+from tests.kit import folders
+from tests.kit.folders import found, outcomes
 
 
 def test_every_file_is_checked_against_the_sums(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.verification import folders
-from tests.unit.verification.folders import context_node, found, group, model
+from tests.kit import folders
+from tests.kit.folders import context_node, found, group, model
 
 SHARING = {"main": ("first", "second")}
 

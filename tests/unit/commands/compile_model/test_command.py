@@ -28,7 +28,7 @@ from epctx.providers.base import ExecutionProvider
 from epctx.providers.reference.workspace import ReferenceWorkspace
 from epctx.runtime import InferenceSession, release_shared_contexts
 from tests.kit.building import assert_close, cpu, mlp, normal
-from tests.unit.stages.test_compile import Composite
+from tests.kit.composite_provider import Composite
 
 REFERENCE = "ReferenceExecutionProvider"
 SHARE = {"ep.share_ep_contexts": "1"}

@@ -15,8 +15,8 @@ from epctx.errors import InvalidGraph, ModelError, UsageError
 from epctx.providers import registry
 from epctx.providers.hooks import BinaryGraph, BinaryInfo
 from epctx.providers.reference.layout import MAGIC
-from tests.unit.verification import folders
-from tests.unit.verification.folders import context_node, model
+from tests.kit import folders
+from tests.kit.folders import context_node, model
 
 
 class Reader:

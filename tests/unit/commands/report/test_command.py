@@ -6,7 +6,7 @@ import pytest
 from epctx import codec
 from epctx.commands.report import command
 from epctx.errors import StorageError, UsageError
-from tests.unit.commands.report.reports import report
+from tests.kit.reports import report
 
 
 def test_a_report_goes_to_a_page_beside_it(tmp_path: Path) -> None:

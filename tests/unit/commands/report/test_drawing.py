@@ -7,7 +7,7 @@ from epctx.commands.report import drawing
 from epctx.commands.report.drawing import Level
 from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
-from tests.unit.commands.report.reports import chain
+from tests.kit.reports import chain
 
 
 def texts(level: Level, places: tuple[int, ...]) -> list[str]:

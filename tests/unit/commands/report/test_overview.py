@@ -6,7 +6,7 @@ import pytest
 
 from epctx.commands.report import overview
 from epctx.stages.report import CompositionReport
-from tests.unit.commands.report.reports import report
+from tests.kit.reports import report
 
 
 def test_the_figures_at_a_glance() -> None:

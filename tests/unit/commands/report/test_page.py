@@ -13,7 +13,7 @@ import pytest
 from epctx.commands.report import page
 from epctx.engine.report import GroupReport
 from epctx.stages.report import CompositionReport
-from tests.unit.commands.report.reports import chain, numbers, report
+from tests.kit.reports import chain, numbers, report
 
 HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
 

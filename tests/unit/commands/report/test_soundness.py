@@ -13,7 +13,7 @@ from epctx.engine.report import BuildReport, GroupReport
 from epctx.errors import UsageError
 from epctx.graph.model import Outline
 from epctx.stages.report import ModelReport
-from tests.unit.commands.report.reports import chain, file, report
+from tests.kit.reports import chain, file, report
 
 
 def group(**changes: Any) -> BuildReport:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from epctx.commands.report import tables
-from tests.unit.commands.report.reports import chain, numbers, report
+from tests.kit.reports import chain, numbers, report
 
 
 def test_what_was_left_is_told_by_op_and_reason() -> None:

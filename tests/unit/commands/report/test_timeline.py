@@ -6,7 +6,7 @@ import pytest
 
 from epctx.commands.report import timeline
 from epctx.engine.report import StageTime
-from tests.unit.commands.report.reports import report
+from tests.kit.reports import report
 
 
 def test_the_timeline_in_per_cent_with_round_marks() -> None:

@@ -13,7 +13,7 @@ from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.manifest import ProviderSpec
 from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.request import VerifyRequest
-from tests.unit.verification import folders
+from tests.kit import folders
 
 Answer = Callable[[VerifyRequest], FolderReport]
 

@@ -14,7 +14,7 @@ from epctx.files.digest import of_file
 from epctx.lockfile.types import Lock, LockedFile, LockedSession
 from epctx.manifest import Manifest, Target
 from epctx.verification.request import VerifyRequest
-from tests.unit.verification import folders
+from tests.kit import folders
 
 
 def manifest(*targets: str, groups: tuple[str, ...] = ("g",), name: str = "demo") -> Manifest:

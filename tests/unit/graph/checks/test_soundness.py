@@ -10,10 +10,11 @@ from onnx import TensorProto, numpy_helper
 from epctx.errors import ModelError, StorageError
 from epctx.graph.checks import soundness
 from epctx.graph.serde.reader import STAND_IN
+from tests.kit import onnx_text
 
 
 def _model(body: str, opsets: str = '"":17', ir_version: int = 8) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f"<ir_version: {ir_version}, opset_import: [{opsets}]> {body}")
+    return onnx_text.proto(body, opsets=opsets, ir_version=ir_version)
 
 
 def _reason(model: onnx.ModelProto) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -7,10 +9,9 @@ from onnx import helper, numpy_helper
 
 from epctx.errors import ModelError
 from epctx.graph.checks import structure
+from tests.kit import onnx_text
 
-
-def _model(body: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["":17, "l":1]> {body}')
+_model = partial(onnx_text.proto, opsets='"":17, "l":1')
 
 
 def _refused(model: onnx.ModelProto) -> str:

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
+from functools import partial
+
 import onnx
 import pytest
 from onnx import helper
 
 from epctx.graph.prepare.inference import infer
 from epctx.graph.serde import protos
+from tests.kit import onnx_text
 
-
-def _model(body: str) -> onnx.ModelProto:
-    head = '<ir_version: 10, opset_import: ["":17, "com.microsoft":1, "mine":1]>'
-    return onnx.parser.parse_model(f"{head} {body}")
+_model = partial(onnx_text.proto, opsets='"":17, "com.microsoft":1, "mine":1')
 
 
 def _dims(model: onnx.ModelProto) -> dict[str, list[object]]:

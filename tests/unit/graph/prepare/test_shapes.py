@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import onnx
@@ -10,10 +11,9 @@ from onnx import numpy_helper
 from epctx.errors import ModelError
 from epctx.graph.prepare import shapes
 from epctx.graph.serde import protos
+from tests.kit import onnx_text
 
-
-def _model(body: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["":17]> {body}')
+_model = partial(onnx_text.proto, opsets='"":17')
 
 
 def _fix(

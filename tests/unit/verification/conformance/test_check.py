@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.verification.conformance.check import CHECKS
 from epctx.verification.findings import Finding
-from tests.unit.verification import folders
-from tests.unit.verification.folders import context_node, found, model, report
+from tests.kit import folders
+from tests.kit.folders import context_node, found, model, report
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege, FIFOs POSIX")
 

@@ -19,8 +19,8 @@ from epctx.verification.numbers import recordings, sessions
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.source_model import SourceModel
-from tests.unit.verification import folders
-from tests.unit.verification.folders import context_node
+from tests.kit import folders
+from tests.kit.folders import context_node
 
 Outputs = dict[str, Any]
 Change = Callable[[Outputs], Outputs]

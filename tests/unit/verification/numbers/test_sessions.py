@@ -11,12 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.manifest import ModelSource
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers.sessions import NotComparable
+from tests.kit import onnx_text
 
 
 def save(path: Path, text: str, *weights: onnx.TensorProto) -> Path:
-    made = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 4]> {text}'
-    )
+    made = onnx_text.proto(text, opsets='"" : 20, "ai.onnx.ml" : 4')
     made.graph.initializer.extend(weights)
     onnx.save(made, path)
     return path

@@ -6,15 +6,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.manifest import Tolerance
-from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.verification.numbers.tolerances import DEFAULTS, limits, precision
+from tests.kit.fake_providers import Taker, eps, op_types
 
 
-class Coarse(ReferenceExecutionProvider):
+class Coarse(Taker):
     """An EP that says how exact it is."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(lambda node: True)
 
     def tolerance(self, of: str, dtype: str) -> Tolerance:
         if dtype == "uint8":
@@ -22,7 +22,8 @@ class Coarse(ReferenceExecutionProvider):
         return Tolerance(cosine_min=0.99, max_abs=None, max_rel=0.1)
 
 
-FINE = ReferenceExecutionProvider({})
+FINE = op_types()
+"""An EP that says nothing of it."""
 
 
 def source(kind: int, *ops: str, weight: type = np.float32) -> onnx.ModelProto:
@@ -50,26 +51,26 @@ def test_the_precision_of_a_source_model(model: onnx.ModelProto, expected: str) 
 
 
 def test_the_reference_defaults_hold_what_is_promised() -> None:
-    assert limits([FINE], "float32", "float32", Tolerance()) == Tolerance(
+    assert limits(eps(FINE), "float32", "float32", Tolerance()) == Tolerance(
         cosine_min=0.999999, max_rel=1e-5
     )
     assert limits([], "float16", "float16", Tolerance()) == DEFAULTS["float16"]
 
 
 def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
-    assert limits([FINE], "quantized", "uint8", Tolerance()) == Tolerance()
-    assert limits([FINE, Coarse()], "quantized", "uint8", Tolerance()) == Tolerance(max_abs=1)
-    assert limits([FINE], "float32", "int64", Tolerance(max_abs=2)) == Tolerance(max_abs=2)
+    assert limits(eps(FINE), "quantized", "uint8", Tolerance()) == Tolerance()
+    assert limits(eps(FINE, Coarse()), "quantized", "uint8", Tolerance()) == Tolerance(max_abs=1)
+    assert limits(eps(FINE), "float32", "int64", Tolerance(max_abs=2)) == Tolerance(max_abs=2)
 
 
 def test_of_several_eps_the_loosest_counts_limit_by_limit() -> None:
-    assert limits([FINE, Coarse()], "float32", "float32", Tolerance()) == Tolerance(
+    assert limits(eps(FINE, Coarse()), "float32", "float32", Tolerance()) == Tolerance(
         cosine_min=0.99, max_rel=0.1
     )
 
 
 def test_the_manifest_replaces_limit_by_limit() -> None:
     asked = Tolerance(max_abs=0.5, cosine_min=0.9)
-    assert limits([Coarse()], "float32", "float32", asked) == Tolerance(
+    assert limits(eps(Coarse()), "float32", "float32", asked) == Tolerance(
         cosine_min=0.9, max_abs=0.5, max_rel=0.1
     )

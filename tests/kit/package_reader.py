@@ -1,6 +1,6 @@
 """ONNX Runtime's own reader of model packages, through the C API of the installed onnxruntime.
 
-    python -P -m tests.integration.package_reader < request.json > answer.json
+    python -P -m tests.kit.package_reader < request.json > answer.json
 
 The Python bindings do not have it (onnxruntime 1.31.1). Slots of `OrtApi` never change once they
 are released; those of `OrtModelPackageApi` are those of 1.31. Each request runs in a process of its
@@ -105,7 +105,7 @@ class Answer:
 def ask(request: Request, *, scratch: Path) -> Answer:
     """The reader's answer, out of a fresh process."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tests.integration.package_reader"],
+        [sys.executable, "-P", "-m", "tests.kit.package_reader"],
         input=msgspec.json.encode(request),
         capture_output=True,
         cwd=scratch,

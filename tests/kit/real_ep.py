@@ -1,6 +1,6 @@
 """A session group through partition, compile and dump on a real EP: run in a fresh process.
 
-    python -P -m tests.integration.real_ep < request.json > answer.json
+    python -P -m tests.kit.real_ep < request.json > answer.json
 
 The pipeline's worker does the same; this is without its protocol, so that a test of an EP's module
 fails for that module's reasons.
@@ -98,7 +98,7 @@ def build(
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8"}
     with log.open("wb") as stream:
         process = subprocess.run(
-            [sys.executable, "-P", "-m", "tests.integration.real_ep"],
+            [sys.executable, "-P", "-m", "tests.kit.real_ep"],
             cwd=scratch,
             env=environment | {"ORT_DISABLE_TELEMETRY": "1"} | (variables or {}),
             input=msgspec.json.encode(request),
