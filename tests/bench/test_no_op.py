@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.measuring import NO_OP, NO_OP_FULL, NO_OP_JSON, RECOMPILED, held, ratio, wall
-from tests.bench.test_builds import BUILD, write_manifest, write_mlp
+from tests.bench.projects import BUILD, write_manifest, write_mlp
 
 pytestmark = pytest.mark.bench
 

@@ -4,6 +4,7 @@
 have the exceptions, one path a line, and may only shrink.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,20 @@ def test_every_module_has_its_unit_test_and_every_unit_test_its_module() -> None
 def test_the_list_of_modules_without_tests_does_not_grow() -> None:
     """Lower this with the list."""
     assert len(lines(TESTS / WITHOUT_TESTS)) == 154
+
+
+def importing_tests(tests: Path) -> list[str]:
+    """Modules that import a test module: what they want of it belongs into tests/kit."""
+    wanted = re.compile(r"^\s*(from|import) tests\.[\w.]*\btest_\w+", re.MULTILINE)
+    found = (path for path in tests.rglob("*.py") if wanted.search(path.read_text("utf-8")))
+    return sorted(path.relative_to(tests).as_posix() for path in found)
+
+
+def test_no_test_is_imported_by_another(tmp_path: Path) -> None:
+    assert importing_tests(TESTS.parent) == []
+    (tmp_path / "test_a.py").write_text("from tests.unit.test_b import helper\n")
+    (tmp_path / "test_b.py").write_text("from tests.kit import projects\n")
+    assert importing_tests(tmp_path) == ["test_a.py"]
 
 
 @pytest.mark.parametrize(

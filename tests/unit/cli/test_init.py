@@ -1,34 +1,14 @@
 """`epctx init`: what it prints, where, and its exit codes."""
 
 import json
-from pathlib import Path
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
 
-GOOD = """\
-schema_version: 1
-name: m
-models: {a: {path: a.onnx}}
-model_groups: {g: {models: [a], execution_providers: []}}
-"""
-
+pytestmark = pytest.mark.usefixtures("folder")
 runner = CliRunner()
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "good.yaml").write_text(GOOD, encoding="utf-8")
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch"])
-    other = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value], [other])
-    onnx.save(helper.make_model(graph), tmp_path / "a.onnx")
-    return tmp_path
 
 
 def test_init_writes_a_manifest_that_validates() -> None:

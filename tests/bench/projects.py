@@ -1,0 +1,59 @@
+"""Models of any size, manifests of them, and the build that is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.kit.command_line import PROGRAM
+
+BUILD = [*PROGRAM, "build", "m.yaml", "--no-verify"]
+
+
+def write_mlp(path: Path, layers: int, width: int, seed: int = 0) -> int:
+    """A chain of MatMul and Relu with external weights; return the bytes of its data."""
+    rng = np.random.default_rng(seed)
+    nodes, weights, last, offset = [], [], "x", 0
+    with path.with_suffix(".data").open("wb") as stream:
+        for layer in range(layers):
+            matrix = rng.standard_normal((width, width), np.float32) / np.float32(width**0.5)
+            stream.write(matrix.data)
+            name = f"w{layer}"
+            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[width, width])
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in {
+                "location": f"{path.stem}.data",
+                "offset": offset,
+                "length": matrix.nbytes,
+            }.items():
+                tensor.external_data.add(key=key, value=str(value))
+            offset += matrix.nbytes
+            weights.append(tensor)
+            nodes.append(helper.make_node("MatMul", [last, name], [f"m{layer}"], f"mm{layer}"))
+            nodes.append(helper.make_node("Relu", [f"m{layer}"], [f"r{layer}"], f"relu{layer}"))
+            last = f"r{layer}"
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        path.stem,
+        [info("x", TensorProto.FLOAT, [1, width])],
+        [info(last, TensorProto.FLOAT, [1, width])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, path)
+    return offset
+
+
+def write_manifest(folder: Path, models: list[str], provider: str, options: str = "") -> Path:
+    """Each model in a group of its own."""
+    lines = ["schema_version: 1", "name: m", "models:"]
+    lines += [f"  {name}: {{path: {name}.onnx}}" for name in models]
+    lines += [f"execution_providers: {{ep: {{provider: {provider}{options}}}}}", "model_groups:"]
+    lines += [f"  {name}: {{models: [{name}], execution_providers: [ep]}}" for name in models]
+    path = folder / "m.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
