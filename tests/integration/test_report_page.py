@@ -135,7 +135,9 @@ def test_every_control_can_be_reached_by_tab(opened: browsing.Watched) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_to_object_to(browser: Browser, tmp_path: Path, scheme: str) -> None:
+def test_axe_finds_nothing_to_object_to(
+    browser: Browser, tmp_path: Path, scheme: browsing.Scheme
+) -> None:
     found = browsing.Watched(browser, write(tmp_path, report()), scheme=scheme)
     page = found.page
     page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
@@ -290,7 +292,8 @@ def test_densenet_with_nodes_left_in_light_and_dark(browser: Browser, tmp_path: 
     (model,) = built.groups[0].models
     assert isinstance(model, ModelReport) and len(model.declined) == 4
     page = api.report(manifest, dist=tmp_path / "dist")
-    for scheme, colour in (("light", LIGHT_LEFT), ("dark", DARK_LEFT)):
+    colours: dict[browsing.Scheme, str] = {"light": LIGHT_LEFT, "dark": DARK_LEFT}
+    for scheme, colour in colours.items():
         found = browsing.Watched(browser, page, scheme=scheme)
         found.drawn("units")
         assert colour in found.page.locator("canvas").first.evaluate(PIXELS)

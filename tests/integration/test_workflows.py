@@ -161,3 +161,13 @@ def test_the_hook_of_pre_commit_checks_manifests_alone(project: Project) -> None
     project.document["models"] = {}
     project.write()
     assert epctx(*command, cwd=project.folder).returncode == 3
+
+
+def test_the_hooks_of_our_own_run_what_lint_runs() -> None:
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    hooks = {hook["entry"] for hook in repository["hooks"]}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    steps = {line.strip().replace("$(BIN)", ".venv/bin") for line in lint.splitlines()}
+    assert hooks <= {step.removesuffix(" .") for step in steps}
+    assert {hook.split()[0] for hook in hooks} == {step.split()[0] for step in steps}

@@ -7,10 +7,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+Scheme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--headless",
@@ -50,12 +52,11 @@ def chromium() -> Iterator[Browser]:
 class Watched:
     """A page of a file, what it asked for, and what went wrong: errors, exceptions, dialogs."""
 
-    def __init__(self, browser: Browser, path: Path, *, scheme: str = "light") -> None:
+    def __init__(self, browser: Browser, path: Path, *, scheme: Scheme = "light") -> None:
         self.faults: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(
-            # "light" or "dark", which pytest parametrizes as text.
-            color_scheme=scheme,  # type: ignore[arg-type]
+            color_scheme=scheme,
             viewport={"width": 1440, "height": 1000},
         )
         self.page: Page = self.context.new_page()

@@ -67,8 +67,8 @@ class Project:
         """Build it, in this process and its workers."""
         self.write()
         self.events.clear()
-        arguments: Mapping[str, object] = {"out": self.folder / "dist", "jobs": 2, **options}
-        return api.build(self.manifest, listener=self.events.append, **arguments)  # type: ignore[arg-type]
+        arguments: dict[str, Any] = {"out": self.folder / "dist", "jobs": 2, **options}
+        return api.build(self.manifest, listener=self.events.append, **arguments)
 
     def notices(self) -> list[str]:
         """What the last build told of the cache."""
