@@ -66,6 +66,11 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(registry, "names", lambda: names)
 
 
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any EP: no process is started to ask one."""
+    monkeypatch.setattr(command, "_probe", lambda name: [])
+
+
 def doctor(*options: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *options])
 
@@ -122,7 +127,7 @@ def test_two_distributions_that_own_onnxruntime_are_5(
     assert isinstance(error, ProviderUnavailable)
     assert error.what.startswith("onnxruntime and onnxruntime-gpu both own the import onnxruntime")
     assert error.remedy.startswith("run `pip uninstall onnxruntime onnxruntime-gpu`")
-    only(monkeypatch)
+    nobody(monkeypatch)
     result = doctor()
     assert result.exit_code == 5
     assert "error: onnxruntime and onnxruntime-gpu both own" in result.stderr
@@ -131,7 +136,7 @@ def test_two_distributions_that_own_onnxruntime_are_5(
 def test_the_caches_folder_is_not_made_and_tried_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only(monkeypatch)
+    nobody(monkeypatch)
     folder = tmp_path / "a" / "cache"
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(folder))
     assert f"{folder.as_posix()} (writable)" in doctor().stdout

@@ -62,7 +62,7 @@ def _rules(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(st.booleans(), _rules, max_leaves=5)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(VALUES, _rules(SCHEMAS), _rules(st.booleans()).map(lambda d: {**d, "$ref": "#/$defs/e"}))
 def test_a_yes_is_jsonschemas_yes(value: Any, rules: Any, definition: Any) -> None:
     whole = {**rules, "$defs": {"d": definition, "e": {"type": ["string", "array"]}}}

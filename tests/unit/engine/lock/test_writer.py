@@ -1,0 +1,147 @@
+"""The lock of a build says what it was made of and what came out, and nothing of the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epctx.cache import Cache, locate
+from epctx.engine import plan
+from epctx.engine.lock import writer
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.plan import Plan
+from epctx.engine.state import Compiled
+from epctx.engine.up_to_date import assess
+from epctx.files import digest
+from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import Toolchain
+from epctx.lockfile import file
+from epctx.lockfile.types import Lock, LockedCpu
+from epctx.manifest import ProviderSpec
+from tests.kit.projects import Project
+
+
+def known(project: Project) -> tuple[Plan, tuple[Compiled, ...], Toolchain]:
+    """What the cache has of the project's group."""
+    cache = Cache(locate(), pytest.fail)
+    lookup = Lookup(cache, cache.digests, numbers=True)
+    whole = plan.read(project.manifest)
+    place = Place(out=project.folder / "dist", name="m")
+    return whole, assess(whole.groups[0], lookup, place).sessions, lookup.toolchain
+
+
+def made(project: Project) -> Lock:
+    whole, sessions, toolchain = known(project)
+    return writer.make(whole.manifest, [(whole.groups[0], sessions)], toolchain)
+
+
+def test_it_is_the_lock_that_the_build_wrote(project: Project) -> None:
+    project.build()
+    assert made(project) == file.read(project.lock)
+
+
+def test_it_has_digests_of_what_is_on_the_disk(project: Project) -> None:
+    project.build()
+    lock = made(project)
+    assert set(lock.sources) == {"a.onnx", "a.data", "b.onnx", "b.data"}
+    for name, source in lock.sources.items():
+        path = project.folder / name
+        assert source.digest == str(digest.of_file(path)) and source.size == path.stat().st_size
+    outputs = lock.groups["default/g"].outputs
+    published = {p.name for p in (project.published / "g").iterdir()}
+    assert set(outputs) == published - {"SHA256SUMS"}
+    for name, output in outputs.items():
+        path = project.published / "g" / name
+        assert output.sha256 == digest.of_file(path, "sha256").hex
+        assert output.size == path.stat().st_size
+
+
+def test_of_what_is_not_compiled_yet_it_has_the_settings(project: Project) -> None:
+    project.build()
+    whole, sessions, toolchain = known(project)
+    unknown = [replace(session, action=None) for session in sessions]
+    lock = writer.make(whole.manifest, [(whole.groups[0], unknown)], toolchain)
+    assert lock.groups["default/g"].outputs == {}
+    full = made(project).groups["default/g"]
+    assert lock.groups["default/g"].models == full.models
+    assert lock.groups["default/g"].execution_providers == full.execution_providers
+
+
+def test_a_second_toolchain_of_one_ep_has_a_number(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions of a vendor's SDK in one manifest."""
+    project.section("execution_providers")["new"] = {
+        "provider": "ReferenceExecutionProvider",
+        "options": {"source": "new"},
+    }
+    project.section("model_groups", "g")["execution_providers"] = ["ref", "new"]
+    project.build()
+    real = Toolchain.provider
+
+    def provider(self: Toolchain, spec: ProviderSpec) -> ProviderRecord:
+        found = real(self, spec)
+        version: Mapping[str, str] = {"sdk": "2"} if spec.alias == "new" else {"sdk": "1"}
+        return replace(found, toolchain=version)
+
+    whole, sessions, toolchain = known(project)
+    monkeypatch.setattr(Toolchain, "provider", provider)
+    lock = writer.make(whole.manifest, [(whole.groups[0], sessions)], toolchain)
+    name = "ReferenceExecutionProvider"
+    assert {n: t.toolchain for n, t in lock.execution_providers.items()} == {
+        name: {"sdk": "1"},
+        f"{name}#2": {"sdk": "2"},
+    }
+    eps = lock.groups["default/g"].execution_providers
+    assert [ep.provider for ep in eps] == [name, f"{name}#2"]
+
+
+def test_where_a_real_ep_compiled_is_told_once(project: Project) -> None:
+    project.build()
+    whole, sessions, toolchain = known(project)
+    cpu = LockedCpu(family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel")
+    other = replace(cpu, flags=("avx", "avx2", "avx512f"))
+
+    def on(session: Compiled, where: LockedCpu | None) -> Compiled:
+        assert session.action is not None
+        stored: Any = replace(session.action.result, cpu=where)
+        return replace(session, action=replace(session.action, result=stored))
+
+    def lock(*cpus: LockedCpu | None) -> Lock:
+        made = [on(session, where) for session, where in zip(sessions, cpus, strict=True)]
+        return writer.make(whole.manifest, [(whole.groups[0], made)], toolchain)
+
+    assert lock(None, None).cpus == {}
+    same = lock(cpu, cpu)
+    ((name, found),) = same.cpus.items()
+    assert found == cpu
+    assert {s.cpu for s in same.groups["default/g"].session_groups.values()} == {name}
+    assert len(lock(cpu, other).cpus) == 2, "a flag is enough"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/p/models/a.onnx", "models/a.onnx"),
+        ("/p/a.onnx", "a.onnx"),
+        ("/shared/a.onnx", "../shared/a.onnx"),
+    ],
+)
+def test_sources_are_named_from_the_manifests_folder(path: str, name: str) -> None:
+    assert writer.relative(Path(path), Path("/p")) == name
+
+
+def test_a_source_on_another_drive_has_no_drive_in_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: object, start: object) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr(os.path, "relpath", refuse)
+    assert writer.relative(Path("/models/a.onnx"), Path("/p")) == "outside/a.onnx"
