@@ -6,9 +6,6 @@ Tried as a user does it: in a folder of its own, each command in a process.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import onnx
 import pytest
 
 from epctx.providers.onnxruntime import plugins
-from tests.integration import real_models
+from tests.kit import command_line, real_models
 
 QNN, VINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 MANIFEST = """schema_version: 1
@@ -45,15 +42,7 @@ class User:
     def epctx(self, *arguments: str, hide: str = f"{VINO},{QNN}") -> tuple[int, str, str]:
         """A command's exit code, stdout and stderr."""
         own = {plugins.HIDE: hide, "EPCTX_CACHE_DIR": str(self.folder / "cache")}
-        ran = subprocess.run(
-            [sys.executable, "-m", "epctx", *arguments],
-            cwd=self.folder,
-            env=os.environ | own,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        ran = command_line.epctx(*arguments, cwd=self.folder, **own)
         assert "Traceback" not in ran.stderr
         return ran.returncode, ran.stdout, ran.stderr
 

@@ -318,11 +318,16 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-@pytest.mark.parametrize("name", ["qnn", "openvino"])
-def test_excluded_nodes_of_a_real_model_run_on_the_cpu(
-    squeezenet: tuple[Path, dict[str, dict[str, Any]]], name: str
-) -> None:
-    folder, groups = squeezenet
+    "name",
+    [
+        pytest.param("htp", marks=pytest.mark.needs_device(QNN)),
+        pytest.param("vino", marks=pytest.mark.needs_device(OPENVINO)),
+    ],
+)
+def test_excluded_nodes_of_a_real_model_run_on_the_cpu(squeezenet: Path, name: str) -> None:
+    folder = squeezenet
+    partition = "partition: {exclude: {op_types: [Concat]}}"
+    groups = build(folder, f"  {name}: {{models: [m], execution_providers: [{name}], {partition}}}")
     (model,) = groups[name]["models"]
     source = onnx.load(folder / "m.onnx", load_external_data=False)
     concats = sorted(n.output[0] for n in source.graph.node if n.op_type == "Concat")

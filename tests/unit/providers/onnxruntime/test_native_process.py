@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -78,7 +79,7 @@ def test_what_it_left_behind_is_ended_once(
         process.end_rest()
         assert is_gone(started[0])
         if sys.platform != "win32":
-            monkeypatch.setattr(native_process.os, "killpg", lambda *_: pytest.fail("again"))
+            monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("again"))
         process.end_rest()
         process.end()
 

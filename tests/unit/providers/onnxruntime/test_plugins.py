@@ -69,14 +69,16 @@ def test_a_missing_library(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def offered(monkeypatch):
+def offered(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """What onnxruntime lists, whatever this host has."""
     devices = [SimpleNamespace(ep_name=name) for name in ("AcmeEP", "OtherEP", "AcmeEP")]
     monkeypatch.setattr(ort, "get_ep_devices", lambda: devices)
     return devices
 
 
-def test_hidden_devices_are_not_listed(offered, monkeypatch):
+def test_hidden_devices_are_not_listed(
+    offered: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(plugins.HIDE, raising=False)
     assert plugins.listed("AcmeEP") == (offered[0], offered[2])
     assert plugins.hidden_error("AcmeEP") is None
@@ -87,7 +89,7 @@ def test_hidden_devices_are_not_listed(offered, monkeypatch):
     assert "AcmeEP: its devices are hidden" in str(plugins.hidden_error("AcmeEP"))
 
 
-def test_devices_are_listed_in_one_place():
+def test_devices_are_listed_in_one_place() -> None:
     """Else what is hidden there would be seen elsewhere."""
     root = Path(epctx.__file__).parent
     found = [p for p in root.rglob("*.py") if "get_ep_devices(" in p.read_text(encoding="utf-8")]
