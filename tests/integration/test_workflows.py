@@ -170,4 +170,5 @@ def test_the_hooks_of_our_own_run_what_lint_runs() -> None:
     (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     steps = {line.strip().replace("$(BIN)", ".venv/bin") for line in lint.splitlines()}
     assert hooks <= {step.removesuffix(" .") for step in steps}
-    assert {hook.split()[0] for hook in hooks} == {step.split()[0] for step in steps}
+    tools = {hook.split()[0] for hook in hooks}
+    assert all(any(tool in step for tool in tools) for step in steps), "a step without a hook"
