@@ -1,0 +1,154 @@
+"""What a group's jobs took, and what of them a user hears: each stage once, then its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import pytest
+
+from epctx.engine.events import Event
+from epctx.engine.executor import Lane
+from epctx.engine.progress import Events, Progress
+from epctx.errors import CompileError, Interrupted
+from epctx.files.digest import of_bytes
+from epctx.worker.jobs import GoldenJob, Job, StageStarted
+
+R = TypeVar("R")
+JOB = GoldenJob(built=Path("/built"), folder=Path("/folder"))
+LOAD, OPTIMIZE = StageStarted(stage="load"), StageStarted(stage="optimize")
+
+
+class FakeLane:
+    """Carries out a job by going through stages; a step that is an error ends it."""
+
+    def __init__(self, *steps: StageStarted | Exception) -> None:
+        self._steps = steps
+        self.timeout: float | None = None
+
+    def run(
+        self,
+        job: Job,
+        result: type[R],
+        *,
+        started: Callable[[StageStarted], None],
+        timeout: float | None = None,
+    ) -> R:
+        self.timeout = timeout
+        for step in self._steps:
+            if isinstance(step, Exception):
+                raise step
+            started(step)
+        return result()
+
+
+class Heard:
+    """A progress, and what its listener heard of it."""
+
+    def __init__(self, *, timeout: float | None = None) -> None:
+        self.events: list[Event] = []
+        self.progress = Progress("g@x", Events(self.events.append), timeout=timeout)
+
+    def run(self, *steps: StageStarted | Exception) -> FakeLane:
+        lane = FakeLane(*steps)
+        self.progress.run(cast(Lane, lane), "main", JOB, bool)
+        return lane
+
+    def lines(self) -> list[tuple[str, str | None, str | None]]:
+        assert {event.group for event in self.events} <= {"g@x"}
+        return [(event.state, event.subject, event.stage) for event in self.events]
+
+
+def compile_(model: str, provider: str) -> StageStarted:
+    return StageStarted(stage="compile", model=model, provider=provider)
+
+
+def test_each_stage_is_told_and_timed_one_after_the_other() -> None:
+    heard = Heard()
+    heard.run(LOAD, OPTIMIZE)
+    assert heard.lines() == [
+        ("running", "main", "load"),
+        ("running", "main", "optimize"),
+        ("done", "main", None),
+    ]
+    load, optimize = heard.progress.stages
+    assert (load.stage, load.subject) == ("load", "main")
+    assert 0 <= load.start <= load.end <= optimize.start <= optimize.end
+
+
+def test_a_stage_that_goes_model_by_model_is_told_of_each() -> None:
+    heard = Heard()
+    heard.run(compile_("a", "QNN"), compile_("b", "QNN"))
+    assert heard.lines() == [
+        ("running", "a", "compile"),
+        ("done", "a", None),
+        ("running", "b", "compile"),
+        ("done", "b", None),
+    ]
+
+
+def test_another_eps_turn_is_no_news() -> None:
+    heard = Heard()
+    heard.run(compile_("a", "QNN"), compile_("a", "OpenVINO"))
+    assert heard.lines() == [("running", "a", "compile"), ("done", "a", None)]
+    assert len(heard.progress.stages) == 1
+
+
+def test_verify_is_one_stage_however_many_models_it_runs() -> None:
+    heard = Heard()
+    heard.run(*(StageStarted(stage="verify", model=name) for name in "abc"))
+    assert heard.lines() == [("running", "a", "verify"), ("done", "a", None)]
+
+
+def test_a_job_that_fails_is_timed_up_to_there() -> None:
+    heard = Heard()
+    with pytest.raises(CompileError, match="crashed"):
+        heard.run(LOAD, CompileError("crashed", remedy="see its log"))
+    assert [stage.stage for stage in heard.progress.stages] == ["load"]
+    assert heard.lines()[-1] == ("done", "main", None)
+
+
+def test_a_job_that_enters_no_stage_is_not_told() -> None:
+    heard = Heard()
+    heard.run()
+    assert heard.events == [] and heard.progress.stages == []
+
+
+def test_each_job_has_the_groups_timeout() -> None:
+    assert Heard(timeout=90).run(LOAD).timeout == 90
+    assert Heard().run(LOAD).timeout is None
+
+
+def test_the_largest_worker_is_remembered() -> None:
+    progress = Heard().progress
+    for size in (3, 9, 4):
+        progress.remember(size)
+    assert progress.peak_memory == 9
+
+
+def test_actions_are_noted_with_their_keys() -> None:
+    progress, key = Heard().progress, of_bytes(b"key")
+    progress.did("optimize", "a", None, ran=False)
+    progress.did("compile", "a", key, ran=True)
+    noted = [(a.action, a.subject, a.key, a.ran) for a in progress.actions]
+    assert noted == [("optimize", "a", None, False), ("compile", "a", str(key), True)]
+
+
+def test_a_wait_is_told_once_and_ends_when_there_is_no_point() -> None:
+    heard = Heard()
+    asked: list[int] = []
+
+    def proceed() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            raise Interrupted("another group failed", remedy="see its error")
+
+    wait = heard.progress.waiting("another build compiles it", "main", proceed)
+    wait()
+    wait()
+    with pytest.raises(Interrupted):
+        wait()
+    (event,) = heard.events
+    assert (event.state, event.subject) == ("waiting", "main")
+    assert event.detail == "another build compiles it"

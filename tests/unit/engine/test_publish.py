@@ -1,0 +1,121 @@
+"""What is swapped in, and what the report says of a group, whatever came of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from epctx.cache import Cache, locate
+from epctx.engine import plan, publish
+from epctx.engine.events import Event
+from epctx.engine.executor import Cancelled
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.progress import Events, GroupProgress
+from epctx.engine.report import GroupReport
+from epctx.engine.state import GroupState
+from epctx.engine.up_to_date import assess
+from epctx.errors import CompileError
+from tests.kit.projects import Project, stats
+
+
+class Publishing:
+    """A group that was built, and staged once more; `publish` swaps it in or does not."""
+
+    def __init__(self, project: Project) -> None:
+        self.report = project.build().groups[0]
+        self.cache = Cache(locate(), pytest.fail)
+        self.place = Place(out=project.folder / "dist", name="m")
+        self.folder = self.place.group("default", "g")
+        self.told: list[Event] = []
+        (planned,) = plan.read(project.manifest).groups
+        lookup = Lookup(self.cache, self.cache.digests, numbers=True)
+        self.state = assess(planned, lookup, self.place)
+        self.progress = GroupProgress(planned, Events(self.told.append))
+        self.staged = self.place.staged("default", "g")
+        shutil.copytree(self.folder, self.staged)
+
+    def publish(self, state: GroupState, *, wanted: bool = True) -> GroupReport:
+        return publish.group(state, self.place, self.cache, wanted=wanted)
+
+    def states(self) -> list[str]:
+        return [event.state for event in self.told]
+
+
+@pytest.fixture
+def publishing(project: Project) -> Publishing:
+    return Publishing(project)
+
+
+def test_of_a_group_with_nothing_to_do_the_report_says_all_the_same(
+    publishing: Publishing,
+) -> None:
+    before = stats(publishing.folder)
+    found = publishing.publish(publishing.state)
+    assert (found.state, found.folder) == ("up to date", "m/default/g")
+    assert (found.files, found.verify) == (publishing.report.files, publishing.report.verify)
+    assert found.models == publishing.report.models
+    assert found.actions == () and publishing.told == []
+    assert stats(publishing.folder) == before
+
+
+def test_what_was_built_is_swapped_in_and_its_digests_are_known(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(publishing.folder)
+    publishing.progress.did("compile", "a", None, ran=True)
+    publishing.progress.remember(7)
+    found = publishing.publish(
+        replace(publishing.state, progress=publishing.progress, published="it is not published")
+    )
+    assert (found.state, found.folder, found.peak_memory) == ("built", "m/default/g", 7)
+    assert [(a.action, a.subject, a.ran) for a in found.actions] == [("compile", "a", True)]
+    assert publishing.states() == ["built"]
+    assert not publishing.staged.exists()
+    names = {f.name for f in found.files} | {"SHA256SUMS"}
+    assert {path.name for path in publishing.folder.iterdir()} == names
+
+
+def test_what_is_there_already_is_left_there(publishing: Publishing) -> None:
+    """It was carried out again, without a cache perhaps, and gave the same."""
+    before = stats(publishing.folder)
+    found = publishing.publish(replace(publishing.state, progress=publishing.progress))
+    assert found.state == "built" and publishing.states() == ["built"]
+    assert stats(publishing.folder) == before
+
+
+def test_a_group_that_failed_keeps_what_was_published(publishing: Publishing) -> None:
+    before = stats(publishing.folder)
+    failure = CompileError("crashed", where="model a", remedy="see its log")
+    publishing.progress.did("optimize", "a", None, ran=True)
+    found = publishing.publish(
+        replace(publishing.state, progress=publishing.progress, failure=failure, published="old")
+    )
+    assert found.state == "failed" and found.failure is not None
+    assert (found.failure.what, found.failure.exit_code) == ("crashed", 6)
+    assert (found.folder, found.files, found.models) == (None, (), ())
+    assert [a.subject for a in found.actions] == ["a"], "what it did all the same"
+    assert stats(publishing.folder) == before
+
+
+@pytest.mark.parametrize("why", ["another group failed", "cancelled"])
+def test_a_group_that_is_not_wanted_is_skipped(why: str, publishing: Publishing) -> None:
+    before = stats(publishing.folder)
+    state = replace(publishing.state, progress=publishing.progress, published="old")
+    if why == "cancelled":
+        state = replace(state, failure=Cancelled("another group failed", remedy="see its error"))
+    found = publishing.publish(state, wanted=why == "cancelled")
+    assert (found.state, found.failure, found.folder) == ("skipped", None, None)
+    assert publishing.states() == ["skipped"]
+    assert stats(publishing.folder) == before
+
+
+def test_the_folder_is_named_from_where_the_report_lies(
+    publishing: Publishing, tmp_path: Path
+) -> None:
+    elsewhere = Place(out=tmp_path / "out", name="m")
+    found = publish.group(publishing.state, elsewhere, None, wanted=True)
+    assert found.folder == "m/default/g"
