@@ -17,7 +17,7 @@ from epctx.verification.numbers import runs, sessions
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Budget, Run, Runs
-from tests.unit.verification import folders
+from tests.kit import folders
 
 ONE = np.ones((1, 4), np.float32)
 
