@@ -128,7 +128,7 @@ WHOLE = FolderReport(
         finding("a_ctx.onnx"),
         finding("b_ctx.onnx"),
         finding("."),
-        finding("a_ctx.onnx: node 'n'", policy="conformance"),
+        finding("a_ctx.onnx", policy="conformance"),
     ),
     numbers=(numbers("a_ctx.onnx"), numbers("b_ctx.onnx")),
 )
@@ -136,7 +136,7 @@ WHOLE = FolderReport(
 
 def test_a_report_is_cut_by_files_and_joined_again() -> None:
     part = results.part_of(WHOLE, ["a_ctx.onnx"])
-    assert [f.subject for f in part.findings] == ["a_ctx.onnx", "a_ctx.onnx: node 'n'"]
+    assert [f.subject for f in part.findings] == ["a_ctx.onnx", "a_ctx.onnx"]
     assert (part.folder, part.models) == ("", ("a_ctx.onnx",))
     assert [n.model for n in part.numbers] == ["a_ctx.onnx"]
     rest = results.without(WHOLE, ["a_ctx.onnx"])
@@ -149,9 +149,9 @@ def test_a_report_is_cut_by_files_and_joined_again() -> None:
 
 
 def test_a_folder_in_which_nothing_failed_is_published() -> None:
-    results.refuse("g@default", WHOLE)
+    results.refuse(WHOLE)
     unsure = finding("a_ctx.onnx", outcome="not checkable")
-    results.refuse("g@default", FolderReport(folder="", findings=(unsure,)))
+    results.refuse(FolderReport(folder="", findings=(unsure,)))
 
 
 def test_the_first_that_failed_is_told_and_how_many_more() -> None:
@@ -160,10 +160,14 @@ def test_the_first_that_failed_is_told_and_how_many_more() -> None:
         for name in ("a.bin", "b.bin", "c.bin")
     ]
     with pytest.raises(VerificationError) as caught:
-        results.refuse("g@default", FolderReport(folder="", findings=(*WHOLE.findings, *failed)))
+        results.refuse(FolderReport(folder="", findings=(*WHOLE.findings, *failed)))
     assert caught.value.what == "integrity: was changed (and 2 more)"
-    assert caught.value.where == "g@default: a.bin"
+    assert caught.value.file == "a.bin"
     assert caught.value.remedy == "build it again"
     with pytest.raises(VerificationError) as caught:
-        results.refuse("g@default", FolderReport(folder="", findings=(failed[0],)))
+        results.refuse(FolderReport(folder="", findings=(failed[0],)))
     assert caught.value.what == "integrity: was changed"
+    whole = finding(".", outcome="fail")
+    with pytest.raises(VerificationError) as caught:
+        results.refuse(FolderReport(folder="", findings=(whole,)))
+    assert caught.value.file is None, "it is of the folder"
