@@ -41,9 +41,6 @@ class Request:
     only: tuple[str, ...]
     allow_outside: bool
     circumstances: Circumstances
-    elsewhere: bool = False
-    files_reversed: bool = False
-    files_aged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,21 +71,22 @@ def build(request: Request, root: Path, listener: Listener) -> Made:
         EpctxError: it failed.
         StorageError: the sources cannot be copied.
     """
-    folder = place(root, elsewhere=request.elsewhere)
+    circumstances = request.circumstances
+    folder = place(root, elsewhere=circumstances.elsewhere)
     for each in ("home", "temporary"):
         (folder / each).mkdir(parents=True)
     manifest = copy_sources.copy(
         request.manifest,
         folder / "source",
-        backwards=request.files_reversed,
-        aged=request.files_aged,
+        backwards=circumstances.files_reversed,
+        aged=circumstances.files_aged,
     )
     job = BuildJob(
         manifest=manifest,
         folder=folder,
         only=request.only,
         allow_outside=request.allow_outside,
-        circumstances=request.circumstances,
+        circumstances=circumstances,
     )
     listing = tuple(_listing(folder / "source"))
     log = root / f"{request.title}.log"

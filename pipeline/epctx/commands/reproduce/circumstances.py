@@ -33,6 +33,9 @@ class Circumstances:
         user: the user that it becomes.
         host_name: what the host is called.
         jobs: session groups at a time.
+        elsewhere: its folder is at another path.
+        files_reversed: its sources are written in the reverse order.
+        files_aged: its sources are as old as Unix.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +45,9 @@ class Circumstances:
     user: str | None = None
     host_name: str | None = None
     jobs: int = 1
+    elsewhere: bool = False
+    files_reversed: bool = False
+    files_aged: bool = False
 
 
 def enter(wanted: Circumstances, *, folder: Path, manifest: Path) -> dict[str, str]:

@@ -41,13 +41,7 @@ def reproduce(
     allow_outside: bool,
     listener: Listener,
 ) -> Reproduction:
-    """Build a manifest twice and compare.
-
-    Raises:
-        ManifestError: the manifest breaks the schema or a rule.
-        UsageError: `only` names what the manifest does not have; `out` is there already.
-        EpctxError: a build failed; its `where` says which one.
-    """
+    """Build a manifest twice and compare, as `api.reproduce`."""
     plan = planning.read(path, only=only, allow_outside=allow_outside)
     with _root(out) as root:
         both = _Both(
@@ -152,21 +146,18 @@ class _Both:
         only: tuple[str, ...] | None = None,
     ) -> tuple[Made, tuple[Variation, ...]]:
         folder = child.place(self._root, elsewhere="path" in vary)
-        varied = variations.vary(vary, folder=folder, jobs=self._jobs)
+        told, circumstances = variations.vary(vary, folder=folder, jobs=self._jobs)
         request = replace(
             self._plain,
             title=title,
             only=self._plain.only if only is None else only,
-            circumstances=varied.circumstances,
-            elsewhere=varied.elsewhere,
-            files_reversed=varied.files_reversed,
-            files_aged=varied.files_aged,
+            circumstances=circumstances,
         )
         made = child.build(request, self._root, self._listener)
         obstacles = dict(made.obstacles)
         if "file-order" in vary and only is None and made.listing == first.listing:
             obstacles["file-order"] = "the file system lists files in an order of its own"
-        return made, variations.hindered(varied, obstacles)
+        return made, variations.hindered(told, obstacles)
 
     def _causes(
         self, first: Made, files: Sequence[FileComparison], applied: Sequence[VariationName]

@@ -7,8 +7,8 @@ import shutil
 import site
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from epctx.commands.reproduce.circumstances import Circumstances
@@ -23,34 +23,10 @@ _FAKETIME = "libfaketimeMT.so.1"
 """Of libfaketime, the one for programs with threads."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Varied:
-    """The second build, where the first one is as it is.
-
-    Attributes:
-        told: each variation that was asked for.
-        circumstances: what the process takes on.
-        files_reversed: its sources are written in the reverse order.
-        files_aged: its sources are as old as Unix.
-        elsewhere: it is at another path.
-    """
-
-    told: tuple[Variation, ...]
-    circumstances: Circumstances
-    files_reversed: bool = False
-    files_aged: bool = False
-    elsewhere: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Change:
-    variables: Mapping[str, str]
-    first: str
-    second: str
-
-
-def vary(names: Collection[VariationName], *, folder: Path, jobs: int) -> Varied:
-    """The second build.
+def vary(
+    names: Collection[VariationName], *, folder: Path, jobs: int
+) -> tuple[tuple[Variation, ...], Circumstances]:
+    """Each variation that is asked for, and the second build, where the first one is as it is.
 
     Args:
         names: what is to be varied.
@@ -59,11 +35,15 @@ def vary(names: Collection[VariationName], *, folder: Path, jobs: int) -> Varied
     """
     variables: dict[str, str] = {}
     told: list[Variation] = []
-    for name, change in _variables(folder):
+    for name, first, second, own in _variables(folder):
         if name in names:
-            told.append(_variation(name, change.first, change.second))
-            variables |= change.variables
-    told += [_variation(name, *words) for name, words in _others(jobs).items() if name in names]
+            told.append(Variation(name=name, first=first, second=second))
+            variables |= own
+    told += [
+        Variation(name=name, first=first, second=second)
+        for name, (first, second) in _others(jobs).items()
+        if name in names
+    ]
     made = Circumstances(
         variables=variables,
         worker_variables=_faked(faketime()) if "time" in names else {},
@@ -72,82 +52,61 @@ def vary(names: Collection[VariationName], *, folder: Path, jobs: int) -> Varied
         user=USER if "user" in names else None,
         host_name=HOST_NAME if "host-name" in names else None,
         jobs=(1 if jobs > 1 else 2) if "jobs" in names else jobs,
-    )
-    return Varied(
-        told=tuple(told),
-        circumstances=made,
         files_reversed="file-order" in names,
         files_aged="file-times" in names,
         elsewhere="path" in names,
     )
+    obstacles: dict[str, str] = {} if sys.platform != "win32" else {"umask": "not on Windows"}
+    if faketime() is None:
+        obstacles["time"] = "libfaketime is not installed"
+    return hindered(told, obstacles), made
 
 
-def hindered(varied: Varied, obstacles: Mapping[str, str]) -> tuple[Variation, ...]:
+def hindered(told: Iterable[Variation], obstacles: Mapping[str, str]) -> tuple[Variation, ...]:
     """The variations, with what kept the build from some of them."""
     return tuple(
-        replace(each, second=each.first, obstacle=obstacles.get(each.name, each.obstacle))
+        replace(each, second=each.first, obstacle=obstacles[each.name])
         if each.name in obstacles
         else each
-        for each in varied.told
+        for each in told
     )
 
 
-def _variation(
-    name: VariationName, first: str, second: str, obstacle: str | None = None
-) -> Variation:
-    if obstacle is not None:
-        second = first
-    return Variation(name=name, first=first, second=second, obstacle=obstacle)
-
-
-def _variables(folder: Path) -> Iterator[tuple[VariationName, _Change]]:
-    """Variations that are variables of the environment."""
+def _variables(folder: Path) -> Iterator[tuple[VariationName, str, str, Mapping[str, str]]]:
+    """Variations that are variables of the environment: what it was, what it is, the variables."""
     home, temporary = folder / "home", folder / "temporary"
-    yield (
-        "environment",
-        _Change(
-            variables={
-                "CAPTURE_ENVIRONMENT": "i_capture_the_environment",
-                "USER": "another", "LOGNAME": "another", "USERNAME": "another",
-                "TMPDIR": str(temporary), "TEMP": str(temporary), "TMP": str(temporary),
-            },
-            first="as it is",
-            second="CAPTURE_ENVIRONMENT, USER, LOGNAME, USERNAME, TMPDIR, TEMP, TMP",
-        ),
-    )  # fmt: skip
+    captured = {
+        "CAPTURE_ENVIRONMENT": "i_capture_the_environment",
+        "USER": "another", "LOGNAME": "another", "USERNAME": "another",
+        "TMPDIR": str(temporary), "TEMP": str(temporary), "TMP": str(temporary),
+    }  # fmt: skip
+    yield "environment", "as it is", ", ".join(captured), captured
     path = os.environ.get("PATH", os.defpath)
-    yield (
-        "exec-path",
-        _Change(
-            variables={"PATH": f"{path}{os.pathsep}{folder / 'i_capture_the_path'}"},
-            first="PATH",
-            second="PATH and one more folder",
-        ),
-    )
+    longer = {"PATH": f"{path}{os.pathsep}{folder / 'i_capture_the_path'}"}
+    yield "exec-path", "PATH", "PATH and one more folder", longer
     homes = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
     own = {name: str(home) for name in homes} | _user_site()
     first = os.environ.get("HOME") or os.environ.get("USERPROFILE") or "none"
-    yield "home", _Change(variables=own, first=first, second="a new folder")
+    yield "home", first, "a new folder", own
     chosen = _locale()
     languages = {"LC_ALL": chosen, "LANG": chosen, "LANGUAGE": chosen.partition(".")[0]}
-    yield "locale", _Change(variables=languages, first="C.UTF-8", second=chosen)
-    yield "time-zone", _Change(variables={"TZ": "GMT-14"}, first="UTC", second="GMT-14")
-    yield "hash-seed", _Change(variables={"PYTHONHASHSEED": "4242"}, first="0", second="4242")
+    yield "locale", "C.UTF-8", chosen, languages
+    yield "time-zone", "UTC", "GMT-14", {"TZ": "GMT-14"}
+    yield "hash-seed", "0", "4242", {"PYTHONHASHSEED": "4242"}
 
 
-def _others(jobs: int) -> dict[VariationName, tuple[str, str, str | None]]:
-    umask = None if sys.platform != "win32" else "not on Windows"
-    time = None if faketime() is not None else "libfaketime is not installed"
+def _others(jobs: int) -> dict[VariationName, tuple[str, str]]:
+    """All other variations: what it was, what it is."""
     return {
-        "path": ("a folder", "another, deeper folder with a blank in its name", None),
-        "time": ("now", f"now {_TIME}, in the workers", time),
-        "umask": ("as it is", "077", umask),
-        "file-order": ("written in order", "written in reverse order", None),
-        "file-times": ("now", "1971", None),
-        "cores": ("all", "one", None),
-        "jobs": (str(jobs), "1" if jobs > 1 else "2", None),
-        "user": ("this user", USER, None),
-        "host-name": ("as it is", HOST_NAME, None),
+        "path": ("a folder", "another, deeper folder with a blank in its name"),
+        "time": ("now", f"now {_TIME}, in the workers"),
+        "umask": ("as it is", "077"),
+        "file-order": ("written in order", "written in reverse order"),
+        "file-times": ("now", "1971"),
+        "cores": ("all", "one"),
+        "jobs": (str(jobs), "1" if jobs > 1 else "2"),
+        "user": ("this user", USER),
+        "host-name": ("as it is", HOST_NAME),
     }
 
 

@@ -10,19 +10,19 @@ import pytest
 
 from epctx.commands.reproduce import circumstances, variations
 from epctx.commands.reproduce.circumstances import Circumstances
-from epctx.commands.reproduce.result import VARIATIONS
+from epctx.commands.reproduce.result import VARIATIONS, Variation
 
 
-def obstacles(varied: variations.Varied) -> dict[str, str | None]:
-    return {each.name: each.obstacle for each in varied.told}
+def obstacles(told: tuple[Variation, ...]) -> dict[str, str | None]:
+    return {each.name: each.obstacle for each in told}
 
 
 def test_each_variation_is_told_and_only_those_asked_for(tmp_path: Path) -> None:
-    varied = variations.vary(VARIATIONS, folder=tmp_path, jobs=4)
-    assert set(obstacles(varied)) == set(VARIATIONS)
-    varied = variations.vary(["umask", "time-zone"], folder=tmp_path, jobs=4)
-    assert set(obstacles(varied)) == {"umask", "time-zone"}
-    assert varied.circumstances == Circumstances(
+    told, _ = variations.vary(VARIATIONS, folder=tmp_path, jobs=4)
+    assert set(obstacles(told)) == set(VARIATIONS)
+    told, made = variations.vary(["umask", "time-zone"], folder=tmp_path, jobs=4)
+    assert set(obstacles(told)) == {"umask", "time-zone"}
+    assert made == Circumstances(
         variables={"TZ": "GMT-14"}, umask=0o077 if os.name != "nt" else None, jobs=4
     )
 
@@ -37,18 +37,18 @@ def test_time_is_varied_where_libfaketime_is(
         path.parent.mkdir(parents=True)
         path.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    varied = variations.vary(["time"], folder=tmp_path, jobs=1)
-    assert obstacles(varied) == {"time": None}
-    assert varied.circumstances.worker_variables["LD_PRELOAD"] == str(library)
-    assert not varied.circumstances.variables
+    told, made = variations.vary(["time"], folder=tmp_path, jobs=1)
+    assert obstacles(told) == {"time": None}
+    assert made.worker_variables["LD_PRELOAD"] == str(library)
+    assert not made.variables
     monkeypatch.setattr(variations, "faketime", lambda: None)
-    varied = variations.vary(["time"], folder=tmp_path, jobs=1)
-    assert obstacles(varied) == {"time": "libfaketime is not installed"}
-    assert not varied.circumstances.worker_variables
+    told, made = variations.vary(["time"], folder=tmp_path, jobs=1)
+    assert obstacles(told) == {"time": "libfaketime is not installed"}
+    assert not made.worker_variables
 
 
 def test_what_hinders_the_process_is_told(tmp_path: Path) -> None:
-    varied = variations.vary(["cores", "umask"], folder=tmp_path, jobs=1)
+    varied, _ = variations.vary(["cores", "umask"], folder=tmp_path, jobs=1)
     told = {e.name: e for e in variations.hindered(varied, {"cores": "there is one"})}
     assert (told["cores"].obstacle, told["cores"].second) == ("there is one", told["cores"].first)
     assert told["umask"].second != told["umask"].first
