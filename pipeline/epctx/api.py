@@ -311,8 +311,10 @@ def init(
 
     Raises:
         ModelError: a model cannot be read.
-        ManifestError: an option or a provider that is not known.
-        UsageError: the manifest is there already.
+        ManifestError: the provider or an option is not known, or a value is wrong.
+        UsageError: the manifest is there already, a model lies outside of its folder, or sharing
+            makes no sense.
+        StorageError: the manifest cannot be written.
     """
     from epctx.commands import init as starter
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +14,13 @@ from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
 
 if TYPE_CHECKING:
-    import onnx
+    from epctx.graph.inputs import InputSpec
 
 REFERENCE = "ReferenceExecutionProvider"
 """The provider that needs no vendor SDK: a manifest for it builds anywhere."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
 _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInput:
-    """A graph input: its name, and each dimension: a size, a symbol, or None for neither."""
-
-    name: str
-    shape: tuple[int | str | None, ...]
 
 
 def write(
@@ -41,16 +32,7 @@ def write(
     share: bool = False,
     force: bool = False,
 ) -> Path:
-    """Write a starter manifest for `models` to `path`, and return it.
-
-    The models are in the folder of `path` or below. The arguments are those of `api.init`.
-
-    Raises:
-        UsageError: `path` is there, a model lies outside, or sharing makes no sense.
-        ManifestError: the provider or an option is not known, or a value is wrong.
-        ModelError: a model cannot be read.
-        StorageError: the manifest cannot be written.
-    """
+    """Write a starter manifest for `models`, in the folder of `path` or below; as `api.init`."""
     if not force and path.exists():
         raise UsageError(
             "the file is there already",
@@ -94,7 +76,7 @@ def text(
     ]
     for key, model in zip(keys, models, strict=True):
         lines += [f"  {key}:", f"    path: {_scalar(_relative(model, path))}"]
-        lines += [f"    # {line}" for line in _shapes(inputs(model))]
+        lines += [f"    # {line}" for line in _shapes(_inputs(model))]
     lines += ["", "execution_providers:", *_provider(provider, options), "", "model_groups:"]
     lines += ["  main:", f"    models: [{', '.join(keys)}]"]
     lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
@@ -123,32 +105,15 @@ def alias(provider: str) -> str:
     return _name(provider.removesuffix("ExecutionProvider").lower(), "ep")
 
 
-def inputs(model: Path) -> list[ModelInput]:
-    """The graph inputs that a run must be given; weights are not read.
-
-    Raises:
-        ModelError: it is no ONNX model that can be read.
-    """
+def _inputs(model: Path) -> Sequence[InputSpec]:
+    """The graph inputs that a run must be given; weights are not read. Raises ModelError."""
+    from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
-    graph = skeleton.read(model).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return [
-        ModelInput(name=value.name, shape=tuple(_dimensions(value)))
-        for value in graph.input
-        if value.name not in weights
-    ]
+    return inputs.specs(skeleton.read(model))
 
 
-def _dimensions(value: onnx.ValueInfoProto) -> Iterator[int | str | None]:
-    for dimension in value.type.tensor_type.shape.dim:
-        if dimension.HasField("dim_value"):
-            yield dimension.dim_value
-        else:
-            yield dimension.dim_param or None
-
-
-def _shapes(found: Sequence[ModelInput]) -> Iterator[str]:
+def _shapes(found: Sequence[InputSpec]) -> Iterator[str]:
     """Comments that propose to fix what is dynamic."""
     symbols = {d: 1 for i in found for d in i.shape if isinstance(d, str)}
     unnamed = {
