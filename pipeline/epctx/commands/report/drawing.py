@@ -12,7 +12,8 @@ from typing import Final
 
 from epctx.commands.report import coordinates
 from epctx.commands.report import units as parts
-from epctx.commands.report.coordinates import Layout, Size
+from epctx.commands.report.coordinates import Size
+from epctx.commands.report.layering import Graph
 from epctx.commands.report.units import DEFAULT_EP
 from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
@@ -85,41 +86,24 @@ def reason(declined: Decline) -> str:
     return "; ".join(f"{ep}: {why}" for ep, why in declined.reasons) or "no EP was asked"
 
 
-class _Words:
-    """Texts, each kept once."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        return self.places.setdefault(text, len(self.places))
-
-
 def _node_level(
     outline: Outline, units: Sequence[int], owners: Sequence[int], declined: Sequence[Decline]
 ) -> Level:
-    words = _Words()
     why = _reasons(declined)
-    layout = coordinates.place(outline.predecessors, NODE)
     return _level(
-        layout,
+        outline.predecessors,
         NODE,
-        titles=tuple(words.place(outline.op_types[op]) for op in outline.ops),
+        titles=[outline.op_types[op] for op in outline.ops],
         names=outline.names,
         eps=tuple(_ep(owner, owners) for owner in outline.owners),
         units=tuple(units),
-        reasons=tuple(
-            words.place(why.get(name, UNKNOWN)) if owner == DEFAULT_EP else -1
-            for name, owner in zip(outline.names, outline.owners, strict=True)
-        ),
-        words=tuple(words.places),
+        reasons=[why.get(name, UNKNOWN) for name in outline.names],
     )
 
 
 def _unit_level(
     outline: Outline, units: Sequence[int], owners: Sequence[int], declined: Sequence[Decline]
 ) -> Level:
-    words = _Words()
     why = _reasons(declined)
     pieces = parts.pieces(outline, units)
     members: list[list[int]] = [[] for _ in range(max(units) + 1)]
@@ -127,25 +111,19 @@ def _unit_level(
     for node, unit in enumerate(units):
         members[unit].append(node)
         needs[unit].update(units[other] for other in outline.predecessors[node])
-    layout = coordinates.place([sorted(needs[u] - {u}) for u in range(len(members))], UNIT)
-    eps = tuple(_ep(outline.owners[nodes[0]], owners) for nodes in members)
     return _level(
-        layout,
+        [sorted(each - {unit}) for unit, each in enumerate(needs)],
         UNIT,
-        titles=tuple(
-            words.place(_title(outline, nodes, pieces.get(outline.owners[nodes[0]], [unit]), unit))
+        titles=[
+            _title(outline, nodes, pieces.get(outline.owners[nodes[0]], [unit]), unit)
             for unit, nodes in enumerate(members)
-        ),
+        ],
         names=tuple(_contents(outline, outline.owners[nodes[0]], nodes) for nodes in members),
-        eps=eps,
+        eps=tuple(_ep(outline.owners[nodes[0]], owners) for nodes in members),
         units=tuple(range(len(members))),
-        reasons=tuple(
-            words.place(_joined(why.get(outline.names[node], UNKNOWN) for node in nodes))
-            if ep == DEFAULT_EP
-            else -1
-            for nodes, ep in zip(members, eps, strict=True)
-        ),
-        words=tuple(words.places),
+        reasons=[
+            _joined(why.get(outline.names[node], UNKNOWN) for node in nodes) for nodes in members
+        ],
     )
 
 
@@ -156,16 +134,18 @@ def _joined(reasons: Iterable[str]) -> str:
 
 
 def _level(
-    layout: Layout,
+    needs: Graph,
     size: Size,
     *,
-    titles: tuple[int, ...],
+    titles: Sequence[str],
     names: tuple[str, ...],
     eps: tuple[int, ...],
     units: tuple[int, ...],
-    reasons: tuple[int, ...],
-    words: tuple[str, ...],
+    reasons: Sequence[str],
 ) -> Level:
+    """Of the `reasons` those count that are of boxes of the default EP."""
+    layout = coordinates.place(needs, size)
+    words: dict[str, int] = {}
     return Level(
         box=(size.width, size.height),
         width=layout.width,
@@ -173,12 +153,15 @@ def _level(
         x=tuple(x for x, _ in layout.places),
         y=tuple(y for _, y in layout.places),
         edges=layout.edges,
-        titles=titles,
+        titles=tuple(words.setdefault(title, len(words)) for title in titles),
         names=names,
         eps=eps,
         units=units,
-        reasons=reasons,
-        words=words,
+        reasons=tuple(
+            words.setdefault(reason, len(words)) if ep == DEFAULT_EP else -1
+            for reason, ep in zip(reasons, eps, strict=True)
+        ),
+        words=tuple(words),
     )
 
 

@@ -30,6 +30,22 @@ def successors(predecessors: Graph) -> list[list[int]]:
     return found
 
 
+def in_order(predecessors: Graph, after: Graph) -> list[int]:
+    """The nodes in topological order, without those in a cycle or behind one.
+
+    Args:
+        after: the `successors`.
+    """
+    waiting = [len(before) for before in predecessors]
+    order = [node for node, count in enumerate(waiting) if not count]
+    for node in order:
+        for other in after[node]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                order.append(other)
+    return order
+
+
 def acyclic(predecessors: Graph) -> list[list[int]]:
     """The graph without the edges that close a cycle.
 
@@ -60,7 +76,7 @@ def layers(predecessors: Graph) -> list[int]:
     say) then moves down to where it is needed.
     """
     after = successors(predecessors)
-    order = _sorted(predecessors, after)
+    order = in_order(predecessors, after)
     found = [0] * len(predecessors)
     for node in order:
         found[node] = max((found[other] + 1 for other in predecessors[node]), default=0)
@@ -120,14 +136,3 @@ def _crossing(layer: Sequence[int], predecessors: Graph, height: int) -> list[in
         count += change
         found.append(count)
     return found
-
-
-def _sorted(predecessors: Graph, after: Graph) -> list[int]:
-    waiting = [len(before) for before in predecessors]
-    order = [node for node, count in enumerate(waiting) if not count]
-    for node in order:
-        for other in after[node]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                order.append(other)
-    return order

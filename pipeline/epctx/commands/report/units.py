@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from epctx.commands.report.layering import Graph, successors
+from epctx.commands.report.layering import in_order, successors
 from epctx.graph.model import Outline
 
 DEFAULT_EP: Final = -1
@@ -57,21 +57,9 @@ def _in_cycles(outline: Outline, keys: Sequence[tuple[int, int]]) -> list[int]:
     for node, before in enumerate(outline.predecessors):
         needs[mine[node]].update(mine[other] for other in before)
     graph = [sorted(each - {unit}) for unit, each in enumerate(needs)]
-    stuck = _unsorted(graph) & _unsorted(successors(graph))
-    return [owner for (owner, _), unit in numbers.items() if owner >= 0 and unit in stuck]
-
-
-def _unsorted(graph: Graph) -> set[int]:
-    """What a topological sort does not come to."""
     after = successors(graph)
-    waiting = [len(before) for before in graph]
-    ready = [node for node, count in enumerate(waiting) if not count]
-    for node in ready:
-        for other in after[node]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                ready.append(other)
-    return set(range(len(graph))).difference(ready)
+    sound = {*in_order(graph, after), *in_order(after, graph)}
+    return [owner for (owner, _), unit in numbers.items() if owner >= 0 and unit not in sound]
 
 
 def _pieces(outline: Outline, owner: int) -> list[int]:
