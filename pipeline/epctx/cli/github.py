@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +17,6 @@ from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
 
 if TYPE_CHECKING:
     from epctx.engine.report import BuildReport
-
-
-@dataclass(frozen=True, kw_only=True)
-class Annotation:
-    """What is shown, and where.
-
-    Attributes:
-        file: as the user named it; None: it is about no file.
-        line: from 1; 0: the file as a whole.
-        column: from 1; 0: the line as a whole.
-    """
-
-    message: str
-    file: str | None = None
-    line: int = 0
-    column: int = 0
 
 
 def wanted() -> bool:
@@ -59,22 +43,22 @@ def failures(report: BuildReport, manifest: Path) -> None:
         _write(_of_groups(report, manifest))
 
 
-def _of_violation(told: Violation) -> Annotation:
+def _of_violation(told: Violation) -> str:
     subject = f"{told.path}: " if told.path else ""
     message = f"{subject}{told.what}\n-> {told.remedy}"
-    return Annotation(message=message, file=told.file, line=told.line, column=told.column)
+    return _command(message, told.file, told.line, told.column)
 
 
-def _of_error(told: EpctxError) -> Annotation:
+def _of_error(told: EpctxError) -> str:
     if told.file is None or not os.path.isfile(told.file):  # noqa: PTH113 - never raises
-        return Annotation(message=_message(told.failure))
+        return _command(_message(told.failure))
     place = f"{told.file}:{told.line}:{told.column}" if told.line else told.file
     where = None if told.where == place else told.where  # the annotation is there
     message = _message(replace(told.failure, where=where))
-    return Annotation(message=message, file=told.file, line=told.line, column=told.column)
+    return _command(message, told.file, told.line, told.column)
 
 
-def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
+def _of_groups(report: BuildReport, manifest: Path) -> Iterable[str]:
     from epctx.parsing import document
 
     root = document.read(manifest).root
@@ -85,12 +69,8 @@ def _of_groups(report: BuildReport, manifest: Path) -> Iterable[Annotation]:
         marks = (node.keys[group.group] for node in sections if group.group in node.keys)
         mark = next(marks, None)
         message = _message(replace(group.failure, group=f"{group.group}@{group.target}"))
-        yield Annotation(
-            message=message,
-            file=manifest.as_posix(),
-            line=mark.line if mark else 0,
-            column=mark.column if mark else 0,
-        )
+        place = (mark.line, mark.column) if mark else ()
+        yield _command(message, manifest.as_posix(), *place)
 
 
 def _message(told: Failure) -> str:
@@ -98,25 +78,30 @@ def _message(told: Failure) -> str:
     return f"{head}\n-> {told.remedy}"
 
 
-def _write(told: Iterable[Annotation]) -> None:
+def _write(commands: Iterable[str]) -> None:
     if wanted():
-        sys.stderr.write("".join(f"{_command(each)}\n" for each in told))
+        sys.stderr.write("".join(f"{each}\n" for each in commands))
         sys.stderr.flush()
 
 
-def _command(told: Annotation) -> str:
-    """The runner's own escapes: in a property also what ends it."""
-    given: dict[str, object] = {}
-    if told.file is not None:
-        given["file"] = _in_repository(told.file)
-        given |= {"line": told.line} if told.line else {}
-        given |= {"col": told.column} if told.column else {}
+def _command(message: str, file: str | None = None, line: int = 0, column: int = 0) -> str:
+    """An annotation, with the runner's own escapes: in a property also what ends it.
+
+    Args:
+        message: what is shown.
+        file: as the user named it; None: it is about no file.
+        line: from 1; 0: the file as a whole.
+        column: from 1; 0: the line as a whole.
+    """
+    given: dict[str, object] = {} if file is None else {"file": _in_repository(file)}
+    if file is not None:
+        given |= {name: at for name, at in (("line", line), ("col", column)) if at}
     given["title"] = "epctx"
     properties = ",".join(
         f"{key}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
         for key, value in given.items()
     )
-    return f"::error {properties}::{_escaped(told.message)}"
+    return f"::error {properties}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:
