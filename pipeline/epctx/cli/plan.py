@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
+from rich.tree import Tree
 
 from epctx.cli import completion
 from epctx.cli.options import AllowOutside, Manifest
 from epctx.cli.render import UI
 
 if TYPE_CHECKING:
-    from rich.text import Text
-    from rich.tree import Tree
-
     from epctx.commands.plan.command import GroupPlan
     from epctx.commands.plan.partition import GroupPreview
 
@@ -79,9 +79,6 @@ WORDS = {"publishes": "publishes from the cache", "depends": "depends on what ru
 
 def _group(group: GroupPlan, *, explain: bool) -> Tree:
     """A group: its state and why, then its actions; with `explain` their keys and changes."""
-    from rich.text import Text
-    from rich.tree import Tree
-
     eps = ", ".join(group.eps) or "default EP only"
     head = Text(f"{group.group}@{group.target} [{eps}]: ").append(_state(group.state))
     if group.failure is not None:
@@ -104,17 +101,11 @@ def _group(group: GroupPlan, *, explain: bool) -> Tree:
 
 
 def _state(state: str) -> Text:
-    from rich.text import Text
-
     return Text(WORDS.get(state, state), style=STYLES[state])
 
 
 def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
     """A group's models: their partitions, then the default EP's nodes, by reason or (-v) each."""
-    from collections import Counter
-
-    from rich.tree import Tree
-
     root = Tree(f"{preview.group}@{preview.target}")
     for model in preview.models:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")

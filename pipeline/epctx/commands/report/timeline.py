@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from epctx.commands.report.tables import label
 from epctx.engine.report import BuildReport, StageTime
 
 STAGES: Final = ("load", "optimize", "partition", "compile", "dump", "verify", "compose")
@@ -63,21 +63,18 @@ def timeline(report: BuildReport) -> Timeline | None:
     lines: dict[tuple[str, str], list[Bar]] = {}
     totals = dict.fromkeys(STAGES, 0.0)
     for group, time in times:
-        label = f"{group.group}@{group.target}"
         start, width = 100 * time.start / whole, 100 * (time.end - time.start) / whole
         bar = Bar(time=time, start=round(start, 3), width=round(max(width, 0.15), 3))
-        lines.setdefault((label, time.subject), []).append(bar)
+        lines.setdefault((label(group), time.subject), []).append(bar)
         totals[time.stage] = totals.get(time.stage, 0.0) + bar.seconds
     return Timeline(
-        lines=tuple(_lines(lines.items())),
+        lines=tuple(
+            Line(group=group, subject=subject, bars=tuple(bars))
+            for (group, subject), bars in lines.items()
+        ),
         ticks=_ticks(whole),
         totals={stage: seconds for stage, seconds in totals.items() if seconds},
     )
-
-
-def _lines(found: Iterable[tuple[tuple[str, str], list[Bar]]]) -> Iterable[Line]:
-    for (group, subject), bars in found:
-        yield Line(group=group, subject=subject, bars=tuple(bars))
 
 
 def _ticks(whole: float) -> tuple[Tick, ...]:
