@@ -60,14 +60,14 @@ def arrange(
     """
     items: dict[str, Item] = {}
     for files in shared:
-        _put(items, assets.folder(_hash(files)), files)
+        _put(items, assets.folder(hash_of(files)), files)
     wholes: dict[Digest, str] = {}
     folders: list[str] = []
     held: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
     saved = 0
     for group in groups:
         files = {**group.files, **extra(group)}
-        place = wholes.setdefault(_hash(files), f"{group.target}/{group.name}")
+        place = wholes.setdefault(hash_of(files), f"{group.target}/{group.name}")
         folders.append(place)
         if place in held:
             saved += sum(item.size for item in files.values())
@@ -101,10 +101,11 @@ def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Di
 
 def _data_of(model: BuiltModel, files: Mapping[str, Item]) -> Digest | None:
     """The canonical hash of a model's external data; None if it has none."""
-    return _hash({name: files[name] for name in model.data}) if model.data else None
+    return hash_of({name: files[name] for name in model.data}) if model.data else None
 
 
-def _hash(files: Mapping[str, Item]) -> Digest:
+def hash_of(files: Mapping[str, Item]) -> Digest:
+    """The canonical hash of a folder with these files."""
     return assets.of_files({name: item.sha256 for name, item in files.items()})
 
 

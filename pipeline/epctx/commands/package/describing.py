@@ -61,20 +61,8 @@ def _components(groups: Sequence[BuiltGroup], contents: Contents) -> dict[str, C
     names = component_names(groups)
     for group, folder in zip(groups, contents.folders, strict=True):
         for model in group.models:
-            data = contents.data.get((folder, model.name))
-            info = OrtInfo(
-                model_file=model.file,
-                session_options=_session_options(model, data),
-                provider_options=dict(sorted(model.options.items())),
-            )
-            variants.setdefault(names[group.name, model.name], {})[group.target] = Variant(
-                variant_directory=folder,
-                ep=model.ep,
-                device=model.device,
-                compatibility_string=model.compatibility,
-                executor_info=ExecutorInfo(ort=info),
-                additional_metadata=form.metadata({"epctx": _origin(group, [model])}),
-            )
+            variant = _variant(group, [model], model, folder, contents)
+            variants.setdefault(names[group.name, model.name], {})[group.target] = variant
     return {name: Component(variants=each) for name, each in variants.items()}
 
 
@@ -87,21 +75,32 @@ def _of_group(groups: Sequence[BuiltGroup], contents: Contents) -> Component:
     variants = {}
     for group, folder in zip(groups, contents.folders, strict=True):
         first = next((model for model in group.models if model.ep != DEFAULT_EP), group.models[0])
-        data = contents.data.get((folder, first.name))
-        alone = OrtInfo(
-            model_file=first.file,
-            session_options=_session_options(first, data),
-            provider_options=dict(sorted(first.options.items())),
-        )
-        variants[group.target] = Variant(
-            variant_directory=folder,
-            ep=first.ep,
-            device=first.device,
-            compatibility_string=first.compatibility,
-            executor_info=ExecutorInfo(ort=alone) if len(group.models) == 1 else None,
-            additional_metadata=form.metadata({"epctx": _origin(group, group.models)}),
-        )
+        variants[group.target] = _variant(group, group.models, first, folder, contents)
     return Component(variants=variants)
+
+
+def _variant(
+    group: BuiltGroup,
+    models: Sequence[BuiltModel],
+    first: BuiltModel,
+    folder: str,
+    contents: Contents,
+) -> Variant:
+    """A variant with some models of a group, by the `first` of which it is selected."""
+    data = contents.data.get((folder, first.name))
+    info = OrtInfo(
+        model_file=first.file,
+        session_options=_session_options(first, data),
+        provider_options=dict(sorted(first.options.items())),
+    )
+    return Variant(
+        variant_directory=folder,
+        ep=first.ep,
+        device=first.device,
+        compatibility_string=first.compatibility,
+        executor_info=ExecutorInfo(ort=info) if len(models) == 1 else None,
+        additional_metadata=form.metadata({"epctx": _origin(group, models)}),
+    )
 
 
 def _session_options(model: BuiltModel, data: Digest | None) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from epctx.cache.digests import FileDigests
-from epctx.commands.package import assets as assets_
 from epctx.commands.package import contents, describing, finding, form, variants
 from epctx.commands.package import items as items_
 from epctx.commands.package.contents import Contents
@@ -100,7 +99,7 @@ def _made(
             remedy="name groups in `package.groups` that a target builds",
         )
     files = {name: contents.asset(path) for name, path in manifest.package.assets.items()}
-    assets = {name: _hash(held) for name, held in files.items()}
+    assets = {name: contents.hash_of(held) for name, held in files.items()}
 
     def extra(group: BuiltGroup) -> dict[str, Item]:
         return _extra(manifest, group, assets)
@@ -126,10 +125,6 @@ def _groups(manifest: Manifest, report: BuildReport, lock: Lock, place: Place) -
         for group in target.groups
         if manifest.package.holds(group.name)
     ]
-
-
-def _hash(files: Mapping[str, Item]) -> Digest:
-    return assets_.of_files({name: item.sha256 for name, item in files.items()})
 
 
 def _extra(manifest: Manifest, group: BuiltGroup, assets: Mapping[str, Digest]) -> dict[str, Item]:
