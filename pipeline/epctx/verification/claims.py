@@ -17,7 +17,7 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.request import Claim
 
-_finding: Final = partial(Finding.of, "compatibility", "variant")
+_finding: Final = partial(Finding, "compatibility", "variant")
 _REMEDY: Final = "package it again: ONNX Runtime selects by what the package says"
 
 

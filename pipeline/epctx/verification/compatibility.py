@@ -138,4 +138,4 @@ def _unknown(message: str, remedy: str) -> Verdict:
 
 def _finding(model: ContextModel, check: str, verdict: Verdict) -> Finding:
     said = verdict.outcome, verdict.message, verdict.remedy
-    return Finding.of("compatibility", check, model.file, *said)
+    return Finding("compatibility", check, model.file, *said)

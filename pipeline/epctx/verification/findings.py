@@ -20,9 +20,11 @@ Sessions = Literal["generating", "files"]
 """Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One check of one subject. A check is never skipped in silence: it is "not checkable".
+
+    By position, since checks write hundreds of them: `partial(Finding, policy)`.
 
     Attributes:
         policy: the policy that looked.
@@ -39,26 +41,6 @@ class Finding:
     outcome: Outcome
     message: str
     remedy: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        policy: PolicyName,
-        check: str,
-        subject: str,
-        outcome: Outcome,
-        message: str,
-        remedy: str = "",
-    ) -> Finding:
-        """A finding by position, as checks yield them: `partial(Finding.of, policy)`."""
-        return cls(
-            policy=policy,
-            check=check,
-            subject=subject,
-            outcome=outcome,
-            message=message,
-            remedy=remedy,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

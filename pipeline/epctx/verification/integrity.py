@@ -24,7 +24,7 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import GroupFolder
 from epctx.verification.request import ExpectedFile
 
-_finding: Final = partial(Finding.of, "integrity")
+_finding: Final = partial(Finding, "integrity")
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
 _CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"

@@ -11,7 +11,7 @@ from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 
-_finding = partial(Finding.of, "conformance")
+_finding = partial(Finding, "conformance")
 _REBUILD = "build the group again"
 
 

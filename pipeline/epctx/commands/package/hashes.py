@@ -23,7 +23,7 @@ from epctx.lockfile.types import Lock
 from epctx.verification import integrity
 from epctx.verification.findings import Finding
 
-_finding: Final = partial(Finding.of, "integrity")
+_finding: Final = partial(Finding, "integrity")
 _CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
 _EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
 

@@ -13,7 +13,7 @@ from epctx.manifest import DEFAULT_EP
 from epctx.verification.findings import Finding
 
 REBUILD: Final = "run `epctx package` again, or ask whoever made it to"
-_finding: Final = partial(Finding.of, "conformance")
+_finding: Final = partial(Finding, "conformance")
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?")
 
 

@@ -55,7 +55,7 @@ def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
         message = f"verifying it ended a process: {error.reason}"
         remedy = "do not ship it; build it again, and report the crash to who makes the EP"
-        crash = Finding.of(policy, "crash", ".", "fail", message, remedy)
+        crash = Finding(policy, "crash", ".", "fail", message, remedy)
         return FolderReport(folder=request.label, findings=(crash,))
 
 
@@ -79,5 +79,5 @@ def _is_isolated(spec: ProviderSpec) -> bool:
 def _absent(missing: Missing) -> FolderReport:
     message = f"{missing.record} has {missing.label}, and it is not there"
     remedy = f"run `epctx build --only {missing.label}`"
-    finding = Finding.of("conformance", "files", ".", "fail", message, remedy)
+    finding = Finding("conformance", "files", ".", "fail", message, remedy)
     return FolderReport(folder=missing.folder.as_posix(), findings=(finding,))

@@ -83,4 +83,4 @@ def _verdict(check: ModelCheck, subject: Subject) -> Iterator[Finding]:
 
 def _finding(check: str, file: str, fault: Fault) -> Finding:
     said = fault.outcome, fault.message, fault.remedy
-    return Finding.of("conformance", check, file, *said)
+    return Finding("conformance", check, file, *said)

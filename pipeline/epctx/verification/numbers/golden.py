@@ -55,7 +55,7 @@ from epctx.verification.request import Composed
 if TYPE_CHECKING:
     from epctx.runtime.session import Session
 
-_finding: Final = partial(Finding.of, "numbers", "golden")
+_finding: Final = partial(Finding, "numbers", "golden")
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"
 
 

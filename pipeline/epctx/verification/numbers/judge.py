@@ -93,7 +93,7 @@ class Judge:
 
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
         told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]})"
-        return Finding.of("numbers", "outputs", self.file, outcome, told, remedy)
+        return Finding("numbers", "outputs", self.file, outcome, told, remedy)
 
 
 _WHO: dict[Sessions, str] = {

@@ -138,7 +138,7 @@ def finding(
     model: ContextModel, check: str, outcome: Outcome, message: str, remedy: str = ""
 ) -> Finding:
     """A finding of the numbers policy about a model."""
-    return Finding.of("numbers", check, model.file, outcome, message, remedy)
+    return Finding("numbers", check, model.file, outcome, message, remedy)
 
 
 def unchecked(model: ContextModel, message: str, remedy: str) -> Finding:
