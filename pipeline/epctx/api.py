@@ -372,7 +372,8 @@ def schema(name: str = "manifest") -> str:
 
     Raises:
         UsageError: there is no schema of this name.
+        ProviderUnavailable: an installed provider's schema cannot be read.
     """
-    from epctx.parsing import schema as schemas
+    from epctx.parsing.schema import apply as schemas
 
     return schemas.text(name)

@@ -21,7 +21,7 @@ from epctx import lockfile as locks
 from epctx.errors import LockError, UsageError
 from epctx.files.digest import of_file
 from epctx.lockfile.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
-from epctx.parsing import schema
+from epctx.parsing.schema import apply as schema
 from epctx.stages import verify
 from epctx.verification.findings import Finding, VerifyReport
 from epctx.verification.request import VerifyRequest

@@ -30,7 +30,7 @@ def options(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def schemas(incomplete: str) -> list[str]:
     """Names of schemas."""
-    from epctx.parsing import schema as known
+    from epctx.parsing.schema import apply as known
 
     return [name for name in known.names() if name.startswith(incomplete)]
 

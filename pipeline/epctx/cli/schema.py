@@ -22,7 +22,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print a schema, for editors and for other tools; without a name, list them."""
-    from epctx.parsing import schema as schemas
+    from epctx.parsing.schema import apply as schemas
 
     if name is not None:
         # Not through the console: the text is for a file, whatever the terminal's width.

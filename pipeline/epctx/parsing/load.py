@@ -1,10 +1,4 @@
-"""From a file to the manifest's types, or to everything that is wrong with it.
-
-document   YAML, with lines and columns
-schema     every violation of schemas/manifest.schema.json
-rules      what JSON Schema cannot say, for every target
-layers     defaults < group < target
-"""
+"""From a file to the manifest's types, or to everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -28,13 +22,14 @@ from epctx.manifest import (
     ProviderSpec,
     Target,
 )
-from epctx.parsing import document, precedence, schema
+from epctx.parsing import document, precedence
 from epctx.parsing.document import Document, problems
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import check as rules
 from epctx.parsing.rules import compositions, options
 from epctx.parsing.rules.paths import Places
+from epctx.parsing.schema import apply as schema
 
 T = TypeVar("T")
 Settings: TypeAlias = dict[str, Plain]

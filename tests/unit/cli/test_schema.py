@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
-from epctx.parsing import schema as schemas
+from epctx.parsing.schema import apply as schemas
 
 runner = CliRunner()
 

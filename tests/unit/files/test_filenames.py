@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epctx.files import filenames
-from epctx.parsing.schema import files, validator
+from epctx.parsing.schema import files
+from epctx.parsing.schema.apply import validator
 
 PATTERN = json.loads(files.read("manifest"))["$defs"]["name"]
 

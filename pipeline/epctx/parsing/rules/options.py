@@ -16,7 +16,8 @@ from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, Plain, Scalar, quoted
 from epctx.parsing.precedence import present
 from epctx.parsing.rules.paths import Places
-from epctx.parsing.schema import problems_of, providers
+from epctx.parsing.schema import providers
+from epctx.parsing.schema.apply import problems_of
 from epctx.parsing.schema.providers import OptionSchema
 from epctx.text import nearest
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 
-from epctx.parsing import schema
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.precedence import present
 from epctx.parsing.rules.options import refusal
 from epctx.parsing.rules.paths import Places
+from epctx.parsing.schema import apply as schema
 from epctx.text import did_you_mean
 
 FILES = (".npz", ".pb")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from epctx.errors import UsageError
 from epctx.parsing.document import Document
@@ -23,26 +23,13 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-class _Extend(Protocol):
-    """jsonschema.validators.extend, which its stubs leave untyped."""
-
-    def __call__(
-        self, validator: type[Validator], validators: Mapping[str, object]
-    ) -> type[Validator]: ...
-
-
 def names() -> list[str]:
     """Every schema that `text` knows: epctx's own, then those of installed providers."""
     return [*files.names(), *(f"providers/{name}" for name in providers.third_party())]
 
 
 def text(name: str) -> str:
-    """A schema as JSON text. The manifest's has every provider's options folded in, for editors.
-
-    Raises:
-        UsageError: there is no schema of that name.
-        ProviderUnavailable: an installed provider's schema cannot be read.
-    """
+    """As `api.schema`. The manifest's has every provider's options folded in, for editors."""
     if name == "manifest":
         return json.dumps(_with_options(), indent=2, ensure_ascii=False) + "\n"
     found = files.find(name) or providers.text(name.removeprefix("providers/"))
@@ -120,7 +107,7 @@ def _validator_class() -> type[Validator]:
         if isinstance(instance, str) and not quick.pattern(pattern).search(instance):
             yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
-    extend = cast(_Extend, jsonschema.validators.extend)
+    extend: Callable[..., type[Validator]] = jsonschema.validators.extend  # without types
     return extend(jsonschema.Draft202012Validator, {"pattern": pattern})
 
 

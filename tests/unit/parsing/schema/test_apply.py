@@ -14,7 +14,7 @@ import pytest
 
 from epctx import manifest
 from epctx.errors import UsageError
-from epctx.parsing import schema
+from epctx.parsing.schema import apply as schema
 from epctx.parsing.schema import files, providers
 
 NAMES = files.names()

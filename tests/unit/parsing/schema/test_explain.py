@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from epctx.parsing import schema
 from epctx.parsing.document import build
 from epctx.parsing.document.tree import Plain
+from epctx.parsing.schema import apply as schema
 
 
 def told(text: str, rules: Mapping[str, Plain]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from epctx.errors import ProviderUnavailable
-from epctx.parsing import schema
+from epctx.parsing.schema import apply as schema
 from epctx.parsing.schema import providers
 
 OPTION_SCHEMA: dict[str, Any] = {

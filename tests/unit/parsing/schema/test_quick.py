@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epctx.parsing import schema
+from epctx.parsing.schema import apply as schema
 from epctx.parsing.schema import providers, quick
 from tests.kit import strategies
 
