@@ -176,9 +176,10 @@ class _Checking:
         seen: dict[tuple[str | None, str | None, str | None], tuple[str, str]] = {}
         for key, variant in body.variants.items():
             subject = f"{name}/{key}"
-            place = self._places.folder(base, variant.variant_directory or key)
-            if isinstance(place, Unresolved):
-                yield fail("paths", subject, str(place), REBUILD)
+            try:
+                place = self._places.folder(base, variant.variant_directory or key)
+            except Unresolved as error:
+                yield fail("paths", subject, str(error), REBUILD)
                 continue
             self._folders.setdefault(place, _Folder())
             yield from selectable(subject, variant)
@@ -213,10 +214,12 @@ class _Checking:
             text = info.session_options.get(option)
             if text is None:
                 continue
-            found = self._places.anything(place, text)
-            if isinstance(found, Unresolved):
-                yield fail("paths", subject, f"{option}: {found}", REBUILD)
-            elif option == form.DATA_FOLDER:
+            try:
+                found = self._places.anything(place, text)
+            except Unresolved as error:
+                yield fail("paths", subject, f"{option}: {error}", REBUILD)
+                continue
+            if option == form.DATA_FOLDER:
                 held.data[Path(model).name] = self._root / found
         if str(Path(model).parent.as_posix()) == place:
             options = info.session_options

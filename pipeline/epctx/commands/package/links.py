@@ -41,31 +41,27 @@ class PackagePlaces:
             Unresolved: there is none.
         """
         found = self.anything("", text)
-        if isinstance(found, Unresolved):
-            raise found
         if (self.root / found).is_dir():
             found = f"{found}/{COMPONENT}"
         return self.file("", found)
 
-    def folder(self, base: str, text: str) -> str | Unresolved:
-        """A variant's folder, `base` being the component's."""
+    def folder(self, base: str, text: str) -> str:
+        """A variant's folder, `base` being the component's. Raises Unresolved."""
         found = self.anything(base, text)
-        if not isinstance(found, Unresolved) and not (self.root / found).is_dir():
-            return Unresolved(f"{text!r} is not a folder")
+        if not (self.root / found).is_dir():
+            raise Unresolved(f"{text!r} is not a folder")
         return found
 
     def file(self, base: str, text: str) -> str:
         """A regular file. Raises Unresolved."""
         found = self.anything(base, text)
-        if isinstance(found, Unresolved):
-            raise found
         reason = paths.missing(self.root, found)
         if reason is not None:
             raise Unresolved(f"{text!r}: {reason}")
         return found
 
-    def anything(self, base: str, text: str) -> str | Unresolved:
-        """A file or a folder that is there, reached without a link."""
+    def anything(self, base: str, text: str) -> str:
+        """A file or a folder that is there, reached without a link. Raises Unresolved."""
         asset = assets.REFERENCE.fullmatch(text)
         if asset is not None:
             uri, inner = f"sha256:{asset[1]}", asset[2]
@@ -75,14 +71,14 @@ class PackagePlaces:
             joined = f"{base}/{text}" if base and paths.objection(text) is None else text
         reason = paths.objection(joined)
         if reason is not None:
-            return Unresolved(f"{text!r}: {reason}")
+            raise Unresolved(f"{text!r}: {reason}")
         place = self.root
         for part in joined.split("/"):
             place = place / part
             try:
                 status = place.lstat()
             except (OSError, ValueError):
-                return Unresolved(f"{text!r} does not exist in the package")
+                raise Unresolved(f"{text!r} does not exist in the package") from None
             if is_link(status):
-                return Unresolved(f"{text!r} leads over a link")
+                raise Unresolved(f"{text!r} leads over a link")
         return place.relative_to(self.root).as_posix()
