@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", re.ASCII | re.IGNORECASE)
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII | re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -79,7 +80,8 @@ def gc(
         raise UsageError(
             "the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to collect garbage"
         )
-    with alone(cache.location, _Waiting(ui)):
+    say_once = functools.cache(lambda: ui.note("waiting for builds that use the cache"))
+    with alone(cache.location, say_once):
         done = collect.collect(cache, keep=keep, limits=limits, dry_run=dry_run)
     ui.emit(done)
     verb = "would remove" if dry_run else "removed"
@@ -115,19 +117,6 @@ for _function in (info, gc, verify):
     app.command(_function.__name__)(command(_function))
 
 
-class _Waiting:
-    """Says once that somebody else uses the cache."""
-
-    def __init__(self, ui: UI) -> None:
-        self._ui = ui
-        self._said = False
-
-    def __call__(self) -> None:
-        if not self._said:
-            self._ui.note("waiting for builds that use the cache")
-        self._said = True
-
-
 def _open(ui: UI) -> Cache:
     from epctx.cache import location
     from epctx.cache.store import Cache
@@ -144,9 +133,7 @@ def size_of(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a size", remedy="write it like 10GB or 500MiB")
-    number, unit, binary = match.groups()
-    if binary and not unit:
-        raise UsageError(f"{text!r} is not a size", remedy="write it like 10GB or 500MiB")
+    number, unit, binary = match.groups("")
     return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import typer
 from rich.console import RenderableType
@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI, put, shown
+from epctx.cli.render import UI, facts_table, put, shown
 from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
 
@@ -36,7 +36,7 @@ def doctor(ui: UI) -> None:
 
 def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
     host = found.host
-    yield _facts(
+    yield facts_table(
         {
             "host": f"{host.system}, {host.machine}, {host.cores} cores, {decimal(host.memory)}",
             "Python": host.python,
@@ -84,18 +84,9 @@ def _provider(each: ProviderDiagnosis) -> RenderableType:
     title = Text.assemble("\n", (each.name, "bold"), "  ", (each.state, STYLES[each.state]))
     table = Table.grid()
     table.add_row(title)
-    table.add_row(_facts({name: words for name, words in facts.items() if words}))
+    table.add_row(facts_table({name: words for name, words in facts.items() if words}))
     return table
 
 
 def _yes_or_no(able: bool | None) -> str:
     return NOT_TRIED if able is None else "yes" if able else "no"
-
-
-def _facts(facts: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, words in facts.items():
-        table.add_row(f"  {name}", Text(words))
-    return table

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI, table
+from epctx.cli.render import UI, facts_table, table
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
 from epctx.text import size_words
@@ -57,7 +57,7 @@ def _model(model: ModelFile) -> Iterator[RenderableType]:
     kind = "EPContext model" if model.nodes else "ONNX model without EPContext nodes"
     yield _title(model.name, kind, model.size)
     opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(model.opsets.items()))
-    yield _facts(
+    yield facts_table(
         {
             "producer": model.producer or "not said",
             "format": f"IR version {model.ir_version}; opsets {opsets}",
@@ -71,7 +71,7 @@ def _model(model: ModelFile) -> Iterator[RenderableType]:
     )
     for node in model.nodes:
         yield Text.assemble("\n", (node.name or "(no name)", "bold"), "  EPContext node")
-        yield _facts(_node(node))
+        yield facts_table(_node(node))
     for binary in model.binaries:
         yield Text("")
         yield from _binary(binary)
@@ -111,7 +111,7 @@ def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
         facts["weights"] = _size(info.stored)
     if info.saved is not None and len(info.graphs) > 1:
         facts["sharing saves"] = _size(info.saved)
-    yield _facts(facts)
+    yield facts_table(facts)
     rows = [
         (
             graph.name,
@@ -129,15 +129,6 @@ def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
 
 def _title(name: str, kind: str, size: int) -> Text:
     return Text.assemble((name, "bold"), f"  {kind}, {_size(size)}")
-
-
-def _facts(facts: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, value in facts.items():
-        table.add_row(Text(f"  {key}", style="dim"), value)
-    return table
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

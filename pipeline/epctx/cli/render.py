@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -186,6 +186,16 @@ def table(*headings: str, right: Collection[str] = ()) -> Table:
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in right else "left"
         made.add_column(heading, justify=justify, overflow="fold")
+    return made
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """Facts by name, a line each, indented."""
+    made = Table.grid(padding=(0, 2))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, words in facts.items():
+        made.add_row(Text(f"  {name}", style="dim"), Text(words))
     return made
 
 
