@@ -42,15 +42,8 @@ class Compatibility:
                 nodes = [node for node in model.nodes if (node.source or "") == source]
                 provider = folder.providers.find(source)
                 if provider is None:
-                    yield _finding(
-                        model,
-                        "info",
-                        Verdict(
-                            outcome="not checkable",
-                            message=f"no EP here is known by the source '{source}'",
-                            remedy=folder.providers.why_not(source),
-                        ),
-                    )
+                    why = f"no EP here is known by the source '{source}'"
+                    yield _finding(model, "info", _unknown(why, folder.providers.why_not(source)))
                     continue
                 info = model.metadata.get(COMPATIBILITY + provider.name)
                 asked = folder.providers.asked is not None
@@ -74,13 +67,8 @@ def _info(
         message = f"has no {COMPATIBILITY}{provider.name}"
     else:
         message = f"{provider.name} cannot say what '{info}' means"
-    return [
-        Verdict(
-            outcome="not checkable",
-            message=message,
-            remedy="its provider needs `check_compatibility` (epctx.providers.hooks)",
-        )
-    ]
+    remedy = "its provider needs `check_compatibility` (epctx.providers.hooks)"
+    return [_unknown(message, remedy)]
 
 
 def _unasked(verdict: Verdict) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -33,12 +34,7 @@ from epctx.verification.folder import ContextModel, context_nodes, read_node, su
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a model or a context binary.
-
-    Raises:
-        UsageError: there is no such file.
-        ModelError: it is neither an ONNX model nor a binary that an installed EP knows.
-    """
+    """Read a model or a context binary; as `api.inspect`."""
     if not path.is_file():
         raise UsageError(
             "is a folder" if path.is_dir() else "is no regular file" if path.exists()
@@ -133,31 +129,27 @@ def _model(path: Path) -> ModelFile:
 def _described(
     types: Mapping[str, str], proto: onnx.NodeProto, node: EPContextNode | str
 ) -> ContextNode:
-    inputs = tuple(_edge(name, types) for name in proto.input if name)
-    outputs = tuple(_edge(name, types) for name in proto.output if name)
+    unread = ContextNode(
+        name=proto.name,
+        source="",
+        main_context=1,
+        embed_mode=1,
+        inputs=tuple(_edge(name, types) for name in proto.input if name),
+        outputs=tuple(_edge(name, types) for name in proto.output if name),
+    )
     if isinstance(node, str):
-        return ContextNode(
-            name=proto.name,
-            source="",
-            main_context=1,
-            embed_mode=1,
-            inputs=inputs,
-            outputs=outputs,
-            problem=node,
-        )
+        return replace(unread, problem=node)
     embedded = node.ep_cache_context if node.embed_mode and node.main_context else None
     rest = ("partition_name", "ep_sdk_version", "hardware_architecture", "onnx_model_filename")
     given = {name: getattr(node, name) for name in (*rest, "notes")}
     attributes = {name: value for name, value in given.items() if value is not None}
     if node.max_size:
         attributes["max_size"] = str(node.max_size)
-    return ContextNode(
-        name=node.name,
+    return replace(
+        unread,
         source=node.source or "",
         main_context=node.main_context,
         embed_mode=node.embed_mode,
-        inputs=inputs,
-        outputs=outputs,
         context=node.context_path,
         embedded=None if embedded is None else len(embedded),
         attributes=attributes,

@@ -16,7 +16,8 @@ import yaml
 from epctx import limits
 from epctx.errors import InvalidManifest, Violation
 from epctx.parsing.document import scalars
-from epctx.parsing.document.tree import Keys, Mark, Node, Scalar, path_text, quoted
+from epctx.parsing.document.problems import Problem, violations
+from epctx.parsing.document.tree import Keys, Mark, Node, Scalar, quoted
 
 _CONTAINER_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"})
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -258,16 +259,8 @@ class _Builder:
         return node
 
     def _report(self, mark: Mark, path: Keys, what: str, remedy: str) -> None:
-        self.violations.append(
-            Violation(
-                file=self.file,
-                line=mark.line,
-                column=mark.column,
-                path=path_text(path),
-                what=what,
-                remedy=remedy,
-            )
-        )
+        problem = Problem(mark=mark, path=path, what=what, remedy=remedy)
+        self.violations += violations([problem], file=self.file)
 
     def _too_many(self, mark: Mark) -> NoReturn:
         what = f"holds more than {limits.MANIFEST_VALUES}, aliases expanded"

@@ -23,7 +23,7 @@ def attributes(subject: Subject) -> Iterator[Fault]:
     """Names, types and values are those of the op schema, and nothing is left to its defaults."""
     for name, why in subject.model.broken:
         yield Fault(message=f"node '{name}': {why}")
-    written = {node.name: {a.name for a in node.attribute} for node in _protos(subject)}
+    written = {node.name: {a.name for a in node.attribute} for node in context_nodes(subject.proto)}
     for node in subject.model.nodes:
         yield from _unknown(subject, node)
         for required in ("embed_mode", "main_context"):
@@ -249,11 +249,7 @@ def _type_name(kind: int) -> str:
     return known.Name(kind).lower() if kind in known.values() else f"number {kind}"
 
 
-def _protos(subject: Subject) -> Iterator[onnx.NodeProto]:
-    return context_nodes(subject.proto)
-
-
 def _sound(subject: Subject) -> Iterator[onnx.NodeProto]:
     """The EPContext nodes that keep to the op schema; of the others `attributes` tells."""
     broken = {name for name, _ in subject.model.broken}
-    return (node for node in _protos(subject) if node.name not in broken)
+    return (node for node in context_nodes(subject.proto) if node.name not in broken)

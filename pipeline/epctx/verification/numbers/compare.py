@@ -232,9 +232,4 @@ def _wide(chunk: Array) -> Floats:
 
 def _worst(expected: Array, actual: Array, flat: int) -> Worst:
     index = tuple(int(i) for i in np.unravel_index(flat, expected.shape))
-    return Worst(index=index, expected=_text(expected[index]), actual=_text(actual[index]))
-
-
-def _text(value: object) -> str:
-    # Strings stay as they are; numbers print the shortest digits that tell them apart.
-    return value if isinstance(value, str) else str(value)
+    return Worst(index=index, expected=str(expected[index]), actual=str(actual[index]))

@@ -9,6 +9,7 @@ can change without a compile. One folder for each model and input set, with an `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,11 @@ def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) 
         StorageError: the disk refuses.
     """
     place = _place(folder, model, feeds)
-    try:
+    with _writing(place):
         place.mkdir(parents=True, exist_ok=True)
         for number, (name, array) in enumerate(outputs.items()):
             tensor = numpy_helper.from_array(np.asarray(array), name)
             (place / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
-    except OSError as error:
-        raise _full(place, error) from error
 
 
 def refuse(folder: Path, model: str, reason: str) -> None:
@@ -47,11 +46,9 @@ def refuse(folder: Path, model: str, reason: str) -> None:
         StorageError: the disk refuses.
     """
     place = folder / model / _REFUSAL
-    try:
+    with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(reason, encoding="utf-8")
-    except OSError as error:
-        raise _full(place, error) from error
 
 
 def refusal(folder: Path, model: str) -> str | None:
@@ -88,13 +85,9 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
     return found
 
 
-def _full(place: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "cannot be written",
-        file=str(place),
-        why=error.strerror,
-        remedy="free some space, or set `verify.numbers: off`",
-    )
+def _writing(place: Path) -> AbstractContextManager[None]:
+    remedy = "free some space, or set `verify.numbers: off`"
+    return StorageError.if_refused("cannot be written", file=str(place), remedy=remedy)
 
 
 def _broken(place: Path, error: Exception) -> StorageError:
