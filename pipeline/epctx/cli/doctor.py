@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import typer
 from rich.console import RenderableType
@@ -36,13 +36,14 @@ def doctor(ui: UI) -> None:
 
 def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
     host = found.host
+    hidden = f"the devices of {', '.join(found.hidden)} (EPCTX_HIDE_DEVICES)"
     yield facts_table(
         {
             "host": f"{host.system}, {host.machine}, {host.cores} cores, {decimal(host.memory)}",
             "Python": host.python,
             "packages": ", ".join(f"{name} {version}" for name, version in host.packages.items()),
             "cache": _cache(found.cache),
-            **_hidden(found.hidden),
+            **({"hidden": hidden} if found.hidden else {}),
         }
     )
     absent = [each for each in found.providers if not each.package]
@@ -52,12 +53,6 @@ def _page(found: Diagnosis, *, every: bool) -> Iterator[RenderableType]:
     if absent and not every:
         names = ", ".join(each.name for each in absent)
         yield Text(f"\nnot in this onnxruntime, {NOT_TRIED}: {names} (-v: how to get them)")
-
-
-def _hidden(names: Sequence[str]) -> dict[str, str]:
-    if not names:
-        return {}
-    return {"hidden": f"the devices of {', '.join(names)} (EPCTX_HIDE_DEVICES)"}
 
 
 def _cache(cache: CacheDiagnosis | None) -> str:

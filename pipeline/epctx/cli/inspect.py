@@ -159,11 +159,7 @@ def _weights(model: ModelFile) -> str:
 
 
 def _edges(edges: tuple[Edge, ...]) -> str:
-    return "\n".join(map(_edge, edges)) or "none"
-
-
-def _edge(edge: Edge) -> str:
-    return f"{edge.name} {edge.type}"
+    return "\n".join(f"{edge.name} {edge.type}" for edge in edges) or "none"
 
 
 def _size(size: int | None) -> str:

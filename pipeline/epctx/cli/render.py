@@ -305,9 +305,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
     for parameter in own:
         _without_type(parameter)
-    positional = [p for p in own if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    keyword = [p for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    setattr(run, "__signature__", inspect.Signature([*positional, *keyword, *common]))  # noqa: B010
+    setattr(run, "__signature__", inspect.Signature([*own, *common]))  # noqa: B010
     run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
     return run
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, table
+from epctx.commands.report import overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
@@ -102,12 +103,8 @@ def _row(group: GroupReport) -> dict[str, RenderableType]:
 
 def _error(group: GroupReport) -> Text:
     """The largest error of any output, relative to its largest magnitude where that is not 0."""
-    numbers = group.verify.numbers if group.verify is not None else ()
-    if not numbers:
-        return Text("not run", style="yellow")
-    found = (each.comparison for each in numbers)
-    worst = max(c.max_abs or 0.0 if c.max_rel is None else c.max_rel for c in found)
-    return Text(f"{worst:.1e}" if worst else "0")
+    worst = overview.error(group.verify.numbers if group.verify is not None else ())
+    return Text(overview.error_words(worst), style="yellow" if worst is None else "")
 
 
 def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:

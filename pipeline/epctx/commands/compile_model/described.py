@@ -23,8 +23,7 @@ def group(requests: Sequence[Request], folder: Path) -> ModelGroup:
         requests: its sessions, in order; they agree in all but the model and its shapes.
         folder: gets the manifest, and sources from bytes.
 
-    Raises:
-        ManifestError: a name, an option or a value that is not allowed.
+    Raises as `parsed`.
     """
     return parsed(write(requests, folder)).targets[0].groups[0]
 
@@ -48,7 +47,7 @@ def parsed(path: Path) -> Manifest:
 
 def write(requests: Sequence[Request], folder: Path) -> Path:
     """Write the manifest of one session group into `folder`."""
-    first = requests[0]
+    first, names = requests[0], [request.name for request in requests]
     aliases = [f"ep{i}" for i in range(len(first.providers))]
     described = {
         "schema_version": 1,
@@ -60,14 +59,14 @@ def write(requests: Sequence[Request], folder: Path) -> Path:
         },
         "model_groups": {
             GROUP: {
-                "models": [request.name for request in requests],
+                "models": names,
                 "execution_providers": aliases,
                 "embed_mode": first.config.embed_mode,
                 "node_name_prefix": first.config.node_name_prefix,
                 "optimize": {"level": _plain(first.optimize)},
                 "partition": _partition(first),
                 "session_options": dict(first.entries),
-                **(_sharing(requests) if len(requests) > 1 else {}),
+                **({"sharing_groups": {"shared": names}} if len(names) > 1 else {}),
                 **_initializers(first),
             }
         },
@@ -112,10 +111,6 @@ def _partition(request: Request) -> dict[str, object]:
         "min_nodes": asked.min_nodes,
         **{key: limit for key, limit in limits.items() if limit is not None},
     }
-
-
-def _sharing(requests: Sequence[Request]) -> dict[str, object]:
-    return {"sharing_groups": {"shared": [request.name for request in requests]}}
 
 
 def _initializers(request: Request) -> dict[str, object]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ def diagnose(name: str) -> ProviderDiagnosis:
         package = registry.package_of(registry.entry_of(name))
     except ProviderUnavailable as error:
         return _not_ready(name, "", "broken", error)
+    ready = partial(ProviderDiagnosis, name=name, package=package, state="ready")
     try:
         provider = registry.bind(name, {})
     except ProviderUnavailable as error:
@@ -41,21 +43,12 @@ def diagnose(name: str) -> ProviderDiagnosis:
         return _not_ready(name, package, "not installed" if absent else "broken", error)
     except ManifestError as error:
         limit = f"not looked at closer, since it has no defaults: {error.what}"
-        return ProviderDiagnosis(
-            name=name, package=package, state="ready", versions={}, limits=(limit,)
-        )
+        return ready(versions={}, limits=(limit,))
     except EpctxError as error:
         return _not_ready(name, package, "broken", error)
     if isinstance(provider, OrtProvider):
         return _native(provider, package)
-    return ProviderDiagnosis(
-        name=name,
-        package=package,
-        state="ready",
-        versions=_versions(provider),
-        builds=True,
-        runs=True,
-    )
+    return ready(versions=_versions(provider), builds=True, runs=True)
 
 
 def built_in() -> list[ProviderDiagnosis]:

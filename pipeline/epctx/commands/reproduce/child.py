@@ -15,7 +15,7 @@ from epctx import codec
 from epctx.commands.reproduce import copy_sources
 from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.commands.reproduce.jobs import BuildJob, Said
-from epctx.engine.events import Event, Listener
+from epctx.engine.events import Listener
 from epctx.engine.report import BuildReport
 from epctx.errors import CompileError, EpctxError, Failure
 from epctx.manifest import Manifest
@@ -140,7 +140,7 @@ def _talk(
         if said.obstacles is not None:
             obstacles = said.obstacles
         elif said.event is not None:
-            listener(_titled(said.event, title))
+            listener(replace(said.event, group=f"{title} build: {said.event.group}"))
         elif said.error is not None:
             raise _failed(said.error, log, title)
         elif said.report is not None:
@@ -149,10 +149,6 @@ def _talk(
         f"the process of the {title} build ended, {exit_words(process.wait())}",
         remedy=f"see its log: {log}",
     )
-
-
-def _titled(event: Event, title: str) -> Event:
-    return replace(event, group=f"{title} build: {event.group}")
 
 
 def _failed(told: Failure, log: Path, title: str) -> EpctxError:

@@ -27,7 +27,6 @@ from epctx.engine.plan import Plan
 from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
 from epctx.lockfile.types import Lock
-from epctx.manifest import Manifest
 
 
 def reproduce(
@@ -118,8 +117,10 @@ class _Both:
         second, told = self._varied(vary, "second", first)
         files = compare_folders(first.outputs, second.outputs)
         differences = _between(first, second)
-        old = _checked_in(self._plan.manifest)
+        place = lockfile.place(self._plan.manifest.path)
+        old = lockfile.read(place) if place.exists() else None
         verdict, said = judged(old, first.report.lock, self._plan)
+        changed = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
         same = all(file.state == "identical" for file in files) and not differences
         causes: tuple[VariationName | Literal["nothing"], ...] = ()
         if not same and find_cause:
@@ -132,7 +133,7 @@ class _Both:
             files=files,
             differences=differences,
             causes=causes,
-            known=tuple(known(self._plan, _groups(files))),
+            known=tuple(known(self._plan, changed)),
             lock=verdict,
             lock_differences=said,
             seconds=(first.report.seconds, second.report.seconds),
@@ -179,11 +180,6 @@ class _Both:
                 shutil.rmtree(self._root / title)
 
 
-def _groups(files: Sequence[FileComparison]) -> set[str]:
-    """The folders of groups whose payload differs."""
-    return {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
-
-
 def _between(first: Made, second: Made) -> tuple[Difference, ...]:
     """What the locks of two builds of one manifest differ by."""
     one, other = first.report.lock, second.report.lock
@@ -192,16 +188,6 @@ def _between(first: Made, second: Made) -> tuple[Difference, ...]:
     if not found and lockfile.text(one) != lockfile.text(other):
         found = (Difference(kind="key", where="lock", what="is written in another way"),)
     return found
-
-
-def _checked_in(manifest: Manifest) -> Lock | None:
-    """The lock beside a manifest.
-
-    Raises:
-        LockError: it cannot be read.
-    """
-    path = lockfile.place(manifest.path)
-    return lockfile.read(path) if path.exists() else None
 
 
 def judged(

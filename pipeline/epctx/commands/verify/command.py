@@ -61,11 +61,8 @@ def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
 
 def _isolated(request: VerifyRequest) -> bool:
     """An EP of the folder's needs a process of its own."""
-    specs: tuple[ProviderSpec, ...] = ()
-    if request.group is not None:
-        specs = request.group.execution_providers
-    elif request.composed is not None:
-        specs = request.composed.providers
+    composed = request.composed.providers if request.composed is not None else ()
+    specs = request.group.execution_providers if request.group is not None else composed
     return any(map(_is_isolated, specs))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -92,12 +93,8 @@ def merge(layers: Iterable[Node | None]) -> Node | None:
 
     A merged mapping stands where its highest layer stands. Source: design section 5.
     """
-    merged: Node | None = None
-    for layer in layers:
-        if layer is None:
-            continue
-        merged = layer if merged is None else _over(merged, layer)
-    return merged
+    present = [layer for layer in layers if layer is not None]
+    return functools.reduce(_over, present) if present else None
 
 
 def _over(low: Node, high: Node) -> Node:

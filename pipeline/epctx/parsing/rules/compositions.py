@@ -163,7 +163,7 @@ def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
                 continue
             label = options.label(entry)
             first = alias_of.setdefault(fold(label), alias)
-            if first != alias and not _alike(tree.providers[first], entry):
+            if first != alias and tree.providers[first].plain() != entry.plain():
                 what = f"one session would have {label} twice, as {first} and as {alias}"
                 setting = options.label_options(entry)
                 other = f", or give one another `{setting[0]}` option" if setting else ""
@@ -172,7 +172,3 @@ def _session(node: Node, parts: Node, tree: TargetTree) -> Iterator[Problem]:
         if wanted is not None and wanted.value == 0 and embed is not None and embed.value == 1:
             what = f"asks for context binaries as files, and the group of {name} embeds its own"
             yield at(wanted, what, "write embed_mode: 0 in that group, or remove it here")
-
-
-def _alike(one: Node, other: Node) -> bool:
-    return one.plain() == other.plain()

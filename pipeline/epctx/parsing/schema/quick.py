@@ -7,6 +7,7 @@ not known here) is left to jsonschema, which alone says what is wrong.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -78,16 +79,17 @@ def _pattern(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
     return not isinstance(value, str) or pattern(str(limit)).search(value) is not None
 
 
-def _minimum(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
-    if not _is(value, "number"):
-        return True
-    return isinstance(value, int | float) and isinstance(limit, int | float) and value >= limit
+def _bounded(keeps: Callable[[float, float], bool]) -> Check:
+    def check(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
+        if not _is(value, "number"):
+            return True
+        return (
+            isinstance(value, int | float)
+            and isinstance(limit, int | float)
+            and keeps(value, limit)
+        )
 
-
-def _maximum(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
-    if not _is(value, "number"):
-        return True
-    return isinstance(value, int | float) and isinstance(limit, int | float) and value <= limit
+    return check
 
 
 def _sized(kind: type, sign: int) -> Check:
@@ -162,8 +164,8 @@ _CHECKS: dict[str, Check] = {
     "enum": _enum,
     "const": _const,
     "pattern": _pattern,
-    "minimum": _minimum,
-    "maximum": _maximum,
+    "minimum": _bounded(operator.ge),
+    "maximum": _bounded(operator.le),
     "minLength": _sized(str, 1),
     "maxLength": _sized(str, -1),
     "minItems": _sized(list, 1),
