@@ -32,7 +32,7 @@ def plan(
     """What a build of `manifest` with these arguments would do, and why.
 
     Raises:
-        ManifestError: the manifest breaks the schema or a rule.
+        ManifestError: the manifest breaks the schema or a rule; an EP refuses its options.
         UsageError: `only` names what the manifest does not have.
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
@@ -218,17 +218,13 @@ def reproduce(
     """Build `manifest` twice without cache, in circumstances that differ, and compare all files.
 
     Neither its outputs nor its lock are touched: both builds are made of copies, in a folder that
-    is removed. Models are not run.
+    is removed. Models are not run. Other arguments are those of `build`.
 
     Args:
-        manifest: its path.
-        only: `GROUP` or `GROUP@TARGET`; the whole manifest if empty.
         vary: names of `epctx.commands.reproduce.result.VARIATIONS`; None: all.
         find_cause: if something differs, build once more for each variation.
         jobs: session groups at a time in the first build; None: one for each core.
         out: a new folder that keeps both builds, `first` and `second`.
-        allow_outside: paths may lead out of the manifest's folder.
-        listener: hears of the builds' events.
 
     Raises:
         UsageError: `out` has something in it; `only` or `vary` names what there is not.

@@ -16,6 +16,7 @@
 Nothing in it is ever linked to, in or out. Nothing in it is believed: an object is hashed in the
 pass that copies it out, a record carries its own digest. What is found corrupt is set aside, told,
 and made again; so nothing is flushed to the disk either, and a power failure costs work at worst.
+Whatever writes here raises StorageError where the cache cannot be written.
 """
 
 from __future__ import annotations

@@ -112,19 +112,12 @@ class RememberedDigests:
 
         It is not, if it is not the same any more, or had changed within the two seconds before its
         identity was taken, since a write after the hashing might not show in its times.
-
-        Raises:
-            StorageError: the cache cannot be written.
         """
         if before.settled and _now(path) == before:
             self._write(path, before, content)
 
     def remember_read(self, path: Path, since: float, content: Digest) -> None:
-        """Remember a file that was hashed after the moment `since`, and unchanged even then.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Remember a file that was hashed after the moment `since`, and unchanged even then."""
         now = _now(path)
         if now is not None and now.settled_at(since):
             self._write(path, now, content)

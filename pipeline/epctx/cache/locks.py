@@ -27,11 +27,7 @@ _STEP = 1.0
 
 @contextmanager
 def shared(location: Location, waiting: Waiting) -> Iterator[None]:
-    """Use the cache beside others, and not beside gc.
-
-    Raises:
-        StorageError: the cache cannot be written.
-    """
+    """Use the cache beside others, and not beside gc."""
     with _users(location) as lock:
         _wait(lambda timeout: lock.acquire_read(timeout=timeout), location, waiting)
         yield
@@ -39,11 +35,7 @@ def shared(location: Location, waiting: Waiting) -> Iterator[None]:
 
 @contextmanager
 def alone(location: Location, waiting: Waiting) -> Iterator[None]:
-    """Use the cache alone.
-
-    Raises:
-        StorageError: the cache cannot be written.
-    """
+    """Use the cache alone."""
     with _users(location) as lock:
         _wait(lambda timeout: lock.acquire_write(timeout=timeout), location, waiting)
         yield
@@ -51,11 +43,7 @@ def alone(location: Location, waiting: Waiting) -> Iterator[None]:
 
 @contextmanager
 def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]:
-    """Carry out an action while no other process, and no other thread, carries out the same.
-
-    Raises:
-        StorageError: the cache cannot be written.
-    """
+    """Carry out an action while no other process, and no other thread, carries out the same."""
     import filelock
 
     folder = location.root / "locks"

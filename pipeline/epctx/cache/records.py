@@ -63,11 +63,7 @@ class Records:
         self.quarantine.take(self.path(kind, name), None, why)
 
     def write(self, kind: Kind, name: str, value: object) -> None:
-        """Put a record in its place, whole or not at all; nothing in a read-only cache.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Put a record in its place, whole or not at all; nothing in a read-only cache."""
         if self.location.readonly:
             return
         payload = codec.encode(value)

@@ -37,11 +37,7 @@ class Temporary:
         self._remove: Callable[[], object] = _nothing
 
     def path(self) -> Path:
-        """A path that no file has, for one that is moved to its place with `settle`.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """A path that no file has, for one that is moved to its place with `settle`."""
         with self._guard:
             if self._folder is None:
                 with refusing(self._parent):
@@ -106,11 +102,7 @@ def _release(lock: filelock.BaseFileLock) -> None:
 
 
 def settle(temporary: Path, place: Path) -> None:
-    """Move a whole file to its place, over what is there.
-
-    Raises:
-        StorageError: the cache cannot be written.
-    """
+    """Move a whole file to its place, over what is there."""
     try:
         try:
             temporary.replace(place)

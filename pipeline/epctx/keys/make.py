@@ -1,4 +1,4 @@
-"""The records of a manifest's actions."""
+"""The records of a manifest's actions; `toolchain` is always that of this process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def compile(
     Args:
         group: the model group that it belongs to.
         optimized: the session group's models in order, each with its optimized digest.
-        toolchain: of this process.
 
     Raises:
         ProviderUnavailable: an EP is not installed, or its package is broken.
@@ -109,7 +108,6 @@ def folder(
     Args:
         sessions: the keys of its session groups' verify actions.
         outputs: every file of the folder, by name.
-        toolchain: of this process.
     """
     return FolderRecord(
         sessions=tuple(map(str, sessions)),
@@ -135,7 +133,6 @@ def verify(
         outputs: file name to digest.
         models: the session group's models in order, each with its source's digests.
         inputs: what they are run with; None: they are not.
-        toolchain: of this process.
     """
     settings = group.verify
     return VerifyRecord(
@@ -166,7 +163,6 @@ def compose(
         parts: as they were built.
         inputs: what it is run with; None: it is not.
         devices: what runs it here.
-        toolchain: of this process.
     """
     settings, outputs = composition.verify, composition.outputs
     return ComposeRecord(
@@ -196,7 +192,6 @@ def part(
         group: that built it.
         outputs: the files of its session group: name to digest.
         source: what it was built from.
-        toolchain: of this process.
     """
     return ComposedModel(
         part=part.name,

@@ -4,7 +4,9 @@ A record holds all that can change what its action makes, and nothing else: neve
 name of a target, a group, a manifest or an EP's alias, no time limit, no number of jobs. Change the
 `version` of a record with the meaning of a field; epctx's own code is in every record anyway.
 
-Digests are written `blake3:<hex>`.
+Digests are written `blake3:<hex>`. In all records `toolchain` is of epctx's sources and of the
+libraries that carry out the action (`Toolchain.of`), `devices` of what runs models here (CPU,
+drivers), and `budget` is in seconds, None being no limit.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ class OptimizeRecord:
         level: none, basic, extended, or explicit.
         passes: with level explicit, the passes in order.
         extensions: of those passes, those of other packages: name to package, version, digest.
-        toolchain: epctx's sources and the libraries that load and optimize (`Toolchain.of`).
     """
 
     action: Literal["optimize"] = "optimize"
@@ -110,7 +111,6 @@ class CompileRecord:
         session_options: ONNX Runtime session config entries.
         external_initializers: None: they stay inside the models.
         providers: in priority order.
-        toolchain: epctx's sources and the libraries that partition, compile and dump.
     """
 
     action: Literal["compile"] = "compile"
@@ -151,9 +151,6 @@ class RecordingRecord:
     Attributes:
         compile: the key of the compile.
         inputs: what the sessions were run with.
-        budget: seconds; None: no limit.
-        devices: what ran them here: CPU, drivers.
-        toolchain: epctx's sources and the libraries that run and compare.
     """
 
     action: Literal["recording"] = "recording"
@@ -198,11 +195,7 @@ class VerifyRecord:
         outputs: file name to digest.
         models: in the session group's order.
         inputs: what they are run with; None: they are not run (`numbers: off`, `--no-verify`).
-        tolerance: what may differ.
         numbers: full, generating, off, or skipped by `--no-verify`.
-        budget: seconds; None: no limit.
-        devices: what runs the models here: CPU, drivers.
-        toolchain: epctx's sources and the libraries that run and compare.
     """
 
     action: Literal["verify"] = "verify"
@@ -225,7 +218,6 @@ class FolderRecord:
     Attributes:
         sessions: the keys of the verify actions of its session groups.
         outputs: every file of the folder, SHA256SUMS too: name to digest.
-        toolchain: as in VerifyRecord.
     """
 
     action: Literal["verify"] = "verify"
@@ -270,10 +262,7 @@ class ComposeRecord:
         outputs: the composition's outputs: name to part and output; None: all that are free.
         embed_mode: None: as each part has it.
         given: what it is run with; None: it is not run.
-        tolerance: what may differ.
         numbers: full, off, or skipped by `--no-verify`.
-        devices: what runs the models here: CPU, drivers.
-        toolchain: epctx's sources and the libraries that join, run and compare.
     """
 
     action: Literal["compose"] = "compose"

@@ -50,17 +50,15 @@ class Sources:
     Attributes:
         digests: how files are digested.
         records: the cache's; None: without a cache every model is loaded.
+
+    Every method that looks at a file raises ModelError where it is missing or cannot be read.
     """
 
     digests: FileDigests
     records: Records | None
 
     def find(self, source: ModelSource) -> SourceDigests | None:
-        """What the source is made of; None: no model with these bytes was loaded before.
-
-        Raises:
-            ModelError: a file is missing or cannot be read.
-        """
+        """What the source is made of; None: no model with these bytes was loaded before."""
         if self.records is None:
             return None
         seen = [_identity(source.path, _MODEL)]
@@ -79,27 +77,15 @@ class Sources:
         return SourceDigests(model=model, locations=locations, data=tuple(data), seen=tuple(seen))
 
     def model(self, source: ModelSource) -> Digest:
-        """Digest of the model file.
-
-        Raises:
-            ModelError: it is missing or cannot be read.
-        """
+        """Digest of the model file."""
         return _digest(self.digests, source.path, _MODEL)
 
     def data(self, source: ModelSource, path: Path) -> Digest:
-        """Digest of a data file of a source.
-
-        Raises:
-            ModelError: it is missing or cannot be read.
-        """
+        """Digest of a data file of a source."""
         return _digest(self.digests, path, _needed(source))
 
     def remember(self, found: SourceDigests) -> None:
-        """Note which data files a model refers to.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Note which data files a model refers to."""
         if self.records is not None:
             self.records.write("references", found.model.hex, found.locations)
 

@@ -112,12 +112,7 @@ class Toolchain:
             return known
 
     def ep(self, spec: ProviderSpec) -> ExecutionProvider:
-        """The EP itself, bound to its options; made once.
-
-        Raises:
-            ProviderUnavailable: it is not installed, or its package is broken.
-            ManifestError: it refuses the options.
-        """
+        """The EP itself, bound to its options; made once. Raises as `provider`."""
         name = codec.encode((spec.provider, spec.options))
         with self._lock:
             known = self._eps.get(name)
@@ -129,10 +124,7 @@ class Toolchain:
         """What runs models on this host: its CPU, and the drivers of the EPs that have some.
 
         That an EP's devices are hidden counts too: what could not be checked then can be later.
-
-        Raises:
-            ProviderUnavailable: as `provider`.
-            ManifestError: as `provider`.
+        Raises as `provider`.
         """
         if self._cpu is None:
             cpu = host.cpu()

@@ -59,12 +59,7 @@ def load(path: Path, *, allow_outside: bool = False) -> Manifest:
 
 
 def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest, in the file's order; none if `load` takes it.
-
-    Raises:
-        ManifestError: it cannot be read.
-        ProviderUnavailable: an installed provider's option schema cannot be used.
-    """
+    """Every violation of a manifest, in the file's order; else raises as `load` does."""
     try:
         return violations(document.read(path), allow_outside=allow_outside)
     except InvalidManifest as error:
@@ -72,11 +67,7 @@ def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
 
 
 def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest that was read, in the file's order.
-
-    Raises:
-        ProviderUnavailable: an installed provider's option schema cannot be used.
-    """
+    """Every violation of a manifest that was read, in the file's order; raises as `load` does."""
     found = schema.validate(read)
     broken = read.broken | {p.node for p in found if p.node is not None}
     found = [problem for problem in found if problem.node not in read.broken]

@@ -32,14 +32,7 @@ _EXTRA: Final = "remove it, or build again: nothing but what was built belongs i
 
 @dataclass(frozen=True, kw_only=True)
 class Integrity:
-    """Every file against `SHA256SUMS`, and against what is expected.
-
-    Attributes:
-        expected: what the lock says of the folder; None: there is no lock.
-        passed: files that are not read again.
-        written: both digests of files, from the pass that wrote them: one with the SHA-256 that
-            `SHA256SUMS` has is read anew for its BLAKE3.
-    """
+    """Every file against `SHA256SUMS` and what is expected; fields as in `VerifyRequest`."""
 
     expected: tuple[ExpectedFile, ...] | None = None
     passed: frozenset[str] = frozenset()

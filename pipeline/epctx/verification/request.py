@@ -115,7 +115,8 @@ class VerifyRequest:
         passed: files of the folder that passed before as they are: they are neither read for
             integrity nor run.
         written: what the build has just written into the folder, with the digests from then: such
-            a file is held to its BLAKE3, a tenth of the time that its SHA-256 takes.
+            a file, if that is the SHA-256 that `SHA256SUMS` has, is held to its BLAKE3, which takes
+            a tenth of the time.
         golden: run the golden inputs that are in the folder, too.
         policies: which policies to apply. The order is fixed.
         data: models whose external data is in another folder, as a session is told it.

@@ -1,11 +1,5 @@
 """`epctx.compile_model`: one EPContext model, by the session options of the spec, no manifest.
 
-    request.py      what is asked: source, output, options; what contradicts itself
-    described.py    the same as a manifest, which checks names, options and values
-    sessions.py     EPs that compile in this process, sharing one workspace from call to call
-    isolated.py     EPs that need a fresh process: a build
-    placing.py      files to their place, those that refer to others last
-
 Source: spec/ep-context-design.md, "EP Context Cache Model Generation Guidelines" and "EPContext
 Model Generation with Weight Sharing Workflow".
 """

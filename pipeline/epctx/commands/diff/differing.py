@@ -15,13 +15,7 @@ from epctx.stages.report import ModelReport
 
 
 def diff(old: Path, new: Path) -> Comparison:
-    """Compare two builds, two locks, or a build and a lock.
-
-    Raises:
-        UsageError: one of them is nothing that can be compared.
-        LockError: a lock cannot be read.
-        OSError: a file cannot be read.
-    """
+    """Compare two builds, two locks, or a build and a lock; as `api.diff`. Raises OSError, too."""
     return _compare(side(old), side(new))
 
 

@@ -79,13 +79,7 @@ class PlanReport:
 
 
 def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanReport:
-    """What `build` would do with these arguments.
-
-    Raises:
-        ModelError: a source is missing.
-        ProviderUnavailable: an EP is not installed.
-        ManifestError: an EP refuses its options; a pass does not exist.
-    """
+    """What `build` would do with these arguments; as `api.plan`."""
     place = Place(out=out.resolve(), name=plan.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers)
     history = History(records=cache.records, manifest=plan.manifest.path)

@@ -85,12 +85,7 @@ def page_of(path: Path) -> Path:
 
 
 def write(path: Path, page: Path) -> BuildReport:
-    """Write the page of the report at `path`.
-
-    Raises:
-        UsageError: it cannot be read.
-        StorageError: the page cannot be written.
-    """
+    """Write the page of the report at `path`; as `api.report`."""
     from epctx.commands.report.page import render
 
     report = read(path)

@@ -1,4 +1,4 @@
-"""Reads a manifest's file into a tree that knows its lines and columns (see `yaml_tree`)."""
+"""Reads a manifest's file into a tree that knows its lines and columns (see `tree`)."""
 
 from __future__ import annotations
 
@@ -63,11 +63,7 @@ def read(path: Path) -> Document:
 
 
 def parse(data: bytes, *, file: str, path: Path) -> Document:
-    """Parse a manifest's bytes; `file` is its name in messages.
-
-    Raises:
-        InvalidManifest: it is too large, not UTF-8, or not one YAML document.
-    """
+    """Parse a manifest's bytes, `file` in messages. Raises InvalidManifest as `read` does."""
     limit = limits.MANIFEST_BYTES
     if len(data) > limit.value:
         remedy = f"split the manifest; {limit.remedy}"

@@ -25,9 +25,6 @@ def check(document: Document, broken: frozenset[Node], *, allow_outside: bool) -
         document: the manifest; it may break the schema.
         broken: the nodes that break it.
         allow_outside: paths may lead out of the manifest's folder.
-
-    Raises:
-        ProviderUnavailable: an installed provider's option schema cannot be used.
     """
     places = Places(folder=document.path.parent, allow_outside=allow_outside)
     problems = [

@@ -93,11 +93,7 @@ def precision(composed: Composed) -> Precision:
 def one_after_the_other(
     composed: Composed, wired: Wiring, given: Sequence[Feeds], run: RunPart
 ) -> list[Feeds]:
-    """What the parts give by the whole's output names, for each of `given`, by its inputs' names.
-
-    Args:
-        run: runs a part on several inputs.
-    """
+    """What the parts give, by the whole's names of outputs, for each of `given`, by its inputs'."""
     known: list[dict[Port, Array]] = [
         {port: each[name] for name, ports in wired.inputs.items() for port in ports}
         for each in given
@@ -124,24 +120,14 @@ def _interface(built: BuiltPart) -> Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class ComposedNumbers:
-    """Every output of the whole, on every input set.
-
-    Attributes:
-        composed: the composition and its parts.
-        started: hears of each model whose files are loaded and run.
-    """
+    """Every output of the whole, on every input set."""
 
     composed: Composed
     started: Started = unheard
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
-        """Run the parts one after the other, then the whole.
-
-        Raises:
-            ModelError: an input file of the manifest cannot be read.
-            ManifestError: an input file or a range does not fit the composition.
-        """
+        """Run the parts one after the other, then the whole; raises as `Numbers.check` does."""
         composition = self.composed.composition
         file = context_file(composition.name)
         model = next((each for each in folder.models if each.file == file), None)
@@ -184,8 +170,8 @@ class _Run(Runs):
             return
         inputs = inputs_of(self._composed, wired, model)
         input_sets = InputSets(self._settings.inputs)
-        problems = [spec.problem for spec in inputs if spec.problem is not None]
-        if input_sets.generated and problems:
+        problems = input_sets.problems(inputs)
+        if problems:
             remedy = "give values with `verify.inputs.files`"
             yield unchecked(model, "; ".join(problems), remedy)
             return

@@ -131,8 +131,8 @@ def _summary(built: Path, name: str) -> ContextModel:
 
 
 def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:
-    problems = [spec.problem for spec in inputs if spec.problem is not None]
-    if input_sets.generated and problems:
+    problems = input_sets.problems(inputs)
+    if problems:
         raise ManifestError(
             f"there are no golden inputs for the model {name}: {'; '.join(problems)}",
             remedy="give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`",
@@ -190,11 +190,7 @@ def _hashed(path: Path) -> OutputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenNumbers:
-    """Every output of every model on the golden inputs that were shipped with it.
-
-    Attributes:
-        started: hears of each model whose files are loaded and run.
-    """
+    """Every output of every model on the golden inputs that were shipped with it."""
 
     started: Started = unheard
     name: PolicyName = field(default="numbers", init=False)

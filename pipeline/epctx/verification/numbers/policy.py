@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Every output of every model, on every input set.
-
-    Attributes:
-        recorded: where the generating sessions' outputs are; None: there are none.
-        passed: files that passed before: models among them are not run again.
-        started: hears of each model whose files are loaded and run.
-    """
+    """Every output of every model, on every input set; fields as in `VerifyRequest`."""
 
     recorded: Path | None = None
     passed: frozenset[str] = frozenset()

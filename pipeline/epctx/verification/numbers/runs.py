@@ -69,12 +69,7 @@ class Run:
 
 
 class Runs:
-    """Runs files of a folder; what they tell is of sources, unless a subclass says otherwise.
-
-    Args:
-        started: hears of each model whose files are loaded and run.
-        budget: what is left of it counts.
-    """
+    """Runs files of a folder; what they tell is of sources, unless a subclass says otherwise."""
 
     def __init__(self, folder: GroupFolder, started: Started, budget: Budget) -> None:
         self.folder = folder

@@ -3,6 +3,8 @@
 The source runs in a stock session with the optimizations that every session has, because that is
 what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude.
 Only prepacking is off, which would copy every weight into memory; external data stays mapped.
+
+What ONNX Runtime raises passes through; its errors have no common class.
 """
 
 from __future__ import annotations
@@ -42,9 +44,6 @@ def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSessio
     Args:
         source: the model.
         threads: 0: one for each core.
-
-    Raises:
-        Exception: whatever ONNX Runtime has to say; its errors have no common class.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -74,7 +73,6 @@ def open_files(
     Raises:
         InvalidGraph: the EP refuses it.
         ProviderUnavailable: this host does not have the EP.
-        Exception: whatever ONNX Runtime has to say; its errors have no common class.
     """
     from epctx.runtime.session import Session
 
@@ -85,11 +83,7 @@ def open_files(
 
 
 def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
-    """Load an EPContext model in one session of onnxruntime itself, and let go of it.
-
-    Raises:
-        Exception: whatever ONNX Runtime has to say; its errors have no common class.
-    """
+    """Load an EPContext model in one session of onnxruntime itself, and let go of it."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     for provider in providers:
@@ -112,7 +106,6 @@ def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
 
     Raises:
         NotComparable: an output is a map, or nothing.
-        Exception: whatever ONNX Runtime has to say; its errors have no common class.
     """
     outputs = session.get_outputs()
     names = [output.name for output in outputs]

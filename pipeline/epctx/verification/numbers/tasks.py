@@ -53,11 +53,8 @@ class Preparation:
 
     Args:
         folder: its group is known.
-        settings: which inputs.
+        settings: which inputs; what `InputSets` raises of them is raised.
         earlier: what the policies before found; what failed there is not loaded.
-
-    Raises:
-        ModelError: an input file cannot be read.
     """
 
     def __init__(
