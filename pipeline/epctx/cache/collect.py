@@ -18,6 +18,9 @@ from epctx.cache.store import Action, Cache
 from epctx.files import identity
 from epctx.files.entries import discard
 
+_LEFT = ("quarantine", "locks", "unchanged")
+"""They go as a whole; without `unchanged` a build looks at everything again, and says so."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -160,15 +163,13 @@ def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
 
 def _leftovers(cache: Cache) -> Iterator[Path]:
     root = cache.location.root
-    for folder in (root / "quarantine", root / "temporary", root / "locks", root / "unchanged"):
+    for folder in map(root.joinpath, (*_LEFT, "temporary")):
         if folder.is_dir():
             yield from (path for path in folder.rglob("*") if path.is_file())
 
 
 def _remove_leftovers(cache: Cache) -> None:
     root = cache.location.root
-    shutil.rmtree(root / "quarantine", ignore_errors=True)
-    shutil.rmtree(root / "locks", ignore_errors=True)
-    # Of use to a build is what it finds; it is to look again, and say so.
-    shutil.rmtree(root / "unchanged", ignore_errors=True)
+    for name in _LEFT:
+        shutil.rmtree(root / name, ignore_errors=True)
     temporary.sweep(root / "temporary")

@@ -82,7 +82,11 @@ class RememberedDigests:
     def of(self, path: Path) -> Digest:
         """As the Protocol says."""
         now = identity.of_path(path)
-        return self.known(path, now) or self._taken(path, now)
+        content = self.known(path, now)
+        if content is None:
+            content = self._fresh.of(path)
+            self.remember(path, now, content)
+        return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
         """As the Protocol says. One record for all of them: what did not change is one look-up."""
@@ -125,11 +129,6 @@ class RememberedDigests:
     def _write(self, path: Path, found: Identity, content: Digest) -> None:
         record = _Remembered(path=path.as_posix(), identity=found.text, digest=content)
         self._records.write("digests", _name(path), record)
-
-    def _taken(self, path: Path, before: Identity) -> Digest:
-        content = self._fresh.of(path)
-        self.remember(path, before, content)
-        return content
 
 
 def remembered_path(records: Records, name: str) -> tuple[Path, str] | None:

@@ -34,7 +34,7 @@ class Temporary:
         self._guard = threading.Lock()
         self._numbers = itertools.count()
         self._folder: Path | None = None
-        self._remove: Callable[[], object] = _nothing
+        self._remove: Callable[[], object] = lambda: None
 
     def path(self) -> Path:
         """A path that no file has, for one that is moved to its place with `settle`."""
@@ -61,10 +61,6 @@ class Temporary:
         held.acquire()
         folder.mkdir()
         self._folder, self._remove = folder, weakref.finalize(self, _remove, folder, held)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _remove(folder: Path, held: filelock.BaseFileLock) -> None:
