@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -43,10 +43,14 @@ def reproduce(
     """Build a manifest twice and compare, as `api.reproduce`."""
     plan = planning.read(path, only=only, allow_outside=allow_outside)
     with _root(out) as root:
-        both = _Both(
-            plan, tuple(only), root, jobs=jobs, allow_outside=allow_outside, listener=listener
+        plain = Request(
+            title="first",
+            manifest=plan.manifest,
+            only=tuple(only),
+            allow_outside=allow_outside,
+            circumstances=Circumstances(jobs=jobs),
         )
-        return both.compare(vary, find_cause=find_cause)
+        return _Both(plan, plain, root, listener).compare(vary, find_cause=find_cause)
 
 
 @contextmanager
@@ -87,39 +91,23 @@ def _remove(root: Path) -> None:
         time.sleep(0.1)
 
 
+@dataclass(frozen=True)
 class _Both:
-    """The builds of one call."""
+    """The builds of one call; `plain` is the first."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        only: tuple[str, ...],
-        root: Path,
-        *,
-        jobs: int,
-        allow_outside: bool,
-        listener: Listener,
-    ) -> None:
-        self._plan = plan
-        self._root = root
-        self._jobs = jobs
-        self._listener = listener
-        self._plain = Request(
-            title="first",
-            manifest=plan.manifest,
-            only=only,
-            allow_outside=allow_outside,
-            circumstances=Circumstances(jobs=jobs),
-        )
+    plan: Plan
+    plain: Request
+    root: Path
+    listener: Listener
 
     def compare(self, vary: Collection[VariationName], *, find_cause: bool) -> Reproduction:
-        first = child.build(self._plain, self._root, self._listener)
+        first = child.build(self.plain, self.root, self.listener)
         second, told = self._varied(vary, "second", first)
         files = compare_folders(first.outputs, second.outputs)
         differences = _between(first, second)
-        place = lockfile.place(self._plan.manifest.path)
+        place = lockfile.place(self.plan.manifest.path)
         old = lockfile.read(place) if place.exists() else None
-        verdict, said = judged(old, first.report.lock, self._plan)
+        verdict, said = judged(old, first.report.lock, self.plan)
         changed = {f.file.rpartition("/")[0] for f in files if f.state == "payload differs"}
         same = all(file.state == "identical" for file in files) and not differences
         causes: tuple[VariationName | Literal["nothing"], ...] = ()
@@ -127,13 +115,13 @@ class _Both:
             applied = [each.name for each in told if each.obstacle is None]
             causes = tuple(self._causes(first, files, applied))
         return Reproduction(
-            name=self._plan.manifest.name,
+            name=self.plan.manifest.name,
             reproducible=same and verdict != "differs",
             variations=told,
             files=files,
             differences=differences,
             causes=causes,
-            known=tuple(known(self._plan, changed)),
+            known=tuple(known(self.plan, changed)),
             lock=verdict,
             lock_differences=said,
             seconds=(first.report.seconds, second.report.seconds),
@@ -146,15 +134,17 @@ class _Both:
         first: Made,
         only: tuple[str, ...] | None = None,
     ) -> tuple[Made, tuple[Variation, ...]]:
-        folder = child.place(self._root, elsewhere="path" in vary)
-        told, circumstances = variations.vary(vary, folder=folder, jobs=self._jobs)
+        folder = child.place(self.root, elsewhere="path" in vary)
+        told, circumstances = variations.vary(
+            vary, folder=folder, jobs=self.plain.circumstances.jobs
+        )
         request = replace(
-            self._plain,
+            self.plain,
             title=title,
-            only=self._plain.only if only is None else only,
+            only=self.plain.only if only is None else only,
             circumstances=circumstances,
         )
-        made = child.build(request, self._root, self._listener)
+        made = child.build(request, self.root, self.listener)
         obstacles = dict(made.obstacles)
         if "file-order" in vary and only is None and made.listing == first.listing:
             obstacles["file-order"] = "the file system lists files in an order of its own"
@@ -165,7 +155,7 @@ class _Both:
     ) -> Iterator[VariationName | Literal["nothing"]]:
         """What makes a difference alone: one build each, of the groups that differ."""
         labels = [file.file for file in files if file.state != "identical"]
-        only = child.only_of(labels) or self._plain.only
+        only = child.only_of(labels) or self.plain.only
         names: list[VariationName | Literal["nothing"]] = ["nothing", *applied]
         for name in names:
             title = f"with {name} varied"
@@ -177,7 +167,7 @@ class _Both:
                     yield name
                     break
             with contextlib.suppress(OSError):
-                shutil.rmtree(self._root / title)
+                shutil.rmtree(self.root / title)
 
 
 def _between(first: Made, second: Made) -> tuple[Difference, ...]:

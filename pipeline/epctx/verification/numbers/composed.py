@@ -141,24 +141,21 @@ class ComposedNumbers:
             reason = f"not run, since {failed.policy} failed: {failed.subject} {failed.message}"
             yield unchecked(model, reason, "mend that first")
         else:
-            yield from _Run(self.composed, folder, model, self.started).check()
+            run = _Run(folder, self.started, Budget(None), self.composed, model)
+            yield from run.check()
 
 
+@dataclass
 class _Run(Runs):
     """The numbers of one composition."""
 
-    def __init__(
-        self, composed: Composed, folder: GroupFolder, model: ContextModel, started: Started
-    ) -> None:
-        super().__init__(folder, started, Budget(None))
-        self._composed = composed
-        self._model = model
-        self._settings = composed.composition.verify
+    composed: Composed
+    model: ContextModel
 
     def check(self) -> Iterator[Found]:
-        model, composition = self._model, self._composed.composition
+        model, composition = self.model, self.composed.composition
         try:
-            parts = interfaces(self._composed)
+            parts = interfaces(self.composed)
         except ModelError as error:
             reason = f"a part to compare with is not there: {error.where}"
             yield unchecked(model, reason, "verify the whole output folder, with the parts")
@@ -168,8 +165,8 @@ class _Run(Runs):
         if never is not None:
             yield unchecked(model, f"not on this host: {never[0]}", never[1])
             return
-        inputs = inputs_of(self._composed, wired, model)
-        input_sets = InputSets(self._settings.inputs)
+        inputs = inputs_of(self.composed, wired, model)
+        input_sets = InputSets(composition.verify.inputs)
         problems = input_sets.problems(inputs)
         if problems:
             remedy = "give values with `verify.inputs.files`"
@@ -179,7 +176,7 @@ class _Run(Runs):
         input_sets.refuse_unused()
         try:
             given = [case.feeds for case in cases]
-            expected = one_after_the_other(self._composed, wired, given, self._run_part)
+            expected = one_after_the_other(self.composed, wired, given, self._run_part)
         except Exception as error:  # onnxruntime's errors have no common class
             yield unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
             return
@@ -192,7 +189,7 @@ class _Run(Runs):
         if idle:
             listed = ", ".join(repr(name) for name in expected[0] if name in idle)
             yield finding(
-                self._model,
+                self.model,
                 "sensitivity",
                 "not checkable",
                 f"its outputs {listed} do not depend on the inputs: this comparison cannot fail",
@@ -252,14 +249,14 @@ class _Run(Runs):
 
     def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Run:
         return Run(
-            model=self._model,
-            name=self._composed.composition.name,
+            model=self.model,
+            name=self.composed.composition.name,
             judge=Judge(
-                file=self._model.file,
+                file=self.model.file,
                 sessions="files",
-                providers=self.folder.providers.of(self._model.sources),
-                precision=precision(self._composed),
-                asked=self._settings.tolerance,
+                providers=self.folder.providers.of(self.model.sources),
+                precision=precision(self.composed),
+                asked=self.composed.composition.verify.tolerance,
                 right="its parts, run one after the other",
             ),
             cases=list(zip(cases, expected, strict=True)),

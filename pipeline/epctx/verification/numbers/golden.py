@@ -225,25 +225,19 @@ class GoldenNumbers:
                     yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
                 else:
                     known.append((model, golden))
-            shipped = _Shipped(folder, known, self.started)
+            shipped = _Shipped(folder, self.started, Budget(None), known)
             yield from shipped.check(sharing=len(models) > 1)
 
 
+@dataclass
 class _Shipped(Runs):
     """Models that share a context, or one that shares with nobody, on their golden inputs."""
 
-    def __init__(
-        self,
-        folder: GroupFolder,
-        models: Sequence[tuple[ContextModel, GoldenModel]],
-        started: Started,
-    ) -> None:
-        super().__init__(folder, started, Budget(None))
-        self._models = models
+    models: Sequence[tuple[ContextModel, GoldenModel]]
 
     def check(self, *, sharing: bool) -> Iterator[Found]:
         """Load them at once, and run each."""
-        return self.run([self._shipped(*each) for each in self._models], sharing=sharing)
+        return self.run([self._shipped(*each) for each in self.models], sharing=sharing)
 
     def _shipped(self, model: ContextModel, golden: GoldenModel) -> Run:
         return Run(

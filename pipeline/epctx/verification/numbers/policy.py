@@ -50,7 +50,8 @@ class Numbers:
         group = folder.group
         if group is not None and group.verify.numbers != "off":
             preparation = Preparation(folder, group.verify.inputs, earlier)
-            run = _Run(folder, group.verify, self.recorded, preparation, self.started)
+            budget = Budget(group.verify.budget)
+            run = _Run(folder, self.started, budget, group.verify, self.recorded, preparation)
             for models in layout.sharing_sets(folder):
                 if not all(model.file in self.passed for model in models):
                     yield from run.sharing_set(models)
@@ -66,30 +67,21 @@ class Numbers:
             yield unchecked(model, reason, remedy)
 
 
+@dataclass
 class _Run(Runs):
-    """The numbers of one folder. The clock of the budget starts with it."""
+    """The numbers of one folder. `ran`: files whose numbers were found in them."""
 
-    def __init__(
-        self,
-        folder: GroupFolder,
-        settings: VerifySettings,
-        recorded: Path | None,
-        preparation: Preparation,
-        started: Started,
-    ) -> None:
-        super().__init__(folder, started, Budget(settings.budget))
-        self._settings = settings
-        self._recorded = recorded
-        self._preparation = preparation
-        self._ran: set[str] = set()
-        """Files whose numbers were found in them."""
+    settings: VerifySettings
+    recorded: Path | None
+    preparation: Preparation
+    ran: set[str] = field(default_factory=set)
 
     def sharing_set(self, models: Sequence[ContextModel]) -> Iterator[Found]:
         """Models that share a context, or one that shares with nobody."""
         tasks: list[Task] = []
         for model in models:
             try:
-                task = self._preparation.task(model)
+                task = self.preparation.task(model)
             except Impossible as error:
                 yield error.finding
                 continue
@@ -99,7 +91,7 @@ class _Run(Runs):
                 tasks.append(task)
         for task in tasks:
             yield from self._check_recorded(task)
-        if self._settings.numbers == "full":
+        if self.settings.numbers == "full":
             yield from self._check_files(tasks, sharing=len(models) > 1)
         for task in tasks:
             yield from self._refusal(task)
@@ -133,8 +125,8 @@ class _Run(Runs):
         """A comparison that cannot fail must not look like one that has passed."""
         results = list(task.expected)
         inputs = task.source.fixed_inputs(task.model)
-        if len(results) == 1 and inputs and self._preparation.inputs.generated:
-            other = self._preparation.inputs.case(inputs, len(task.cases))
+        if len(results) == 1 and inputs and self.preparation.inputs.generated:
+            other = self.preparation.inputs.case(inputs, len(task.cases))
             results.append(sessions.run_source(session, other.feeds))
         names = tuple(results[0])
         if len(results) > 1 and inputs:
@@ -160,19 +152,19 @@ class _Run(Runs):
 
     def _check_recorded(self, task: Task) -> Iterator[Found]:
         """What the generating sessions computed, against what is right."""
-        if self._recorded is None:
-            if self._settings.numbers == "generating":
+        if self.recorded is None:
+            if self.settings.numbers == "generating":
                 yield unchecked(
                     task.model,
                     "no generating session: its EPs compile without one, or it is not being built",
                     "set `verify.numbers: full` to load and run the files",
                 )
             return
-        if recordings.refusal(self._recorded, task.source.source.name) is not None:
+        if recordings.refusal(self.recorded, task.source.source.name) is not None:
             return
         judge = self._judge(task, "generating")
         for case, expected in task.ready:
-            found = recordings.read(self._recorded, task.source.source.name, case.feeds)
+            found = recordings.read(self.recorded, task.source.source.name, case.feeds)
             if found is None:
                 yield unchecked(
                     task.model,
@@ -185,11 +177,11 @@ class _Run(Runs):
 
     def _refusal(self, task: Task) -> Iterator[Found]:
         """Why the generating sessions told nothing, where the files did not either."""
-        if self._recorded is None or task.model.file in self._ran:
+        if self.recorded is None or task.model.file in self.ran:
             return
-        refusal = recordings.refusal(self._recorded, task.source.source.name)
+        refusal = recordings.refusal(self.recorded, task.source.source.name)
         if refusal is not None:
-            full = self._settings.numbers == "full"
+            full = self.settings.numbers == "full"
             remedy = "verify it on the device" if full else "set `verify.numbers: full`"
             yield unchecked(task.model, refusal, remedy)
 
@@ -206,7 +198,7 @@ class _Run(Runs):
         ]
         for found in self.run(runs, sharing=sharing):
             if isinstance(found, OutputNumbers):
-                self._ran.add(found.model)
+                self.ran.add(found.model)
             yield found
 
     def _judge(self, task: Task, who: Sessions) -> Judge:
@@ -215,7 +207,7 @@ class _Run(Runs):
             sessions=who,
             providers=self.folder.providers.of(task.model.sources),
             precision=task.source.precision,
-            asked=self._settings.tolerance,
+            asked=self.settings.tolerance,
             idle=task.idle,
         )
 

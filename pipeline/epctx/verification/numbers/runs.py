@@ -68,13 +68,13 @@ class Run:
     judge: Judge
 
 
+@dataclass
 class Runs:
     """Runs files of a folder; what they tell is of sources, unless a subclass says otherwise."""
 
-    def __init__(self, folder: GroupFolder, started: Started, budget: Budget) -> None:
-        self.folder = folder
-        self.started = started
-        self.budget = budget
+    folder: GroupFolder
+    started: Started
+    budget: Budget
 
     def run(self, runs: Iterable[Run], *, sharing: bool) -> Iterator[Found]:
         """Load models together, run them in their order, and destroy them in reverse order.
