@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from epctx.lockfile.types import LockedFile
+
 Area = Literal[
     "toolchain", "host", "source", "setting", "code", "key", "partition", "binary",
     "metadata", "model", "node", "attribute", "tensor",
@@ -31,14 +33,6 @@ class Changed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileFacts:
-    """A file as one side has it: `size` in bytes, `sha256` in hex."""
-
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ChangedFile:
     """A file that is another, or that only one side has.
 
@@ -49,8 +43,8 @@ class ChangedFile:
     """
 
     file: str
-    old: FileFacts | None
-    new: FileFacts | None
+    old: LockedFile | None
+    new: LockedFile | None
     difference: str | None = None
 
 

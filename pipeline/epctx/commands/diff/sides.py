@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx import lockfile as lock
-from epctx.commands.diff.result import FileFacts
 from epctx.commands.report import command
 from epctx.engine.report import BuildReport
 from epctx.errors import UsageError
 from epctx.files import digest, listing
 from epctx.files.outputs import SUMS
-from epctx.lockfile.types import Lock
+from epctx.lockfile.types import Lock, LockedFile
 from epctx.stages.report import ModelReport
 
 _REMEDY = "name what `epctx build` wrote: `dist/<name>`, its .build.json, or the .lock.yaml"
@@ -35,7 +34,7 @@ class Side:
     lock: Lock | None
     models: Mapping[str, ModelReport] | None
     folder: Path | None
-    files: Mapping[str, FileFacts]
+    files: Mapping[str, LockedFile]
 
 
 def side(path: Path) -> Side:
@@ -94,10 +93,10 @@ def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
     )
 
 
-def _on_disk(folder: Path) -> dict[str, FileFacts]:
+def _on_disk(folder: Path) -> dict[str, LockedFile]:
     """Every file of every folder with sums, but the sums themselves."""
     return {
-        path.relative_to(folder).as_posix(): FileFacts(
+        path.relative_to(folder).as_posix(): LockedFile(
             size=path.stat().st_size, sha256=digest.of_file(path, "sha256").hex
         )
         for sums in sorted(path for path in listing.below(folder) if path.name == SUMS)
@@ -106,9 +105,9 @@ def _on_disk(folder: Path) -> dict[str, FileFacts]:
     }
 
 
-def _locked(locked: Lock) -> dict[str, FileFacts]:
+def _locked(locked: Lock) -> dict[str, LockedFile]:
     return {
-        f"{name}/{file}": FileFacts(size=facts.size, sha256=facts.sha256)
+        f"{name}/{file}": facts
         for name, outputs in locked.folders.items()
         for file, facts in outputs.items()
     }
