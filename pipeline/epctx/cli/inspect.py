@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI, facts_table, table
+from epctx.cli.render import UI, facts_table, filled
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
 from epctx.text import size_words
+
+RIGHT = ("size", "weights")
 
 
 def inspect(
@@ -77,7 +78,7 @@ def _model(model: ModelFile) -> Iterator[RenderableType]:
         yield from _binary(binary)
     yield Text("\nto ship", style="bold")
     rows = [(each.name, each.kind, _size(each.size) or each.problem or "") for each in model.files]
-    yield _table(("file", "what", "size"), rows)
+    yield filled(("file", "what", "size"), rows, right=RIGHT)
 
 
 def _node(node: ContextNode) -> dict[str, str]:
@@ -124,20 +125,11 @@ def _binary(binary: BinaryFile) -> Iterator[RenderableType]:
     ]
     if rows:
         yield Text("")
-        yield _table(("graph", "weights", "inputs", "outputs", "properties"), rows)
+        yield filled(("graph", "weights", "inputs", "outputs", "properties"), rows, right=RIGHT)
 
 
 def _title(name: str, kind: str, size: int) -> Text:
     return Text.assemble((name, "bold"), f"  {kind}, {_size(size)}")
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table without the columns that are empty in every row."""
-    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    shown = table(*(headings[number] for number in told), right=("size", "weights"))
-    for row in rows:
-        shown.add_row(*(row[number] for number in told))
-    return shown
 
 
 def _operators(operators: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -186,6 +186,17 @@ def table(*headings: str, right: Collection[str] = ()) -> Table:
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in right else "left"
         made.add_column(heading, justify=justify, overflow="fold")
+    return made
+
+
+def filled(
+    headings: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, right: Collection[str]
+) -> Table:
+    """A table without the columns that are empty in every row."""
+    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    made = table(*(headings[number] for number in told), right=right)
+    for row in rows:
+        made.add_row(*(row[number] for number in told))
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +68,7 @@ def reproduce(
             only=only or (),
             vary=vary,
             find_cause=find_cause,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=jobs,
             out=out,
             allow_outside=allow_outside,
             listener=listener,

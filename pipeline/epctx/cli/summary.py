@@ -12,7 +12,7 @@ from rich.text import Text
 
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
-from epctx.cli.render import UI, table
+from epctx.cli.render import UI, filled
 from epctx.commands.report import overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport
 from epctx.errors import EpctxError, Failure
@@ -39,12 +39,9 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
 
 
 def _rows(report: BuildReport) -> Table:
+    headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
-    told = [heading for heading in ("group", "state", *RIGHT) if any(heading in r for r in rows)]
-    shown = table(*told, right=RIGHT)
-    for row in rows:
-        shown.add_row(*(row.get(heading, "") for heading in told))
-    return shown
+    return filled(headings, [[row.get(h, "") for h in headings] for row in rows], right=RIGHT)
 
 
 def nothing_done(report: BuildReport) -> bool:
