@@ -71,11 +71,7 @@ class Cache:
 
     @contextmanager
     def shared(self, waiting: Waiting) -> Iterator[None]:
-        """Keep gc away meanwhile. What only reads does without: a miss is never wrong.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Keep gc away meanwhile. What only reads does without: a miss is never wrong."""
         if self.location.readonly:
             yield
             return
@@ -90,9 +86,6 @@ class Cache:
         """Keep everybody else from carrying out the action `key`; then look again with `find`.
 
         In a read-only cache nobody could see what the other has made, so nobody waits.
-
-        Raises:
-            StorageError: the cache cannot be written.
         """
         if self.location.readonly:
             yield
@@ -120,11 +113,7 @@ class Cache:
         self.records.refuse("actions", key.hex, why)
 
     def put(self, key: Digest, action: Action[T], folder: Path) -> None:
-        """Store what an action made in `folder`. The files are copied, never linked.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Store what an action made in `folder`. The files are copied, never linked."""
         for file in action.files:
             self.objects.adopt(folder / file.name, content=file.digest, size=file.size)
         self.records.write("actions", key.hex, action)

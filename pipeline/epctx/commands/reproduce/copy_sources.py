@@ -30,7 +30,8 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
         StorageError: something cannot be read or written.
     """
     own = manifest.path.absolute()
-    paths = sorted({path for path in _files(_inputs(manifest)) if path.drive == own.drive} | {own})
+    named = (path for t in manifest.targets for group in t.groups for path in _inputs(group))
+    paths = sorted({path for path in _files(named) if path.drive == own.drive} | {own})
     root = Path(os.path.commonpath([path.parent for path in paths]))
     for path in reversed(paths) if backwards else paths:
         target = folder / path.relative_to(root)
@@ -49,13 +50,7 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
     return folder / own.relative_to(root)
 
 
-def _inputs(manifest: Manifest) -> Iterator[Path]:
-    for target in manifest.targets:
-        for group in target.groups:
-            yield from _of_group(group)
-
-
-def _of_group(group: ModelGroup) -> Iterator[Path]:
+def _inputs(group: ModelGroup) -> Iterator[Path]:
     for model in group.models:
         yield model.path
         yield from _data(model)

@@ -97,17 +97,14 @@ def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Pr
         having = list(dict.fromkeys(g for tree in trees for g in _groups_with(wanted, tree)))
         if group is not None and group.string is not None and group.string not in having:
             what = f"group {quoted(group.string)} does not build {wanted}"
-            yield at(group, what, _which(having, wanted))
+            remedy = f"name one that does: {', '.join(having)}" if having else ""
+            yield at(group, what, remedy or f"list {wanted} in a group")
         elif group is None and not having:
             what = f"no model group builds {wanted}"
             yield at_key(parts, name, what, "list it in the models of a group")
         elif group is None and any(len(_groups_with(wanted, tree)) > 1 for tree in trees):
             what = f"several groups build {wanted}: {', '.join(having)}"
             yield at_key(parts, name, what, f"say which: group: {having[0]}")
-
-
-def _which(having: Sequence[str], model: str) -> str:
-    return f"name one that does: {', '.join(having)}" if having else f"list {model} in a group"
 
 
 def _inputs(parts: Node) -> Iterator[Problem]:

@@ -57,8 +57,8 @@ def check(scope: Scope) -> Iterator[Problem]:
     """Every problem of this kind."""
     models = scope.root.get("models")
     known_models = models.mapping if models is not None else {}
-    yield from _references(scope.unbroken("models"), known_models, "model")
-    yield from _references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
+    yield from references(scope.unbroken("models"), known_models, "model")
+    yield from references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
     yield from _providers_given(scope)
     yield from _sharing(scope)
     yield from _labels(scope)
@@ -72,7 +72,8 @@ def outputs(scope: Scope) -> dict[str, str]:
     return {fold(name): origin for name, _, origin in _files(scope)}
 
 
-def _references(listed: Node | None, known: Mapping[str, Node], word: str) -> Iterator[Problem]:
+def references(listed: Node | None, known: Mapping[str, Node], word: str) -> Iterator[Problem]:
+    """What a list names that there is not; `word` says what it names."""
     for item in listed.items if listed is not None else ():
         if item.string is not None and item.string not in known:
             remedy = did_you_mean(item.string, known)

@@ -8,6 +8,7 @@ from epctx.files.filenames import fold
 from epctx.parsing import precedence
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, quoted
+from epctx.parsing.rules.group import references
 from epctx.parsing.rules.paths import Places
 from epctx.text import did_you_mean
 
@@ -63,7 +64,7 @@ def _targets(root: Node) -> Iterator[Problem]:
         return
     for name, target in targets.mapping.items():
         lists = [node for key in ("include", "exclude") if (node := target.get(key)) is not None]
-        wrong = [p for node in lists for p in _unknown_groups(node, groups)]
+        wrong = [p for node in lists for p in references(node, groups.mapping, "model group")]
         wrong += _overlap(target)
         changed = target.get("model_groups")
         for group in changed.mapping if changed is not None else {}:
@@ -74,13 +75,6 @@ def _targets(root: Node) -> Iterator[Problem]:
         if not wrong and groups.mapping and not precedence.built(root, target):
             remedy = "remove the target, or leave it a group"
             yield at_key(targets, name, "builds no group", remedy)
-
-
-def _unknown_groups(names: Node, groups: Node) -> Iterator[Problem]:
-    for item in names.items:
-        if item.string is not None and item.string not in groups.mapping:
-            remedy = did_you_mean(item.string, groups.mapping)
-            yield at(item, f"there is no model group {quoted(item.string)}", remedy)
 
 
 def _overlap(target: Node) -> Iterator[Problem]:

@@ -16,10 +16,6 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import GroupFolder, Unreadable
 
 
-def _always(subject: Subject) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class ModelCheck:
     """A check of one model: its word in findings, what a pass says, and when there is one to make.
@@ -30,7 +26,7 @@ class ModelCheck:
     word: str
     passed: str
     faults: Check
-    applies: Callable[[Subject], bool] = _always
+    applies: Callable[[Subject], bool] = lambda subject: True
 
 
 CHECKS: Final = (
