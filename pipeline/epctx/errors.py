@@ -247,6 +247,11 @@ class ModelError(EpctxError):
 
     exit_code = 4
 
+    @classmethod
+    def broken(cls, what: str, *, where: str, why: str | None = None) -> Self:
+        """An error about a file that no build can use as it is: only its exporter can help."""
+        return cls(what, where=where, why=why, remedy="the file is broken: export the model again")
+
 
 class ProviderUnavailable(EpctxError):
     """An execution provider is not installed, or this host cannot use it."""

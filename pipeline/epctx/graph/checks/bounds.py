@@ -11,7 +11,6 @@ from epctx.errors import ModelError
 from epctx.graph.serde import protos
 
 _LARGEST = 2**63 - 1
-_BROKEN = "the file is broken: export the model again"
 
 
 def require(model: onnx.ModelProto, *, where: str) -> None:
@@ -29,7 +28,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
             remedy=f"split the model; {limits.MODEL_NODES.remedy}",
         )
     if not model.graph.output:
-        raise ModelError("has no outputs", where=where, remedy=_BROKEN)
+        raise ModelError.broken("has no outputs", where=where)
     for value in protos.values(model):
         _require_shape(value, where=where)
 
@@ -37,14 +36,11 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
 def _require_shape(value: onnx.ValueInfoProto, *, where: str) -> None:
     dims = list(protos.dimensions(value.type))
     if len(dims) > limits.TENSOR_RANK:
-        raise ModelError(
-            f"{value.name!r} has {len(dims):,} dimensions, more than {limits.TENSOR_RANK}",
-            where=where,
-            remedy=_BROKEN,
-        )
+        what = f"{value.name!r} has {len(dims):,} dimensions, more than {limits.TENSOR_RANK}"
+        raise ModelError.broken(what, where=where)
     for dim in dims:
         if dim.dim_value == -1:
             dim.ClearField("dim_value")
     sizes = [dim.dim_value for dim in dims if dim.HasField("dim_value")]
     if any(size < 0 for size in sizes) or math.prod(sizes) > _LARGEST:
-        raise ModelError(f"{value.name!r} has the shape {sizes}", where=where, remedy=_BROKEN)
+        raise ModelError.broken(f"{value.name!r} has the shape {sizes}", where=where)

@@ -52,12 +52,8 @@ def _check_in(folder: Path, model: onnx.ModelProto, *, where: str) -> None:
         onnx.checker.check_model(path)
     except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         reason = _CONTEXT.sub("; ", str(error).replace(str(folder), "").strip())
-        raise ModelError(
-            "onnx.checker refuses it",
-            where=where,
-            why=" ".join(reason.split()),
-            remedy="the file is broken: export the model again",
-        ) from error
+        why = " ".join(reason.split())
+        raise ModelError.broken("onnx.checker refuses it", where=where, why=why) from error
 
 
 @contextmanager
@@ -126,12 +122,8 @@ def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
             bare.graph.input.add().CopyFrom(info)
     text = _session_error(bare.SerializeToString())
     if any(word in text for word in _CONTRADICTION):
-        raise ModelError(
-            "types or shapes in it do not fit each other",
-            where=where,
-            why=text.partition(" failed:")[2] or text,
-            remedy="the file is broken: export the model again",
-        )
+        why = text.partition(" failed:")[2] or text
+        raise ModelError.broken("types or shapes in it do not fit each other", where=where, why=why)
 
 
 def _session_error(model: bytes) -> str:

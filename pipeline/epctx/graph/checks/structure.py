@@ -151,12 +151,7 @@ class _Scope:
             )
 
     def _error(self, what: str, *, why: str | None = None) -> ModelError:
-        return ModelError(
-            f"{self._what}: {what}",
-            where=self._where,
-            why=why,
-            remedy="the file is broken: export the model again",
-        )
+        return ModelError.broken(f"{self._what}: {what}", where=self._where, why=why)
 
 
 def _cycle(sources: Sequence[set[int]], start: int) -> list[int]:

@@ -29,9 +29,7 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
         return model
     functions = {_key(f.domain, f.name, f.overload): f for f in model.functions}
     if len(functions) < len(model.functions):
-        raise ModelError(
-            "defines a local function twice", where=where, remedy="export the model again"
-        )
+        raise ModelError.broken("defines a local function twice", where=where)
     _bound(model, functions, where=where)
     for function in model.functions:
         _adopt_opsets(model, function, where=where)
@@ -39,11 +37,9 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
     try:
         inlined = onnx.inliner.inline_local_functions(model)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(
-            "has local functions that cannot be inlined",
-            where=where,
-            why=str(error).partition("failed: ")[2] or str(error),
-            remedy="the file is broken: export the model again",
+        why = str(error).partition("failed: ")[2] or str(error)
+        raise ModelError.broken(
+            "has local functions that cannot be inlined", where=where, why=why
         ) from error
     del inlined.functions[:]
     for node in protos.nodes(inlined):
@@ -68,11 +64,10 @@ def _bound(
     def size(key: _Key) -> int:
         if key in active:
             circle = " -> ".join(_words(each) for each in [*active[active.index(key) :], key])
-            raise ModelError(
-                "local functions call each other in a circle",
+            raise ModelError.broken(
+                "local functions call each other in a circle, which ONNX forbids",
                 where=where,
                 why=circle,
-                remedy="ONNX functions must not be recursive: export the model again",
             )
         if key not in sizes:
             if len(active) == limits.FUNCTION_DEPTH.value:

@@ -75,16 +75,10 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
         values = numpy_helper.to_array(sparse.values).reshape(-1)
         indices = numpy_helper.to_array(sparse.indices)
     except (ValueError, TypeError, KeyError) as error:  # KeyError: no such data type
-        raise ModelError(
-            "cannot be read", where=where, why=repr(error), remedy="export the model again"
-        ) from error
+        raise ModelError.broken("cannot be read", where=where, why=repr(error)) from error
     linear = _linear(indices, shape)
     if linear is None or len(linear) != len(values):
-        raise ModelError(
-            "has indices that do not fit its values or its shape",
-            where=where,
-            remedy="export the model again",
-        )
+        raise ModelError.broken("has indices that do not fit its values or its shape", where=where)
     dense = np.zeros(math.prod(shape), values.dtype)
     dense[linear] = values
     return numpy_helper.from_array(dense.reshape(shape), sparse.values.name)

@@ -84,11 +84,8 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
             _require_whole(tensor, where=where)
             continue
         if tensor.HasField("raw_data"):
-            raise ModelError(
-                f"tensor {tensor.name!r} has raw_data and external data",
-                where=where,
-                remedy="it must have one of them: export the model again",
-            )
+            what = f"tensor {tensor.name!r} has raw_data and external data, not one of them"
+            raise ModelError.broken(what, where=where)
         reference = resolve(tensor)
         del tensor.external_data[:]
         if reference.length < INLINE:
@@ -132,19 +129,13 @@ def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
     elif dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4):  # packed, a byte an element
         count = -(-count * dtype.bitwidth // 8)
     if found != count:
-        raise ModelError(
-            f"has {found} elements, its type and shape need {count}",
-            where=f"{where}: tensor {tensor.name!r}",
-            remedy="the file is broken: export the model again",
-        )
+        what = f"has {found} elements, its type and shape need {count}"
+        raise ModelError.broken(what, where=f"{where}: tensor {tensor.name!r}")
 
 
 def _require_size(tensor: onnx.TensorProto, length: int, *, where: str) -> None:
     where = f"{where}: tensor {tensor.name!r}"
     size = byte_size(tensor, where=where)
     if length != size:
-        raise ModelError(
-            f"has {length} bytes of raw data, its type and shape need {size}",
-            where=where,
-            remedy="the file is broken: export the model again",
-        )
+        what = f"has {length} bytes of raw data, its type and shape need {size}"
+        raise ModelError.broken(what, where=where)

@@ -21,11 +21,7 @@ def require_utf8(model: onnx.ModelProto, *, where: str) -> None:
             "".join(texts)  # the quickest way to ask whether all are texts
         except TypeError:
             broken = next(text for text in texts if not isinstance(text, str))
-            raise ModelError(
-                f"the {what} {broken!r} is not UTF-8",
-                where=where,
-                remedy="the file is broken: export the model again",
-            ) from None
+            raise ModelError.broken(f"the {what} {broken!r} is not UTF-8", where=where) from None
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:

@@ -165,28 +165,18 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     require_dimensions(tensor, where=where)
     bits: int = math.prod(tensor.dims) * dtype.bitwidth
     if bits > _LARGEST:
-        raise ModelError(
-            f"has the shape {list(tensor.dims)}, larger than any file",
-            where=where,
-            remedy="export the model again",
-        )
+        what = f"has the shape {list(tensor.dims)}, larger than any file"
+        raise ModelError.broken(what, where=where)
     return -(-bits // 8)
 
 
 def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
     """Raise ModelError for more dimensions than there can be, or a negative one."""
     if len(tensor.dims) > limits.TENSOR_RANK:
-        raise ModelError(
-            f"has {len(tensor.dims):,} dimensions, more than {limits.TENSOR_RANK}",
-            where=where,
-            remedy="export the model again",
-        )
+        what = f"has {len(tensor.dims):,} dimensions, more than {limits.TENSOR_RANK}"
+        raise ModelError.broken(what, where=where)
     if any(dim < 0 for dim in tensor.dims):
-        raise ModelError(
-            f"has a negative dimension: {list(tensor.dims)}",
-            where=where,
-            remedy="export the model again",
-        )
+        raise ModelError.broken(f"has a negative dimension: {list(tensor.dims)}", where=where)
 
 
 def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:
@@ -217,11 +207,8 @@ def _keys(tensor: onnx.TensorProto, *, where: str) -> dict[str, str]:
     keys: dict[str, str] = {}
     for entry in tensor.external_data:
         if not isinstance(entry.key, str) or not isinstance(entry.value, str):
-            raise ModelError(  # protobuf hands out bytes where they are not UTF-8
-                "has external data keys that are not UTF-8",
-                where=where,
-                remedy="the file is broken: export the model again",
-            )
+            # protobuf hands out bytes where they are not UTF-8
+            raise ModelError.broken("has external data keys that are not UTF-8", where=where)
         keys[entry.key] = entry.value
     return keys
 
