@@ -31,7 +31,7 @@ def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir
     """
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
         path = probe.write(model, partition, Path(folder))
-        log = session.ask_verbosely(str(path), add_provider=provider.add_to, provider=provider.name)
+        log = session.ask_verbosely(str(path), provider)
     reasons = provider.reasons(log)
     named = {node.name: node for node in partition.nodes if node.name}
     return {named[name]: why for name, why in reasons.items() if name in named}

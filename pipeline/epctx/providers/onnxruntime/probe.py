@@ -36,10 +36,7 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp, folder: Path) -
         CompileError: onnxruntime or the EP failed on it.
         ProviderUnavailable: as from `add_to`.
     """
-    path = write(model, _partition(node), folder)
-    return session.needs_compilation(
-        str(path), add_provider=provider.add_to, provider=provider.name
-    )
+    return session.needs_compilation(str(write(model, _partition(node), folder)), provider)
 
 
 def write(model: ir.Model, partition: Partition, folder: Path) -> Path:

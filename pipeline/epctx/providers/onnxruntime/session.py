@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,8 @@ from epctx.providers.onnxruntime.native_log import Mark
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from epctx.providers.onnxruntime.ep import OrtEp
 
 LEVEL: Final = "session.graph_optimization_level"
 """The one entry of `session_options` that is no config entry of ONNX Runtime: its level of graph
@@ -58,9 +60,8 @@ class Generated:
 
 def generate(
     name: str,
+    provider: OrtEp,
     *,
-    add_provider: Callable[[ort.SessionOptions], None],
-    provider: str,
     embed_mode: int,
     entries: Mapping[str, str],
     external: str | None = None,
@@ -68,8 +69,6 @@ def generate(
     """Compile the model `name`, a path relative to the current folder; `<stem>_ctx.onnx` results.
 
     Args:
-        add_provider: puts the EP into session options.
-        provider: ONNX Runtime's name of the EP.
         entries: session config entries besides those of the generation.
         external: a file for the initializers that stay in the EPContext model; None: inside it.
 
@@ -85,8 +84,8 @@ def generate(
         options.add_session_config_entry(
             "ep.context_model_external_initializers_file_name", external
         )
-    add_provider(options)
-    session = create(name, options, provider=provider, log=log)
+    provider.add_to(options)
+    session = create(name, options, provider=provider.name, log=log)
     path = Path(name).with_name(context_file(Path(name).stem))
     return Generated(
         session=session,
@@ -99,9 +98,7 @@ def generate(
     )
 
 
-def needs_compilation(
-    name: str, *, add_provider: Callable[[ort.SessionOptions], None], provider: str
-) -> bool:
+def needs_compilation(name: str, provider: OrtEp) -> bool:
     """Whether the EP takes anything of the model `name`; nothing is compiled.
 
     It leaves no trace in what is compiled afterwards (real-eps.md section 1).
@@ -109,36 +106,31 @@ def needs_compilation(
     Raises:
         CompileError: ONNX Runtime or the EP failed.
     """
-    log = Mark.here()
-    options = session_options({"session.disable_model_compile": "1"})
-    add_provider(options)
-    try:
-        create(name, options, provider=provider, log=log)
-    except CompileError as error:
-        if _NEEDS_COMPILATION in (error.why or ""):
-            return True
-        raise
-    return False
+    return _ask(name, provider, severity=2)[0]
 
 
-def ask_verbosely(
-    name: str, *, add_provider: Callable[[ort.SessionOptions], None], provider: str
-) -> str:
+def ask_verbosely(name: str, provider: OrtEp) -> str:
     """What is logged, at the lowest level, when the EP is asked for its nodes; nothing is compiled.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
     """
+    return _ask(name, provider, severity=0)[1].text()
+
+
+def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
+    """Whether something would be compiled, and where the log of the question begins."""
     log = Mark.here()
     options = session_options({"session.disable_model_compile": "1"})
-    options.log_severity_level = 0
-    add_provider(options)
+    options.log_severity_level = severity
+    provider.add_to(options)
     try:
-        create(name, options, provider=provider, log=log)
+        create(name, options, provider=provider.name, log=log)
     except CompileError as error:
         if _NEEDS_COMPILATION not in (error.why or ""):
             raise
-    return log.text()
+        return True, log
+    return False, log
 
 
 def create(

@@ -202,11 +202,7 @@ class OrtWorkspace:
         if None not in known.values():
             return {node: why or "" for node, why in known.items()}
         with chdir(self._folder):
-            log = session.ask_verbosely(
-                f"{part.stem}.onnx",
-                add_provider=self._provider.add_to,
-                provider=self._provider.name,
-            )
+            log = session.ask_verbosely(f"{part.stem}.onnx", self._provider)
         reasons = self._provider.reasons(log)
         silent = f"{self._provider.name} did not take it, and does not say why"
         return {node: reasons.get(node.name or "", why or silent) for node, why in known.items()}
@@ -239,11 +235,7 @@ class OrtWorkspace:
     def _last_taken(self, stems: Sequence[str]) -> int:
         """The last part that the EP takes something of: only such a session can stop sharing."""
         for index in range(len(stems) - 1, 0, -1):
-            if session.needs_compilation(
-                f"{stems[index]}.onnx",
-                add_provider=self._provider.add_to,
-                provider=self._provider.name,
-            ):
+            if session.needs_compilation(f"{stems[index]}.onnx", self._provider):
                 return index
         return 0
 
@@ -259,8 +251,7 @@ class OrtWorkspace:
         try:
             generated = session.generate(
                 f"{stem}.onnx",
-                add_provider=self._provider.add_to,
-                provider=self._provider.name,
+                self._provider,
                 embed_mode=self._spec.embed_mode,
                 entries=entries,
                 external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -82,4 +83,5 @@ def test_a_model_that_onnxruntime_refuses(tmp_path: Path) -> None:
 def test_an_ep_that_takes_nothing_needs_no_compilation(tmp_path: Path) -> None:
     onnx.save(mlp(), tmp_path / "m.onnx")
     path = str(tmp_path / "m.onnx")
-    assert not session.needs_compilation(path, add_provider=lambda options: None, provider="EP")
+    provider: Any = SimpleNamespace(name="EP", add_to=lambda options: None)
+    assert not session.needs_compilation(path, provider)

@@ -64,7 +64,7 @@ class Fake(OrtProvider):
         self.checked.append((binary.name, len(nodes)))
 
     def generate(
-        self, name: str, *, embed_mode: int, entries: Mapping[str, str], **_: object
+        self, name: str, _: object, *, embed_mode: int, entries: Mapping[str, str], **__: object
     ) -> Generated:
         """What `session.generate` would do with this EP."""
         stem = Path(name).stem
@@ -125,9 +125,9 @@ def open_(
 ) -> OrtWorkspace:
     monkeypatch.setattr(session, "generate", provider.generate)
     monkeypatch.setattr(
-        session, "needs_compilation", lambda name, **_: Path(name).stem in (probe or provider.takes)
+        session, "needs_compilation", lambda name, _: Path(name).stem in (probe or provider.takes)
     )
-    monkeypatch.setattr(session, "ask_verbosely", lambda name, **_: "")
+    monkeypatch.setattr(session, "ask_verbosely", lambda *_: "")
     spec = SessionGroupSpec(
         models=models,
         embed_mode=embed_mode,
@@ -309,7 +309,7 @@ def test_a_shape_that_nobody_knows_is_named_when_the_ep_fails(
     provider = Fake()
     opened = open_(provider, tmp_path, monkeypatch, "m")
 
-    def fail(name: str, **_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise CompileError("it failed", remedy="read the log")
 
     monkeypatch.setattr(session, "generate", fail)

@@ -31,8 +31,7 @@ def stop_sharing(provider: OrtEp) -> None:
     with contextlib.suppress(EpctxError):
         session.generate(
             _NAME,
-            add_provider=provider.add_to,
-            provider=provider.name,
+            provider,
             embed_mode=0,
             entries={"ep.share_ep_contexts": "1", "ep.stop_share_ep_contexts": "1"},
         )
