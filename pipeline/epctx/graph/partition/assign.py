@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from epctx.graph.partition.bonds import Bond, condense, respect
+from epctx.graph.partition.bonds import Bond, condense, needs_of, respect
 
 Predecessors = Sequence[Sequence[int]]
 
@@ -296,15 +296,8 @@ def _fuse(
         else:
             groups.extend([node] for node in bucket)
             owner.extend(graph.owner[node] for node in bucket)
-    where = [0] * len(level)
-    for index, group in enumerate(groups):
-        for node in group:
-            where[node] = index
-    needs = [
-        sorted({where[n] for node in group for n in graph.predecessors[node]} - {index})
-        for index, group in enumerate(groups)
-    ]
     members = [sorted(m for node in group for m in graph.members[node]) for group in groups]
+    needs = needs_of(groups, graph.predecessors)
     return Quotient(members=members, predecessors=needs, owner=owner)
 
 

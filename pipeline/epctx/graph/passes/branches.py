@@ -25,7 +25,7 @@ class ResolveBranchesPass(CountingPass):
         """
         editor = edit.Editor(model)
         count = 0
-        for node in [node for graph in edit.graphs(model) for node in graph]:
+        for node in [node for graph in model.graphs() for node in graph]:
             if node.graph is None:
                 continue  # it was in a branch that is not taken
             branch = _taken(node)

@@ -22,7 +22,7 @@ class LiftConstantsPass(CountingPass):
         """Count of constants lifted."""
         editor = edit.Editor(model)
         count = 0
-        for graph in edit.graphs(model):
+        for graph in model.graphs():
             for node in graph:
                 tensor = _tensor(node)
                 if tensor is not None:

@@ -22,7 +22,7 @@ class RemoveDeadCodePass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Counts of what was removed."""
         changed = {"nodes": _nodes(model.graph), "initializers": 0}
-        for graph in edit.graphs(model):
+        for graph in model.graphs():
             for value in tuple(graph.initializers.values()):
                 before = len(graph.initializers)
                 edit.discard_unused(value)

@@ -45,7 +45,7 @@ class MergeSubexpressionsPass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Count of nodes merged into earlier ones."""
         count = 0
-        for graph in edit.graphs(model):
+        for graph in model.graphs():
             seen: dict[Hashable, ir.Node] = {}
             for node in graph:
                 key = _key(node)
@@ -120,7 +120,7 @@ class MergeInitializersPass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Count of initializers merged into earlier ones, and the bytes that they had."""
         count = size = 0
-        for graph in edit.graphs(model):
+        for graph in model.graphs():
             for group in _candidates(graph):
                 first: dict[Digest, ir.Value] = {}
                 for value in group:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """The main graph and every subgraph, outer ones first. Local functions are gone since load."""
-    yield model.graph
-    yield from model.graph.subgraphs()
-
-
 def prepare(model: ir.Model) -> None:
     """Bring a model into the form that passes work on: what they make depends on nothing else.
 
@@ -29,7 +22,7 @@ def prepare(model: ir.Model) -> None:
     annotations name are protected: nothing that a pass sees uses them.
     """
     _sort(order(model.graph))
-    for graph in graphs(model):
+    for graph in model.graphs():
         values = (
             *graph.inputs,
             *graph.initializers.values(),
@@ -147,7 +140,7 @@ class Editor:
     def _taken(self) -> set[str]:
         """Names of values and nodes, of the whole model."""
         taken: set[str] = set()
-        for graph in graphs(self._model):
+        for graph in self._model.graphs():
             taken.update(str(value.name) for value in graph.inputs)
             taken.update(graph.initializers)
             for node in graph:

@@ -53,39 +53,29 @@ class Loop:
     follow: str
 
 
-_AFTER = (
-    "merge-initializers",
-    "merge-subexpressions",
-    "remove-dead-code",
-    "remove-unused-opsets",
-)
 FIRST = "unique-names"
 """Run before any other pass, for all of them may move values between graphs."""
 
+
+def _level(*folds: str) -> tuple[str | Loop, ...]:
+    """A level that folds by these passes."""
+    return (
+        "lift-constants",
+        Loop(
+            passes=(*folds, "simplify", "resolve-branches", "remove-dead-code"),
+            follow="infer-shapes",
+        ),
+        "merge-initializers",
+        "merge-subexpressions",
+        "remove-dead-code",
+        "remove-unused-opsets",
+    )
+
+
 LEVELS: Mapping[str, tuple[str | Loop, ...]] = {
     "none": (),
-    "basic": (
-        "lift-constants",
-        Loop(
-            passes=("fold-constants", "simplify", "resolve-branches", "remove-dead-code"),
-            follow="infer-shapes",
-        ),
-        *_AFTER,
-    ),
-    "extended": (
-        "lift-constants",
-        Loop(
-            passes=(
-                "fold-constants",
-                "fold-float-arithmetic",
-                "simplify",
-                "resolve-branches",
-                "remove-dead-code",
-            ),
-            follow="infer-shapes",
-        ),
-        *_AFTER,
-    ),
+    "basic": _level("fold-constants"),
+    "extended": _level("fold-constants", "fold-float-arithmetic"),
 }
 """What the levels run, in order (design section 7)."""
 

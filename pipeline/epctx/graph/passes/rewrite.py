@@ -129,7 +129,7 @@ class RewritePass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Counts of applications by rule."""
         rewriting = _Rewriting(self._rules, model)
-        for graph in edit.graphs(model):
+        for graph in model.graphs():
             for node in graph:
                 rewriting.node(node)
         while rewriting.again:

@@ -30,7 +30,7 @@ def replace_all(model: ir.Model, replace: Replace) -> None:
 
 
 def _replace(model: ir.Model, replace: Replace, undo: _Undo) -> None:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in model.graphs():
         for value in graph.initializers.values():
             _in_value(value, replace, undo)
     bodies = [model.graph, *(function.graph for function in model.functions.values())]
