@@ -10,7 +10,7 @@ warns. `Payload` is what goes into the graph here, and the warning about it is s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -106,20 +106,16 @@ class EPContextNode:
         """
         import onnx
 
-        raw: dict[str, _Raw] = {}
-        for attribute in node.attribute:
-            if attribute.name not in ATTRIBUTES:
-                continue
-            if attribute.ref_attr_name or attribute.name in raw:
-                raise _bad(node.name, attribute.name, "it is a reference or given twice")
-            integer = attribute.name in _INTS
-            wanted = onnx.AttributeProto.INT if integer else onnx.AttributeProto.STRING
-            if attribute.type != wanted:
-                found = onnx.AttributeProto.AttributeType.Name(attribute.type)
-                raise _bad(node.name, attribute.name, f"it is {found}, not {_kind(integer)}")
-            raw[attribute.name] = attribute.i if integer else attribute.s
-        unknown = (a.name for a in node.attribute if a.name not in ATTRIBUTES)
-        return cls._parse(node.name, node.input, node.output, raw, unknown)
+        kinds = onnx.AttributeProto
+        given = (
+            (
+                a.name,
+                "a reference" if a.ref_attr_name else kinds.AttributeType.Name(a.type),
+                a.i if a.type == kinds.INT else a.s,
+            )
+            for a in node.attribute
+        )
+        return cls._parse(node.name, node.input, node.output, given)
 
     @classmethod
     def from_ir(cls, node: ir.Node) -> EPContextNode:
@@ -128,24 +124,13 @@ class EPContextNode:
         Raises:
             InvalidGraph: as in `from_proto`.
         """
-        import onnx_ir as ir
-
-        name = node.name or ""
-        raw: dict[str, _Raw] = {}
-        for attribute in node.attributes.values():
-            if attribute.name not in ATTRIBUTES:
-                continue
-            integer = attribute.name in _INTS
-            wanted = ir.AttributeType.INT if integer else ir.AttributeType.STRING
-            if attribute.is_ref() or attribute.type != wanted:
-                found = "a reference" if attribute.is_ref() else attribute.type.name
-                raise _bad(name, attribute.name, f"it is {found}, not {_kind(integer)}")
-            value = attribute.value
-            raw[attribute.name] = value.encode() if isinstance(value, str) else value
+        given = (
+            (name, "a reference" if a.is_ref() else a.type.name, a.value)
+            for name, a in node.attributes.items()
+        )
         inputs = ("" if v is None else v.name or "" for v in node.inputs)
         outputs = (v.name or "" for v in node.outputs)
-        unknown = (a for a in node.attributes if a not in ATTRIBUTES)
-        return cls._parse(name, inputs, outputs, raw, unknown)
+        return cls._parse(node.name or "", inputs, outputs, given)
 
     @classmethod
     def _parse(
@@ -153,9 +138,21 @@ class EPContextNode:
         name: str,
         inputs: Iterable[str],
         outputs: Iterable[str],
-        raw: Mapping[str, _Raw],
-        unknown: Iterable[str],
+        attributes: Iterable[tuple[str, str, int | bytes | str]],
     ) -> EPContextNode:
+        """A node whose attributes are given by name, type and value."""
+        raw: dict[str, _Raw] = {}
+        unknown: list[str] = []
+        for key, kind, value in attributes:
+            wanted = "INT" if key in _INTS else "STRING"
+            if key not in ATTRIBUTES:
+                unknown.append(key)
+            elif key in raw:
+                raise _bad(name, key, "it is given twice")
+            elif kind != wanted:
+                raise _bad(name, key, f"it is {kind}, not {wanted}")
+            else:
+                raw[key] = value.encode() if isinstance(value, str) else value
         context = raw.get("ep_cache_context")
         texts = {key: _text(name, key, raw.get(key)) for key in _TEXTS}
         max_size = raw.get("max_size", 0)
@@ -221,20 +218,11 @@ def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:
     Raises:
         InvalidGraph: one of them breaks the op's schema.
     """
-    return tuple(_read(model))
-
-
-def _read(model: onnx.ModelProto | ir.Model) -> Iterator[EPContextNode]:
     import onnx
 
     if isinstance(model, onnx.ModelProto):
-        for proto in model.graph.node:
-            if is_epcontext(proto):
-                yield EPContextNode.from_proto(proto)
-    else:
-        for node in model.graph:
-            if is_epcontext(node):
-                yield EPContextNode.from_ir(node)
+        return tuple(EPContextNode.from_proto(n) for n in model.graph.node if is_epcontext(n))
+    return tuple(EPContextNode.from_ir(n) for n in model.graph if is_epcontext(n))
 
 
 def _flag(node: str, key: str, raw: Mapping[str, _Raw]) -> Flag:
@@ -260,10 +248,6 @@ def _decode(node: str, key: str, value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError as error:
         raise _bad(node, key, "it is not UTF-8 text") from error
-
-
-def _kind(integer: bool) -> str:
-    return "INT" if integer else "STRING"
 
 
 def _bad(node: str, key: str, why: str) -> InvalidGraph:
