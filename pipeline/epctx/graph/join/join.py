@@ -105,14 +105,8 @@ def _move_data(part: Part) -> None:
     def moved(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor) or str(tensor.location) not in part.data:
             return tensor
-        new = ir.ExternalTensor(
-            part.data[str(tensor.location)],
-            tensor.offset,
-            tensor.length,
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape),
-            name=tensor.name or "",
-        )
+        location = part.data[str(tensor.location)]
+        new = tensors.external(tensor, location, tensor.offset, tensor.length)
         new.meta[CHECKSUM] = tensor.meta.get(CHECKSUM)
         return new
 

@@ -212,7 +212,7 @@ class Scratch:
         def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
             if id(tensor) not in pending:
                 return tensor
-            return _mapped(file, offsets[id(tensor)], tensor)
+            return MappedTensor.like(tensor, file, offsets[id(tensor)])
 
         tensors.replace_all(model, mapped)
 
@@ -225,7 +225,7 @@ class Scratch:
         if backings:
             file, offsets = self._write(lambda writer: _write_all(writer, backings))
             for held, backing in zip(alive, backings, strict=True):
-                held.backing = _mapped(file, offsets[id(backing)], backing)
+                held.backing = MappedTensor.like(backing, file, offsets[id(backing)])
 
     def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[KnownFile, R]:
         """Make a new file, map it, and remember it."""
@@ -263,11 +263,6 @@ def _wasted(file: KnownFile, used: Iterable[tuple[int, int]]) -> bool:
         any(start < offset + length and offset < stop for start, stop in ranges)
         for offset, length in file.parts
     )
-
-
-def _mapped(file: DataFile, offset: int, tensor: ir.TensorProtocol) -> MappedTensor:
-    shape = ir.Shape(tensor.shape.numpy())
-    return MappedTensor(file, offset, tensor.dtype, shape=shape, name=tensor.name or "")
 
 
 def _write_all(writer: _Writer, pending: Iterable[ir.TensorProtocol]) -> dict[int, int]:

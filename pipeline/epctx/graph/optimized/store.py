@@ -143,11 +143,9 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
         index = location.removeprefix(_SCHEME)
         if not index.isdecimal() or int(index) >= len(files):
             raise _damaged(folder / GRAPH, f"it refers to {location!r}")
-        shape = ir.Shape(tensor.shape.numpy())
-        start, name = tensor.offset or 0, tensor.name or ""
-        found = MappedTensor(files[int(index)], start, tensor.dtype, shape=shape, name=name)
-        if not 0 <= start <= found.file.size - found.nbytes:
-            raise _damaged(folder / GRAPH, f"{name!r} reaches beyond {location!r}")
+        found = MappedTensor.like(tensor, files[int(index)], tensor.offset or 0)
+        if not 0 <= found.start <= found.file.size - found.nbytes:
+            raise _damaged(folder / GRAPH, f"{found.name!r} reaches beyond {location!r}")
         return found
 
     tensors.replace_all(model, mapped)

@@ -143,8 +143,7 @@ def read(file: DataFile) -> ir.Model:
         if tensor.location != token:
             tensor.meta[encoder.CHECKSUM] = checksums.get(tensor.location)
             return tensor
-        offset = spans[tensor.offset or 0].offset
-        return MappedTensor(file, offset, tensor.dtype, shape=tensor.shape, name=tensor.name or "")
+        return MappedTensor.like(tensor, file, spans[tensor.offset or 0].offset)
 
     tensors.replace_all(model, inside)
     return model

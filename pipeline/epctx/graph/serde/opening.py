@@ -6,9 +6,12 @@ import codecs
 from pathlib import Path
 from typing import Final
 
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
 from epctx.errors import ModelError
 from epctx.files.regular import absent
-from epctx.graph.serde.wire import TooLarge
+from epctx.graph.serde import wire
 from epctx.graph.weights.mapped import DataFile
 
 _HEAD: Final = 512
@@ -47,6 +50,23 @@ def open_model(path: Path) -> DataFile:
     return DataFile.open(path)
 
 
+def parse(
+    file: DataFile, *, threshold: int, location: str, where: str
+) -> tuple[onnx.ModelProto, tuple[wire.Span, ...]]:
+    """The message in a file without the raw data of its large tensors, as `wire.strip` has it.
+
+    Raises:
+        ModelError: it is none, or would take far more memory than the file has bytes.
+    """
+    try:
+        data, spans = wire.strip(file.view(), threshold=threshold, location=location)
+        return onnx.ModelProto.FromString(data), spans
+    except wire.TooLarge as error:
+        raise ModelError(str(error), where=where, remedy=error.limit.remedy) from error
+    except (wire.Malformed, DecodeError) as error:
+        raise not_onnx(file, str(error), where) from error
+
+
 def not_onnx(file: DataFile, reason: str, where: str) -> ModelError:
     """What to say of a file that is no model: what it looks like, if that is often taken for one.
 
@@ -82,8 +102,3 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(character.isprintable() or character in "\t\n\r\f" for character in text)
-
-
-def too_large(error: TooLarge, where: str) -> ModelError:
-    """What to say of a model that would take far more memory than its file has bytes."""
-    return ModelError(str(error), where=where, remedy=error.limit.remedy)

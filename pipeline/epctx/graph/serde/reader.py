@@ -15,15 +15,13 @@ from typing import Final
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
-from epctx.graph.serde import opening, protos, wire
+from epctx.graph.serde import opening, protos
 from epctx.graph.weights.external_data import (
     DataFolder,
     Reference,
     byte_size,
-    mapped,
     require_dimensions,
 )
 from epctx.graph.weights.mapped import DataFile, MappedTensor
@@ -50,7 +48,8 @@ class OnnxFile:
         """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
         if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
             return tensor
-        return mapped(tensor, self.weights[tensor.offset or 0])
+        reference = self.weights[tensor.offset or 0]
+        return MappedTensor.like(tensor, reference.file, reference.offset)
 
 
 def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
@@ -60,13 +59,7 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
         ModelError: no ONNX model; a tensor whose data is missing, outside, or of another size.
     """
     token = secrets.token_hex(16)  # no file can have guessed it
-    try:
-        data, spans = wire.strip(file.view(), threshold=INLINE, location=token)
-        proto = onnx.ModelProto.FromString(data)
-    except (wire.Malformed, DecodeError) as error:
-        raise opening.not_onnx(file, str(error), where) from error
-    except wire.TooLarge as error:
-        raise opening.too_large(error, where) from error
+    proto, spans = opening.parse(file, threshold=INLINE, location=token, where=where)
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
         raise opening.not_onnx(file, "it has no graph", where)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import ModelError
 from epctx.graph.serde import opening, protos, texts, wire
@@ -65,13 +64,7 @@ def read_mapped(path: Path) -> BareModel:
             file=str(path),
             remedy="build it with `embed_mode: 0` or `external_initializers`",
         )
-    try:
-        stripped, spans = wire.strip(file.view(), threshold=_THRESHOLD, location=_INSIDE)
-        model: onnx.ModelProto = onnx.ModelProto.FromString(stripped)
-    except (wire.Malformed, DecodeError) as error:
-        raise opening.not_onnx(file, str(error), str(path)) from error
-    except wire.TooLarge as error:
-        raise opening.too_large(error, str(path)) from error
+    model, spans = opening.parse(file, threshold=_THRESHOLD, location=_INSIDE, where=str(path))
     if not model.HasField("graph") or not model.opset_import:
         raise opening.not_onnx(file, "it has no graph or no opset imports", str(path))
     texts.require_utf8(model, where=str(path))

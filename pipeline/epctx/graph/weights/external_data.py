@@ -1,8 +1,7 @@
 """External data of ONNX models: found, checked, mapped.
 
 Source: spec/onnx-external-data (the keys and where they are resolved), design section 7 "load"
-(what is checked before use). `graph.weights.mapped` (files and tensors) is
-offered here too.
+(what is checked before use).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.files.regular import open_regular
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.mapped import DataFile
 from epctx.text import nearest_file
 
 _LARGEST = 2**63 - 1
@@ -177,17 +176,6 @@ def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:
         raise ModelError.broken(what, where=where)
     if any(dim < 0 for dim in tensor.dims):
         raise ModelError.broken(f"has a negative dimension: {list(tensor.dims)}", where=where)
-
-
-def mapped(tensor: ir.ExternalTensor, reference: Reference) -> MappedTensor:
-    """The tensor of that name, type and shape over its checked range."""
-    return MappedTensor(
-        reference.file,
-        reference.offset,
-        tensor.dtype,
-        shape=tensor.shape,
-        name=tensor.name or "",
-    )
 
 
 def _relative(location: str, *, where: str) -> str:

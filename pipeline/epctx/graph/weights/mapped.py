@@ -12,7 +12,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -156,30 +156,27 @@ class DataFile:
 
     def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            self._hash_parts(ranges, thread)
-
-    def _hash_parts(self, ranges: Iterable[tuple[int, int]], thread: Executor) -> None:
         pending = sorted(set(ranges) - self._parts.keys(), reverse=True)
         whole = blake3.blake3()
         active: list[tuple[int, int, blake3.blake3]] = []
         position = 0
-        for chunk in self.chunks():
-            end = position + len(chunk)
-            while pending and pending[-1][0] < end:
-                active.append((*pending.pop(), blake3.blake3()))
-            both = thread.submit(whole.update, chunk)  # on another core, if there is one idle
-            unfinished = []
-            for offset, length, hasher in active:
-                stop = offset + length
-                hasher.update(chunk[max(offset - position, 0) : stop - position])
-                if stop <= end:
-                    self._parts[offset, length] = Digest("blake3", hasher.hexdigest())
-                else:
-                    unfinished.append((offset, length, hasher))
-            active = unfinished
-            position = end
-            both.result()
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            for chunk in self.chunks():
+                end = position + len(chunk)
+                while pending and pending[-1][0] < end:
+                    active.append((*pending.pop(), blake3.blake3()))
+                both = thread.submit(whole.update, chunk)  # on another core, if there is one idle
+                unfinished = []
+                for offset, length, hasher in active:
+                    stop = offset + length
+                    hasher.update(chunk[max(offset - position, 0) : stop - position])
+                    if stop <= end:
+                        self._parts[offset, length] = Digest("blake3", hasher.hexdigest())
+                    else:
+                        unfinished.append((offset, length, hasher))
+                active = unfinished
+                position = end
+                both.result()
         for offset, length in pending:  # empty ranges at the end of the file
             self._parts[offset, length] = _blake3(self.chunks(offset, length))
         self._whole = Digest("blake3", whole.hexdigest())
@@ -231,8 +228,6 @@ class MappedTensor(ir.ExternalTensor):
         *,
         shape: ir.Shape,
         name: str,
-        doc_string: str | None = None,
-        metadata_props: dict[str, str] | None = None,
     ) -> None:
         """Bind a range that was checked: `offset` plus the size of dtype and shape is in `file`."""
         self.file = file
@@ -243,11 +238,15 @@ class MappedTensor(ir.ExternalTensor):
             dtype,
             shape=shape,
             name=name,
-            doc_string=doc_string,
-            metadata_props=metadata_props,
             base_dir=str(file.folder),
         )
         self._length = self.nbytes
+
+    @classmethod
+    def like(cls, tensor: ir.TensorProtocol, file: DataFile, offset: int) -> MappedTensor:
+        """A tensor of the same name, type and shape, whose bytes are in `file` at `offset`."""
+        shape = ir.Shape(tensor.shape.numpy())
+        return cls(file, offset, tensor.dtype, shape=shape, name=tensor.name or "")
 
     @property
     def start(self) -> int:

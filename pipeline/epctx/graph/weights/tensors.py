@@ -5,11 +5,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import onnx_ir as ir
 
 Replace = Callable[[ir.TensorProtocol], ir.TensorProtocol]
 _Undo = list[Callable[[], None]]
+
+
+def external(
+    tensor: ir.TensorProtocol,
+    location: str,
+    offset: int | None = None,
+    length: int | None = None,
+    *,
+    folder: Path | str = "",
+) -> ir.ExternalTensor:
+    """A reference to a file, of the same name, type and shape as `tensor`."""
+    shape, name = ir.Shape(tensor.shape.numpy()), tensor.name or ""
+    return ir.ExternalTensor(
+        location, offset, length, tensor.dtype, shape=shape, name=name, base_dir=folder
+    )
 
 
 @contextmanager

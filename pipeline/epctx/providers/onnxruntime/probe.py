@@ -15,6 +15,7 @@ import onnx_ir as ir
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
+from epctx.graph.weights import tensors
 from epctx.providers.onnxruntime import session, staging
 
 if TYPE_CHECKING:
@@ -82,14 +83,6 @@ def _leave_out_weights(model: ir.Model, folder: Path) -> None:
             if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes < _STANDS:
                 continue
             longest = max(longest, tensor.nbytes)
-            value.const_value = ir.ExternalTensor(
-                _WEIGHTS,
-                0,
-                tensor.nbytes,
-                dtype=tensor.dtype,
-                shape=ir.Shape(tensor.shape.numpy()),
-                name=tensor.name or "",
-                base_dir=folder,
-            )
+            value.const_value = tensors.external(tensor, _WEIGHTS, 0, tensor.nbytes, folder=folder)
     with (folder / _WEIGHTS).open("wb") as stream:
         stream.truncate(longest)

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError, ModelError, StorageError
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.serde import canonical
+from epctx.graph.weights import tensors
 from epctx.graph.weights.mapped import MappedTensor, chunks
 from epctx.graph.weights.planned import ALIGNMENT
 
@@ -81,14 +82,8 @@ class Staging:
             place = Place(location=location, offset=_append(stream, tensor))
             if source:
                 self._places[source] = place
-        return ir.ExternalTensor(
-            place.location,
-            place.offset,
-            tensor.nbytes,
-            dtype=tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=tensor.name or "",
-            base_dir=self.folder,
+        return tensors.external(
+            tensor, place.location, place.offset, tensor.nbytes, folder=self.folder
         )
 
 

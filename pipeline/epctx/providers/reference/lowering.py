@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from epctx.graph.serde import canonical
-from epctx.graph.weights import mapped
+from epctx.graph.weights import mapped, tensors
 from epctx.providers.reference.layout import REFERENCE_PREFIX
 from epctx.providers.reference.writer import Graph, Weight
 
@@ -46,7 +46,7 @@ def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
         if tensor is not None and is_stored(tensor):
             weight = _weight(tensor)
             weights.append(weight)
-            value.const_value = _reference(tensor, weight)
+            value.const_value = tensors.external(tensor, REFERENCE_PREFIX + weight.digest.hex)
     proto = canonical.serialize(subgraph)
     return Graph(name=name, model=model, proto=proto, weights=tuple(weights))
 
@@ -66,17 +66,6 @@ def _weight(tensor: ir.TensorProtocol) -> Weight:
         digest=mapped.content_digest(tensor),
         length=tensor.nbytes,
         chunks=partial(mapped.chunks, tensor),
-    )
-
-
-def _reference(tensor: ir.TensorProtocol, weight: Weight) -> ir.ExternalTensor:
-    return ir.ExternalTensor(
-        f"{REFERENCE_PREFIX}{weight.digest.hex}",
-        None,
-        None,
-        tensor.dtype,
-        shape=ir.Shape(tensor.shape.numpy()),
-        name=tensor.name or "",
     )
 
 
