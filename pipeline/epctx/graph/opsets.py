@@ -24,7 +24,8 @@ def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
         version = fragment.opset_imports.get(domain, 1)
         own = model.opset_imports.setdefault(domain, version)
         for op_type in sorted(op_types):
-            if own != version and not _same(domain, op_type, own, version):
+            known = since(op_type, own, domain)
+            if own != version and (known is None or known != since(op_type, version, domain)):
                 raise CompileError(
                     f"a fragment has {op_type} of opset {version}, the model of opset {own}",
                     where=f"graph {model.graph.name}, domain {domain or 'ai.onnx'}",
@@ -32,13 +33,9 @@ def merge_opsets(model: ir.Model, fragment: ir.Model) -> None:
                 )
 
 
-def _same(domain: str, op_type: str, one: int, two: int) -> bool:
-    """Whether an operator is the same in two versions of its domain."""
+def since(op_type: str, version: int, domain: str) -> int | None:
+    """The opset version since which an operator is what it is; None: onnx does not know it."""
     try:
-        first, second = (
-            onnx.defs.get_schema(op_type, max_inclusive_version=version, domain=domain)
-            for version in (one, two)
-        )
+        return int(onnx.defs.get_schema(op_type, version, domain).since_version)
     except onnx.defs.SchemaError:
-        return False
-    return first.since_version == second.since_version
+        return None

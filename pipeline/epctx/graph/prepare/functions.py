@@ -13,6 +13,7 @@ import onnx.inliner
 
 from epctx import limits
 from epctx.errors import ModelError
+from epctx.graph.opsets import since
 from epctx.graph.serde import protos
 
 _Key = tuple[str, str, str]
@@ -122,7 +123,8 @@ def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto, *, where
 def _same_operator(
     node: onnx.NodeProto, written: int, imported: int, function: onnx.FunctionProto, *, where: str
 ) -> None:
-    if _since(node, written) != _since(node, imported):
+    domain = _domain(node.domain)
+    if since(node.op_type, written, domain) != since(node.op_type, imported, domain):
         name = _words(_key(function.domain, function.name, function.overload))
         raise ModelError(
             f"local function {name} uses opset {written}, the model opset {imported}, "
@@ -130,15 +132,6 @@ def _same_operator(
             where=where,
             remedy="export the model with one opset, or convert it by onnx.version_converter",
         )
-
-
-def _since(node: onnx.NodeProto, version: int) -> int | None:
-    """The opset version since which an operator is what it is; None: onnx does not know it."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, version, _domain(node.domain))
-    except onnx.defs.SchemaError:
-        return None
-    return int(schema.since_version)
 
 
 def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
