@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 import onnx
@@ -122,23 +123,18 @@ class _Scope:
         sources = [{maker[name] for name in read if name in maker} for read in reads]
         if all(source < i for i, each in enumerate(sources) for source in each):
             return None
-        readers: list[list[int]] = [[] for _ in sources]
-        for i, each in enumerate(sources):
-            for source in each:
-                readers[source].append(i)
-        missing = [len(each) for each in sources]
-        ready = [i for i, count in enumerate(missing) if not count]
-        order = []
-        while ready:
-            order.append(current := heapq.heappop(ready))
-            for reader in readers[current]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heapq.heappush(ready, reader)
-        if len(order) < len(sources):
-            stuck = {i for i, count in enumerate(missing) if count}
-            cycle = _cycle([each & stuck for each in sources], min(stuck))
-            raise self._error("has a cycle", why=_path([nodes[i] for i in cycle]))
+        sorter = TopologicalSorter(dict(enumerate(sources)))
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise self._error("has a cycle", why=_path([nodes[i] for i in error.args[1]])) from None
+        ready: list[int] = []
+        order: list[int] = []
+        while sorter.is_active():
+            for i in sorter.get_ready():
+                heapq.heappush(ready, i)
+            order.append(heapq.heappop(ready))
+            sorter.done(order[-1])
         return order
 
     def _closed(self, free: dict[str, _Place]) -> None:
@@ -152,16 +148,6 @@ class _Scope:
 
     def _error(self, what: str, *, why: str | None = None) -> ModelError:
         return ModelError.broken(f"{self._what}: {what}", where=self._where, why=why)
-
-
-def _cycle(sources: Sequence[set[int]], start: int) -> list[int]:
-    """A cycle that walking back from `start` runs into, in the order of the data."""
-    path = [start]
-    seen: dict[int, int] = {}
-    while path[-1] not in seen:
-        seen[path[-1]] = len(path) - 1
-        path.append(min(sources[path[-1]]))
-    return path[seen[path[-1]] :][::-1]
 
 
 def _path(nodes: Sequence[onnx.NodeProto]) -> str:
