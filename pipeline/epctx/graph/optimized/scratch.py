@@ -26,7 +26,6 @@ from epctx.errors import StorageError
 from epctx.files.digest import Digest
 from epctx.graph.weights import tensors
 from epctx.graph.weights.arrays import Array, address_of, content, is_fill
-from epctx.graph.weights.known_file import KnownFile, open_known
 from epctx.graph.weights.mapped import DataFile, MappedTensor
 from epctx.graph.weights.planned import ALIGNMENT
 
@@ -49,7 +48,7 @@ class _Writer:
         self._path = path
         self._stream = path.open("xb", buffering=0)
         self._whole = blake3.blake3()
-        self._parts: dict[tuple[int, int], Digest] = {}
+        self.parts: dict[tuple[int, int], Digest] = {}
         self._size = 0
 
     def __enter__(self) -> _Writer:
@@ -65,14 +64,14 @@ class _Writer:
         for piece in pieces:
             hasher.update(piece)
             self._put(piece)
-        self._parts[start, self._size - start] = Digest("blake3", hasher.hexdigest())
+        self.parts[start, self._size - start] = Digest("blake3", hasher.hexdigest())
         return start
 
-    def map(self) -> KnownFile:
+    def map(self) -> DataFile:
         """The file as it was written."""
         self._stream.close()
         whole = Digest("blake3", self._whole.hexdigest())
-        return open_known(self._path, whole=whole, parts=self._parts)
+        return DataFile.open(self._path, whole=whole, parts=self.parts)
 
     def _put(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
@@ -107,7 +106,7 @@ class Scratch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._made: list[KnownFile] = []
+        self._made: dict[DataFile, Iterable[tuple[int, int]]] = {}
         self._bases: list[int] = []
         self._mapped: list[DataFile] = []
         self._known: set[DataFile] = set()
@@ -196,9 +195,9 @@ class Scratch:
     ) -> list[Path]:
         """Files to be deleted; what is in use of them is added to `pending`."""
         dead = []
-        for file in self._made:
+        for file, parts in self._made.items():
             tensors_of = used.get(file, {})
-            if _wasted(file, ((t.start, t.start + t.nbytes) for t in tensors_of.values())):
+            if _wasted(parts, ((t.start, t.start + t.nbytes) for t in tensors_of.values())):
                 pending |= tensors_of
                 dead.append(file.path)
         return dead
@@ -227,7 +226,7 @@ class Scratch:
             for held, backing in zip(alive, backings, strict=True):
                 held.backing = MappedTensor.like(backing, file, offsets[id(backing)])
 
-    def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[KnownFile, R]:
+    def _write(self, write: Callable[[_Writer], R], name: str = "") -> tuple[DataFile, R]:
         """Make a new file, map it, and remember it."""
         path = self._folder / (name or f"laid-out-{len(self._made)}.data")
         with (
@@ -240,7 +239,7 @@ class Scratch:
         ):
             result = write(writer)
             file = writer.map()
-        self._made.append(file)
+        self._made[file] = writer.parts
         self.know(file)
         return file, result
 
@@ -256,12 +255,12 @@ class Scratch:
         return (file, offset) if offset + length <= file.size else None
 
 
-def _wasted(file: KnownFile, used: Iterable[tuple[int, int]]) -> bool:
-    """A tensor was written that shares no byte with the ranges (start, stop) in `used`."""
+def _wasted(parts: Iterable[tuple[int, int]], used: Iterable[tuple[int, int]]) -> bool:
+    """One of `parts` (offset, length) shares no byte with the ranges (start, stop) in `used`."""
     ranges = sorted(used)
     return not all(
         any(start < offset + length and offset < stop for start, stop in ranges)
-        for offset, length in file.parts
+        for offset, length in parts
     )
 
 

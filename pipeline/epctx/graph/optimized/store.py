@@ -32,7 +32,6 @@ from epctx.graph.model import OptimizedModel, PassRecord
 from epctx.graph.optimized.paths import PLACES, RECORD, Place
 from epctx.graph.serde import encoder, wire
 from epctx.graph.weights import tensors
-from epctx.graph.weights.known_file import open_known
 from epctx.graph.weights.mapped import DataFile, MappedTensor
 
 GRAPH = "graph.onnx"
@@ -190,13 +189,13 @@ def _open(folder: Path, file: _File, place: Place | None, sources: Iterable[Path
             raise _damaged(path, "it is outside")
         if not path.is_file() or path.stat().st_size != file.size:
             raise _damaged(path, f"it must have {file.size} bytes")
-        return open_known(path, whole=whole, parts=parts)
+        return DataFile.open(path, whole=whole, parts=parts)
     if place is not None and place.is_unchanged():
-        return open_known(Path(place.path), whole=whole, parts=parts)
+        return DataFile.open(Path(place.path), whole=whole, parts=parts)
     candidates = [*sources, *([Path(place.path)] if place is not None else [])]
     for path in candidates:
         if path.is_file() and path.stat().st_size == file.size:
-            opened = open_known(path, whole=whole, parts=parts)
+            opened = DataFile.open(path, whole=whole, parts=parts)
             if DataFile.open(path).digest() == whole and not opened.changed():
                 return opened
     if place is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from epctx.errors import CompileError
@@ -18,11 +17,10 @@ from epctx.graph.model import Partition
 from epctx.graph.opsets import merge_opsets
 from epctx.graph.partition.boundary import type_name
 from epctx.graph.partition.naming import Names
+from epctx.graph.weights.mapped import content_digest
 
 if TYPE_CHECKING:
     from epctx.graph.model import Replacement
-
-"""Prefix of the model metadata by which an EP says what its context is compatible with."""
 
 _IDENTITY_OPSET = 21
 """Of the default domain, for a model that has no operator of it."""
@@ -214,19 +212,12 @@ def _initializer(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
 
 
 def _same_tensor(one: ir.TensorProtocol | None, two: ir.TensorProtocol | None) -> bool:
-    """Whether two tensors are equal bit by bit. What is mapped is compared in the map."""
+    """Whether two tensors are equal bit by bit."""
     if one is two or one is None or two is None:
         return one is two
     if one.dtype != two.dtype or tuple(one.shape) != tuple(two.shape):
         return False
-    left, right = one.numpy(), two.numpy()
-    if one.dtype == ir.DataType.STRING:
-        return bool(np.array_equal(left, right))
-    return bool(np.array_equal(_bytes_of(left), _bytes_of(right)))
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return content_digest(one) == content_digest(two)
 
 
 def _drop_initializers(graph: ir.Graph, counts: Callable[[ir.Node], bool]) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 
-import blake3
 import numpy as np
 import onnx_ir as ir
 
-from epctx.files.digest import Digest
+from epctx.files.digest import Digest, of_chunks
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.weights import arrays
@@ -148,8 +147,5 @@ def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
 def _digest(tensor: ir.TensorProtocol) -> Digest:
     """BLAKE3 of a tensor's bytes; a view is never laid out whole."""
     if isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8:
-        hasher = blake3.blake3()
-        for piece in arrays.content(tensor.numpy()):
-            hasher.update(piece)
-        return Digest("blake3", hasher.hexdigest())
+        return of_chunks(arrays.content(tensor.numpy()))
     return content_digest(tensor)

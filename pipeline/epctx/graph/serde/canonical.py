@@ -19,22 +19,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import blake3
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import CompileError, EpctxError
-from epctx.files.digest import Buffer, Digest
+from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.graph.serde import encoder, protos, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.mapped import DataFile, MappedTensor, content_digest
 
-MAX_SIZE: Final = 2**31 - 1
-"""Bytes that a protobuf message can have."""
 _LARGE: Final = 1024
 """Tensors of so many bytes are mapped where they can be, and digested by content."""
 _SCHEME: Final = b"epctx graph digest 1\n"
@@ -69,7 +67,7 @@ def chunks(model: ir.Model) -> Iterator[Buffer]:
         CompileError: they would be more than protobuf's 2 GB.
     """
     message = encoder.encode(model)
-    if message.size > MAX_SIZE:
+    if message.size > wire.LARGEST:
         raise CompileError(
             f"the model would have {message.size} bytes, more than the 2 GB of an ONNX file",
             where=model.graph.name,
@@ -85,10 +83,7 @@ def digest(model: ir.Model) -> Digest:
     sensitive to everything that is in the canonical bytes. Weights that are mapped are digested
     once for each range of a file.
     """
-    hasher = blake3.blake3(_SCHEME)
-    for chunk in encoder.encode(model, tensor_data=_content).chunks():
-        hasher.update(chunk)
-    return Digest("blake3", hasher.hexdigest())
+    return of_chunks(chain((_SCHEME,), encoder.encode(model, tensor_data=_content).chunks()))
 
 
 def is_canonical(path: Path) -> bool:

@@ -37,7 +37,7 @@ def data(message: wire.Message, tensor: ir.TensorProtocol) -> None:
         if size != tensor.nbytes:
             raise _bug(f"tensor {tensor.name!r} has {size} bytes, its shape {tensor.nbytes}")
 
-    message.payload(_TENSOR["raw_data"], wire.Payload(tensor.nbytes, raw))
+    message.field(_TENSOR["raw_data"], wire.Payload(tensor.nbytes, raw))
 
 
 def encode(model: ir.Model, *, tensor_data: Encode = data) -> wire.Message:
@@ -90,7 +90,7 @@ class _Encoder:
             tail.metadata_props.add(key=key, value=value)
         message = wire.Message()
         message.encoded(_bytes(head))
-        message.message(_MODEL["graph"], self._graph(ordered))
+        message.field(_MODEL["graph"], self._graph(ordered))
         message.encoded(_bytes(tail))
         return message
 
@@ -102,7 +102,7 @@ class _Encoder:
         message.encoded(_bytes(onnx.GraphProto(name=graph.name or "graph")))
         weights = ordered.initializers()
         for name, value in weights:
-            message.message(_GRAPH["initializer"], self._tensor(_constant(value), name))
+            message.field(_GRAPH["initializer"], self._tensor(_constant(value), name))
         made = [value for node in ordered.nodes for value in node.outputs if value.name]
         outputs = set(graph.outputs)
         inside = [value for value in made if value not in outputs and _has_type(value)]
@@ -139,9 +139,9 @@ class _Encoder:
         result.encoded(_bytes(head))
         bodies = iter(ordered.bodies.get(node, ()))
         for attribute in attributes:
-            result.message(_NODE["attribute"], self._attribute(attribute, bodies))
+            result.field(_NODE["attribute"], self._attribute(attribute, bodies))
         result.encoded(tail)
-        message.message(_GRAPH["node"], result)
+        message.field(_GRAPH["node"], result)
 
     def _attribute(self, attribute: ir.Attr, bodies: Iterator[OrderedGraph]) -> wire.Message:
         """An attribute that may be large; `bodies` are the node's graphs still to come."""
@@ -155,17 +155,17 @@ class _Encoder:
         match attribute.type:
             case ir.AttributeType.STRING:
                 text = _text(attribute.value)
-                message.payload(_ATTRIBUTE["s"], wire.Payload(len(text), lambda: (text,)))
+                message.field(_ATTRIBUTE["s"], wire.Payload(len(text), lambda: (text,)))
             case ir.AttributeType.TENSOR:
-                message.message(_ATTRIBUTE["t"], self._tensor(attribute.as_tensor(), None))
+                message.field(_ATTRIBUTE["t"], self._tensor(attribute.as_tensor(), None))
             case ir.AttributeType.TENSORS:
                 for tensor in attribute.as_tensors():
-                    message.message(_ATTRIBUTE["tensors"], self._tensor(tensor, None))
+                    message.field(_ATTRIBUTE["tensors"], self._tensor(tensor, None))
             case ir.AttributeType.GRAPH:
-                message.message(_ATTRIBUTE["g"], self._graph(next(bodies)))
+                message.field(_ATTRIBUTE["g"], self._graph(next(bodies)))
             case _:
                 for _ in attribute.as_graphs():
-                    message.message(_ATTRIBUTE["graphs"], self._graph(next(bodies)))
+                    message.field(_ATTRIBUTE["graphs"], self._graph(next(bodies)))
         message.encoded(_bytes(onnx.AttributeProto(type=attribute.type.name)))
         return message
 

@@ -158,7 +158,7 @@ class _Walk:
             if replacement is not None:
                 result = result or Message()
                 result.encoded(self._data[copied:field])
-                result.message(number, replacement)
+                result.field(number, replacement)
                 copied = end
         if result is not None:
             result.encoded(self._data[copied:stop])
@@ -263,17 +263,11 @@ class Message:
             self._parts.append(fields)
             self.size += len(fields)
 
-    def payload(self, number: int, payload: Payload) -> None:
-        """Append a bytes field."""
-        self.encoded(_header(number, payload.size))
-        self._parts.append(payload)
-        self.size += payload.size
-
-    def message(self, number: int, message: Message) -> None:
-        """Append an embedded message, which must not grow any more."""
-        self.encoded(_header(number, message.size))
-        self._parts.append(message)
-        self.size += message.size
+    def field(self, number: int, content: Payload | Message) -> None:
+        """Append a bytes field, or an embedded message, which must not grow any more."""
+        self.encoded(_header(number, content.size))
+        self._parts.append(content)
+        self.size += content.size
 
     def parts(self) -> Iterator[Buffer]:
         """The encoded message in pieces, in order; many of them tiny."""

@@ -11,10 +11,11 @@ import hashlib
 import mmap
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import blake3
@@ -22,7 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from epctx.errors import ModelError
-from epctx.files.digest import CHUNK, Buffer, Digest
+from epctx.files.digest import CHUNK, Buffer, Digest, of_chunks
 from epctx.files.identity import of_content
 from epctx.files.regular import open_regular, patiently, require_bounded
 
@@ -76,14 +77,27 @@ class DataFile:
         return f"DataFile({str(self.path)!r}, size={self.size})"
 
     @classmethod
-    def open(cls, path: Path) -> DataFile:
+    def open(
+        cls,
+        path: Path,
+        *,
+        whole: Digest | None = None,
+        parts: Mapping[tuple[int, int], Digest] = MappingProxyType({}),
+    ) -> DataFile:
         """Open a file that the user named: links are followed wherever they lead.
+
+        Args:
+            whole: its digest, where whoever wrote or hashed it says so; None: not known.
+            parts: likewise of ranges (offset, length).
 
         Raises:
             ModelError: it is missing, not a regular file, or cannot be read.
         """
         real, descriptor = open_regular(path, where=str(path))
-        return cls(path.parent, path.name, path=real, descriptor=descriptor)
+        file = cls(path.parent, path.name, path=real, descriptor=descriptor)
+        file._whole = whole
+        file._parts.update(parts)
+        return file
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
         """Bytes [offset, offset + length) as a read-only view of the map; no copy.
@@ -150,7 +164,7 @@ class DataFile:
         """BLAKE3 of one range; computed once."""
         known = self._parts.get((offset, length))
         if known is None:
-            known = _blake3(self.chunks(offset, length))
+            known = of_chunks(self.chunks(offset, length))
             self._parts[offset, length] = known
         return known
 
@@ -178,7 +192,7 @@ class DataFile:
                 position = end
                 both.result()
         for offset, length in pending:  # empty ranges at the end of the file
-            self._parts[offset, length] = _blake3(self.chunks(offset, length))
+            self._parts[offset, length] = of_chunks(self.chunks(offset, length))
         self._whole = Digest("blake3", whole.hexdigest())
 
     def sha1(self) -> str:
@@ -305,8 +319,8 @@ def content_digest(tensor: ir.TensorProtocol) -> Digest:
     if isinstance(tensor, MappedTensor):
         return tensor.digest()
     if tensor.dtype == ir.DataType.STRING:
-        return _blake3(b for s in strings(tensor) for b in (len(s).to_bytes(8, "little"), s))
-    return _blake3(chunks(tensor))
+        return of_chunks(b for s in strings(tensor) for b in (len(s).to_bytes(8, "little"), s))
+    return of_chunks(chunks(tensor))
 
 
 def strings(tensor: ir.TensorProtocol) -> list[bytes]:
@@ -325,10 +339,3 @@ def _map(descriptor: int, path: Path) -> mmap.mmap:
             why=str(error),
             remedy="copy it to a disk whose files can be mapped",
         ) from error
-
-
-def _blake3(pieces: Iterable[Buffer]) -> Digest:
-    hasher = blake3.blake3()
-    for piece in pieces:
-        hasher.update(piece)
-    return Digest("blake3", hasher.hexdigest())

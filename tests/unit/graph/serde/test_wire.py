@@ -169,10 +169,10 @@ def test_a_message_knows_its_size_and_holds_no_payload() -> None:
         return [b"x" * 70_000, b"y" * 30_000]
 
     inner = wire.Message()
-    inner.payload(9, wire.Payload(100_000, chunks))
+    inner.field(9, wire.Payload(100_000, chunks))
     message = wire.Message()
     message.encoded(onnx.TensorProto(name="w").SerializeToString())
-    message.message(6, inner)
+    message.field(6, inner)
     assert not produced
     encoded = list(message.chunks())
     assert sum(map(len, encoded)) == message.size
