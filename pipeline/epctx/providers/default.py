@@ -15,11 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from epctx.errors import ModelError
-from epctx.manifest import DEFAULT_EP
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-    import onnxruntime as ort
 
 _IR_VERSION = 10
 """Of the questions: a kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
@@ -118,28 +116,13 @@ def registered(domain: str, op_type: str) -> bool:
     )
 
 
-@cache
-def _options() -> ort.SessionOptions:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return options
-
-
 def _try(question: ir.Model) -> str | None:
     """What ONNX Runtime says against a model; None: it loads it."""
     import onnx_ir as ir
-    import onnxruntime as ort
 
-    data = ir.serde.serialize_model(question).SerializeToString()
-    try:
-        ort.InferenceSession(data, _options(), providers=[DEFAULT_EP])
-    except Exception as error:  # ONNX Runtime's errors have no other base
-        return str(error)
-    return None
+    from epctx.graph.checks.soundness import session_error
+
+    return session_error(ir.serde.serialize_model(question).SerializeToString())
 
 
 def _used(node: ir.Node) -> list[ir.Value]:

@@ -120,22 +120,28 @@ def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
         elif all(value.name != tensor.name for value in model.graph.input):
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             bare.graph.input.add().CopyFrom(info)
-    text = _session_error(bare.SerializeToString())
+    text = " ".join((session_error(bare.SerializeToString()) or "").split())
     if any(word in text for word in _CONTRADICTION):
         why = text.partition(" failed:")[2] or text
         raise ModelError.broken("types or shapes in it do not fit each other", where=where, why=why)
 
 
-def _session_error(model: bytes) -> str:
-    """What ONNX Runtime says against a model, in one line; empty if it takes it."""
+@cache
+def _options() -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return options
+
+
+def session_error(model: bytes) -> str | None:
+    """What ONNX Runtime says against a model; None: its CPU EP loads it."""
     try:
-        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        ort.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no narrower base
-        return " ".join(str(error).split())
-    return ""
+        return str(error)
+    return None
 
 
 @cache
@@ -147,6 +153,6 @@ def _refusal(domain: str, version: int) -> str | None:
         opset_imports=[onnx.helper.make_opsetid(domain, version)],
         ir_version=8,
     )
-    text = _session_error(probe.SerializeToString())
+    text = " ".join((session_error(probe.SerializeToString()) or "").split())
     _, _, limit = text.partition("Current official support")
     return f"its support{limit.rstrip(' .')}" if limit else text or None
