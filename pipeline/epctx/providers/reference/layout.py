@@ -53,6 +53,7 @@ from typing import Final
 import msgspec
 
 from epctx.files.digest import Digest, of_bytes
+from epctx.providers.reference.versions import Toolchain
 
 MAGIC: Final = b"\x89EPCTX\r\n"
 FORMAT_VERSION: Final = 1
@@ -68,19 +69,13 @@ REFERENCE_PREFIX: Final = "blake3:"
 NO_CHECKSUM: Final = bytes(32)
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """META: what made the binary and what it needs.
+class Meta(Toolchain, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """META: what made the binary and what it needs, as `versions` has it.
 
     Attributes:
-        sdk_version: the SDK that made it.
-        driver_version: the least driver version that it needs.
-        hardware_architecture: what it was compiled for.
         source: the EP's key, the `source` of the nodes that refer to it.
     """
 
-    sdk_version: str
-    driver_version: str
-    hardware_architecture: str
     source: str
 
 

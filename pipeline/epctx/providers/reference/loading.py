@@ -63,7 +63,7 @@ def load(
         }
 
     def make(node: EPContextNode, place: _Located) -> ReferenceKernel:
-        versions.check(needed(place.context), host, where=place.context.where)
+        versions.check(place.context.meta, host, where=place.context.where)
         _agree(node, place)
         return kernels.create(place.context, place.graph, node)
 
@@ -90,15 +90,6 @@ def _notes(node: EPContextNode) -> Notes:
             why=str(error),
             remedy=_BUILD_AGAIN,
         ) from error
-
-
-def needed(context: Context) -> Toolchain:
-    """What a host has to be to run a context."""
-    return Toolchain(
-        sdk_version=context.meta.sdk_version,
-        driver_version=context.meta.driver_version,
-        hardware_architecture=context.meta.hardware_architecture,
-    )
 
 
 def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> InvalidGraph:

@@ -26,7 +26,7 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
     context = reader.open_file(path.parent, path.name, where=path.name)
     contexts = [EPContextNode.from_ir(node) for node in nodes]
     try:
-        loading.load(contexts, loading.needed(context), path.parent, None)
+        loading.load(contexts, context.meta, path.parent, None)
     except InvalidGraph as error:
         yield f"{error.where}: {error.reason}"
         return

@@ -15,7 +15,8 @@ Source: spec/ep-context-design.md, "Error Handling During EP Context Binary Load
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from epctx.errors import InvalidGraph
 
@@ -23,8 +24,7 @@ _SAYS = "the EP's options say what this host has"
 VERSION_PATTERN = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Toolchain:
+class Toolchain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An SDK, a driver and a hardware: those that a binary needs, or those of a host."""
 
     sdk_version: str
