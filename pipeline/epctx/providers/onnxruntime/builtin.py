@@ -172,12 +172,6 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
             )
         return path, {}
     module = own["package"]
-    try:
-        path = Path(importlib.import_module(module).get_library_path())
-    except (ImportError, AttributeError, OSError) as error:
-        raise ProviderUnavailable(
-            f"the package {module} gives no library of a plugin EP",
-            why=f"{type(error).__name__}: {error}",
-            remedy=f"install the package that has the import {module}, or set plugin.library",
-        ) from error
+    remedy = f"install the package that has the import {module}, or set plugin.library"
+    path = packages.path_from(module, "get_library_path", remedy=remedy)
     return path, {module: packages.version_of(module)}

@@ -109,15 +109,9 @@ def one_core() -> Iterator[None]:
 def cores() -> set[int]:
     """The cores that this process may run on; empty on a system without affinities (macOS)."""
     if sys.platform == "win32":
-        import ctypes
+        import psutil
 
-        process, system = ctypes.c_size_t(), ctypes.c_size_t()
-        kernel = ctypes.windll.kernel32
-        kernel.GetCurrentProcess.restype = ctypes.c_void_p
-        handle = ctypes.c_void_p(kernel.GetCurrentProcess())
-        if not kernel.GetProcessAffinityMask(handle, ctypes.byref(process), ctypes.byref(system)):
-            return set()
-        return {bit for bit in range(process.value.bit_length()) if process.value >> bit & 1}
+        return set(psutil.Process().cpu_affinity())
     if sys.platform == "linux":
         return os.sched_getaffinity(0)
     return set()
@@ -126,12 +120,9 @@ def cores() -> set[int]:
 def keep_on(chosen: set[int]) -> None:
     """Let this process, all its threads and what it starts from here on run on these cores."""
     if sys.platform == "win32":
-        import ctypes
+        import psutil
 
-        kernel = ctypes.windll.kernel32
-        kernel.GetCurrentProcess.restype = ctypes.c_void_p
-        handle = ctypes.c_void_p(kernel.GetCurrentProcess())
-        kernel.SetProcessAffinityMask(handle, ctypes.c_size_t(sum(1 << core for core in chosen)))
+        psutil.Process().cpu_affinity(sorted(chosen))
     elif sys.platform == "linux":
         # Every thread that there is: one started before, by a pool, may be the one that compiles.
         threads = (int(entry.name) for entry in Path("/proc/self/task").iterdir())

@@ -45,33 +45,27 @@ class NativeProcess(subprocess.Popen[bytes]):
     ) -> None:
         self._has_group = apart
         self._rest_ended = False
+        flags = 0
         if sys.platform == "win32":
             group = subprocess.CREATE_NEW_PROCESS_GROUP if apart else 0
-            super().__init__(
-                command,
-                cwd=folder,
-                env=variables,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                creationflags=group | job_object.CREATE_SUSPENDED,
-            )
+            flags = group | job_object.CREATE_SUSPENDED
+        super().__init__(
+            command,
+            cwd=folder,
+            env=variables,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            creationflags=flags,
+            start_new_session=apart,  # Windows knows no sessions: there it does nothing
+        )
+        if sys.platform == "win32":
             try:
                 self._job = job_object.JobObject(job_object.system(), self.pid)
             except BaseException:
                 self.kill()
                 self.wait()
                 raise
-        else:
-            super().__init__(
-                command,
-                cwd=folder,
-                env=variables,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=apart,
-            )
 
     def end(self) -> None:
         """End it and every process that it started, at once. From any thread."""

@@ -1,11 +1,12 @@
 """Where an EP comes from: its Python package and the shared libraries in it.
 
-Nothing here imports the package: a plan asks for fingerprints, and vendor packages are slow to
-import.
+Nothing here but `path_from` imports the package: a plan asks for fingerprints, and vendor packages
+are slow to import.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -110,6 +111,22 @@ def _version(distribution: str) -> str | None:
 def is_library(path: Path) -> bool:
     """Whether a file's name is that of a shared library: x.dll, libx.so, libx.so.1.2."""
     return any(suffix in _LIBRARY_SUFFIXES for suffix in path.suffixes) and path.is_file()
+
+
+def path_from(module: str, function: str, *, remedy: str) -> Path:
+    """The path that a function of an EP's package returns; its layout differs by platform.
+
+    Raises:
+        ProviderUnavailable: the package cannot be imported, or has no such function.
+    """
+    try:
+        return Path(getattr(importlib.import_module(module), function)())
+    except (ImportError, AttributeError, OSError) as error:
+        raise ProviderUnavailable(
+            f"the package {module} gives no path by {function}",
+            why=f"{type(error).__name__}: {error}",
+            remedy=remedy,
+        ) from error
 
 
 def labelled(owner: str, paths: Iterable[Path]) -> dict[str, Path]:

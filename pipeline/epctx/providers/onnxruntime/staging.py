@@ -28,14 +28,8 @@ wants at hand for shape inference."""
 
 Source = tuple[Path, int, int]
 """Of a tensor's content: file, offset, length."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a tensor's content was written: a file of the folder, and the offset in it."""
-
-    location: str
-    offset: int
+Place = tuple[str, int]
+"""Where a tensor's content was written: a file of the folder, and the offset in it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,12 +73,10 @@ class Staging:
             source = (tensor.file.path, tensor.start, tensor.nbytes)
         place = self._places.get(source) if source else None
         if place is None:
-            place = Place(location=location, offset=_append(stream, tensor))
+            place = (location, _append(stream, tensor))
             if source:
                 self._places[source] = place
-        return tensors.external(
-            tensor, place.location, place.offset, tensor.nbytes, folder=self.folder
-        )
+        return tensors.external(tensor, *place, tensor.nbytes, folder=self.folder)
 
 
 def write(model: ir.Model, path: Path) -> None:

@@ -45,7 +45,7 @@ def test_its_fingerprint_is_onnxruntimes() -> None:
         ({"plugin.device_type": "CPU"}, ManifestError, "needs plugin.library or plugin.package"),
         ({"plugin.library": "x.so"}, ManifestError, "the path is relative"),
         ({"plugin.library": "/nowhere/x.so"}, ManifestError, "there is no such file"),
-        ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no library of a plugin EP"),
+        ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no path by get_library_path"),
     ],
 )
 def test_a_plugin_that_is_not_there(

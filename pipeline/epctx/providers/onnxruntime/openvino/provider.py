@@ -12,7 +12,6 @@ Where the CPU is not Intel's it registers without an error and offers no CPU dev
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,9 +152,11 @@ class OpenVINOExecutionProvider(OrtProvider):
                     remedy="build on Windows, or where the NPU's driver brings it; or set "
                     "device_type to CPU or GPU",
                 )
-        plugin = Plugin(
-            registration=f"{self.name}{virtual}", library=self._library(), provider=self.name
+        library = packages.path_from(
+            "onnxruntime_ep_openvino", "get_library_path", remedy=f"run `{_INSTALL} --upgrade`"
         )
+        registration = f"{self.name}{virtual}"
+        plugin = Plugin(registration=registration, library=library, provider=self.name)
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
@@ -338,17 +339,6 @@ class OpenVINOExecutionProvider(OrtProvider):
 
     def _wanted(self) -> str:
         return self._device if self._platform is None else f"NPU of platform {self._platform}"
-
-    def _library(self) -> Path:
-        try:
-            module = importlib.import_module("onnxruntime_ep_openvino")
-            return Path(module.get_library_path())
-        except (ImportError, AttributeError, OSError) as error:
-            raise ProviderUnavailable(
-                "the package onnxruntime-ep-openvino cannot be used",
-                why=f"{type(error).__name__}: {error}",
-                remedy=f"run `{_INSTALL} --upgrade`",
-            ) from error
 
 
 def _foreign_cpu() -> bool:

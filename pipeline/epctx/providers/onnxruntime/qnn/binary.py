@@ -25,27 +25,10 @@ import msgspec
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
+from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime import crash, native_process
 
 _MISSING, _REFUSED = 3, 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class QnnTensor:
-    """An input or output of a graph. `dtype` is QNN's name without QNN_DATATYPE_."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class QnnGraph:
-    """A graph of a context."""
-
-    name: str
-    inputs: tuple[QnnTensor, ...]
-    outputs: tuple[QnnTensor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +41,7 @@ class QnnContext:
         blob: version of the HTP's part.
         blob_size: of the HTP's part, in bytes.
         soc_model: QNN's number of the chip it is for; None: this version of the format has none.
-        graphs: in the file's order.
+        graphs: in the file's order; types have QNN's names without QNN_DATATYPE_, in lower case.
     """
 
     build_id: str
@@ -66,7 +49,7 @@ class QnnContext:
     blob: str
     blob_size: int
     soc_model: int | None
-    graphs: tuple[QnnGraph, ...]
+    graphs: tuple[BinaryGraph, ...]
 
 
 def read(library: Path, binary: Path) -> QnnContext:
@@ -289,21 +272,21 @@ def _parse(interface: _Interface, data: ctypes.Array[ctypes.c_char]) -> QnnConte
     return context
 
 
-def _graph(graph: _Graph) -> QnnGraph:
+def _graph(graph: _Graph) -> BinaryGraph:
     table = graph.v1
-    return QnnGraph(
+    return BinaryGraph(
         name=(table.name or b"").decode(errors="replace"),
         inputs=tuple(_tensors(table.inputs, table.input_count)),
         outputs=tuple(_tensors(table.outputs, table.output_count)),
     )
 
 
-def _tensors(tensors: Sequence[_Tensor], count: int) -> Iterator[QnnTensor]:
+def _tensors(tensors: Sequence[_Tensor], count: int) -> Iterator[BinaryTensor]:
     for index in range(count):
         tensor = tensors[index]
-        yield QnnTensor(
+        yield BinaryTensor(
             name=(tensor.name or b"").decode(errors="replace"),
-            dtype=_DATA_TYPES.get(tensor.data_type, f"{tensor.data_type:#06x}"),
+            dtype=_DATA_TYPES.get(tensor.data_type, f"{tensor.data_type:#06x}").lower(),
             shape=tuple(tensor.dimensions[axis] for axis in range(tensor.rank)),
         )
 

@@ -8,8 +8,9 @@ from math import prod
 import onnx_ir as ir
 
 from epctx.errors import CompileError
+from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import socs
-from epctx.providers.onnxruntime.qnn.binary import QnnContext, QnnGraph, QnnTensor
+from epctx.providers.onnxruntime.qnn.binary import QnnContext
 
 _OVERRIDES = "io_name_overrides"
 
@@ -48,7 +49,7 @@ def require(
         _require_interface(graphs[node.name or ""], node, where)
 
 
-def _require_interface(graph: QnnGraph, node: ir.Node, where: str) -> None:
+def _require_interface(graph: BinaryGraph, node: ir.Node, where: str) -> None:
     own_names = overrides(node)
     for kind, tensors, values in (
         ("inputs", graph.inputs, node.inputs),
@@ -80,7 +81,7 @@ def overrides(node: ir.Node) -> Mapping[str, str]:
     return {name: own for name, equals, own in pairs if equals}
 
 
-def _same_size(tensor: QnnTensor, value: ir.Value) -> bool:
+def _same_size(tensor: BinaryTensor, value: ir.Value) -> bool:
     """QNN may write a scalar as one element, so sizes are compared where both are known."""
     shape = value.shape
     if shape is None or not shape.is_static():

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.errors import ManifestError
 from epctx.manifest import OptionValue
+from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.qnn import socs
 
@@ -124,13 +125,7 @@ def qairt() -> str:
     return str(getattr(module, "qnn_version", ""))
 
 
-def package_path(function: str) -> str:
-    """What a function of the package returns: a path. Its layout differs by platform."""
-    try:
-        return str(getattr(importlib.import_module("onnxruntime_qnn"), function)())
-    except (ImportError, AttributeError, OSError) as error:
-        raise ProviderUnavailable(
-            "the package onnxruntime-qnn cannot be used",
-            why=f"{type(error).__name__}: {error}",
-            remedy=f"run `{INSTALL} --upgrade`",
-        ) from error
+def package_path(function: str) -> Path:
+    """The path that a function of the package returns."""
+    remedy = f"run `{INSTALL} --upgrade`"
+    return packages.path_from("onnxruntime_qnn", function, remedy=remedy)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -33,15 +33,7 @@ from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
-from epctx.providers.hooks import (
-    BinaryGraph,
-    BinaryInfo,
-    BinaryTensor,
-    DeviceKind,
-    Precision,
-    PrefixPlace,
-    Verdict,
-)
+from epctx.providers.hooks import BinaryInfo, DeviceKind, Precision, PrefixPlace, Verdict
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
@@ -123,7 +115,7 @@ class QNNExecutionProvider(OrtProvider):
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
         """QNN's devices on this host: on x86-64 one of type CPU stands for the HTP."""
-        library = Path(package_path("get_library_path"))
+        library = package_path("get_library_path")
         plugin = Plugin(registration=self.name, library=library, provider=self.name)
         return plugin.devices()
 
@@ -259,12 +251,7 @@ class QNNExecutionProvider(OrtProvider):
         return BinaryInfo(
             kind="QNN context binary",
             properties=properties,
-            graphs=tuple(
-                BinaryGraph(
-                    name=graph.name, inputs=_tensors(graph.inputs), outputs=_tensors(graph.outputs)
-                )
-                for graph in context.graphs
-            ),
+            graphs=context.graphs,
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
@@ -346,18 +333,9 @@ class QNNExecutionProvider(OrtProvider):
         return all(device.device.type.name != "NPU" for device in self.ep_devices())
 
     def _backend_path(self) -> Path:
-        return self._options.backend or Path(package_path("get_qnn_htp_path"))
+        return self._options.backend or package_path("get_qnn_htp_path")
 
     def _system_library(self) -> Path:
         name = "QnnSystem.dll" if sys.platform == "win32" else "libQnnSystem.so"
         beside = self._backend_path().with_name(name)
-        return (
-            beside if beside.is_file() else Path(package_path("get_qnn_htp_path")).with_name(name)
-        )
-
-
-def _tensors(tensors: Iterable[qnn_binary.QnnTensor]) -> tuple[BinaryTensor, ...]:
-    return tuple(
-        BinaryTensor(name=tensor.name, dtype=tensor.dtype.lower(), shape=tensor.shape)
-        for tensor in tensors
-    )
+        return beside if beside.is_file() else package_path("get_qnn_htp_path").with_name(name)

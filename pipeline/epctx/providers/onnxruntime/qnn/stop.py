@@ -7,18 +7,33 @@ section 6). A session over one quantized MatMul, which every chip compiles, stop
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.errors import EpctxError
 from epctx.providers.onnxruntime import session
 
 if TYPE_CHECKING:
-    import onnx
-
     from epctx.providers.onnxruntime.ep import OrtEp
 
 _NAME = "stop.onnx"
+_MODEL = """
+<ir_version: 9, opset_import: ["": 17]>
+stop (float[1, 4] x) => (float[1, 4] y)
+<
+    float scale = {0.5}, uint8 zero = {128},
+    uint8[4, 4] weight = {
+        129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129, 129
+    }
+>
+{
+    xq = QuantizeLinear (x, scale, zero)
+    xd = DequantizeLinear (xq, scale, zero)
+    wd = DequantizeLinear (weight, scale, zero)
+    m = MatMul (xd, wd)
+    mq = QuantizeLinear (m, scale, zero)
+    y = DequantizeLinear (mq, scale, zero)
+}
+"""
 
 
 def stop_sharing(provider: OrtEp) -> None:
@@ -27,7 +42,9 @@ def stop_sharing(provider: OrtEp) -> None:
     What it writes is thrown away with the folder. Where it fails there is nothing more to be done,
     and the error that brought it about matters more.
     """
-    Path(_NAME).write_bytes(_model().SerializeToString())
+    import onnx
+
+    onnx.save(onnx.parser.parse_model(_MODEL), _NAME)
     with contextlib.suppress(EpctxError):
         session.generate(
             _NAME,
@@ -35,30 +52,3 @@ def stop_sharing(provider: OrtEp) -> None:
             embed_mode=0,
             entries={"ep.share_ep_contexts": "1", "ep.stop_share_ep_contexts": "1"},
         )
-
-
-def _model() -> onnx.ModelProto:
-    import numpy as np
-    from onnx import TensorProto, helper, numpy_helper
-
-    arrays: dict[str, np.ndarray] = {
-        "scale": np.array(0.5, np.float32),
-        "zero": np.array(128, np.uint8),
-        "weight": np.full((4, 4), 129, np.uint8),
-    }
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
-        helper.make_node("DequantizeLinear", ["xq", "scale", "zero"], ["xd"]),
-        helper.make_node("DequantizeLinear", ["weight", "scale", "zero"], ["wd"]),
-        helper.make_node("MatMul", ["xd", "wd"], ["m"]),
-        helper.make_node("QuantizeLinear", ["m", "scale", "zero"], ["mq"]),
-        helper.make_node("DequantizeLinear", ["mq", "scale", "zero"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "stop",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

@@ -4,11 +4,12 @@ import onnx_ir as ir
 import pytest
 
 from epctx.errors import CompileError
+from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import match
-from epctx.providers.onnxruntime.qnn.binary import QnnContext, QnnGraph, QnnTensor
+from epctx.providers.onnxruntime.qnn.binary import QnnContext
 
 
-def context(*graphs: QnnGraph, soc: int = 60) -> QnnContext:
+def context(*graphs: BinaryGraph, soc: int = 60) -> QnnContext:
     return QnnContext(
         build_id="v2.51.0", api="2.40.0", blob="4.0.6", blob_size=1, soc_model=soc, graphs=graphs
     )
@@ -16,11 +17,11 @@ def context(*graphs: QnnGraph, soc: int = 60) -> QnnContext:
 
 def graph(
     name: str, inputs: dict[str, tuple[int, ...]], outputs: dict[str, tuple[int, ...]]
-) -> QnnGraph:
-    def tensors(values: dict[str, tuple[int, ...]]) -> tuple[QnnTensor, ...]:
-        return tuple(QnnTensor(name=n, dtype="FLOAT_32", shape=s) for n, s in values.items())
+) -> BinaryGraph:
+    def tensors(values: dict[str, tuple[int, ...]]) -> tuple[BinaryTensor, ...]:
+        return tuple(BinaryTensor(name=n, dtype="float_32", shape=s) for n, s in values.items())
 
-    return QnnGraph(name=name, inputs=tensors(inputs), outputs=tensors(outputs))
+    return BinaryGraph(name=name, inputs=tensors(inputs), outputs=tensors(outputs))
 
 
 def node(name: str, inputs: str, outputs: str, overrides: str | None = None) -> ir.Node:
