@@ -52,10 +52,8 @@ def read(files: Iterable[Path]) -> tuple[InputSet, ...]:
     for path in files:
         if path.exists() and not path.is_file():  # numpy would wait for a pipe
             raise _broken(path, "it is not a regular file")
-        if path.suffix == ".npz":
-            sets[path] = InputSet(label=path.name, named=_read_npz(path))
-        elif path.suffix == ".npy":
-            sets[path] = InputSet(label=path.name, unnamed=_read_npy(path))
+        if path.suffix in (".npz", ".npy"):
+            sets[path] = _read_numpy(path)
         elif path.suffix == ".pb":
             if not _OUTPUT.fullmatch(path.name):
                 _add_tensor(sets, path)
@@ -93,14 +91,16 @@ def fit(values: InputSet, inputs: Sequence[InputSpec]) -> Feeds:
     return {name: _checked(values, spec, named[name]) for name, spec in known.items()}
 
 
-def _read_npz(path: Path) -> Feeds:
+def _read_numpy(path: Path) -> InputSet:
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise _broken(path, "it is not a .npz archive")
-        with archive:
-            _refuse_bomb(path, archive.zip)
-            return {name: archive[name] for name in archive.files}
+        found = np.load(path, allow_pickle=False)
+        if path.suffix == ".npy" and isinstance(found, np.ndarray):
+            return InputSet(label=path.name, unnamed=found)
+        if path.suffix != ".npz" or not isinstance(found, np.lib.npyio.NpzFile):
+            raise _broken(path, f"it is not what {path.suffix} files hold")
+        with found:
+            _refuse_bomb(path, found.zip)
+            return InputSet(label=path.name, named={name: found[name] for name in found.files})
     except ModelError:
         raise
     except Exception as error:  # numpy's readers promise no classes: those of zlib, tokenize, ...
@@ -115,16 +115,6 @@ def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
         raise ModelError(
             f"holds {size} bytes, more than {limit}", file=str(path), remedy=limit.remedy
         )
-
-
-def _read_npy(path: Path) -> Array:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except Exception as error:  # as in _read_npz
-        raise _broken(path, error) from error
-    if not isinstance(array, np.ndarray):
-        raise _broken(path, "it is not a .npy array")
-    return array
 
 
 def _add_tensor(sets: dict[Path, InputSet], path: Path) -> None:

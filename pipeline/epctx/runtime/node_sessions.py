@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 import onnxruntime as ort
 
-from epctx.runtime.split import SegmentBuilder, SegmentStep
+from epctx.runtime.split import SegmentBuilder, segment
 from epctx.runtime.values import Value, to_python, to_value
 
 
@@ -52,19 +52,7 @@ def build(model: onnx.ModelProto, places: Sequence[int]) -> onnx.ModelProto:
     Args:
         places: in topological order.
     """
-    nodes = [model.graph.node[place] for place in places]
-    made = dict.fromkeys(name for node in nodes for name in node.output if name)
-    read = dict.fromkeys(name for node in nodes for name in node.input if name)
-    outside = [name for name in read if name not in made]
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name for value in model.graph.input}
-    step = SegmentStep(
-        nodes=tuple(places),
-        inputs=tuple(name for name in outside if name not in weights or name in inputs),
-        outputs=tuple(made),
-        initializers=tuple(name for name in outside if name in weights),
-    )
-    return SegmentBuilder(model).build(step)
+    return SegmentBuilder(model).build(segment(model.graph, places))
 
 
 def runners(part: onnx.ModelProto, session: ort.InferenceSession) -> Iterator[ApartRunner]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -52,31 +52,31 @@ def cut(graph: onnx.GraphProto, kernels: Collection[int]) -> tuple[Step, ...]:
     plain = [i not in kernels for i in range(len(graph.node))]
     quotient = segments(needs, plain)
     wanted = _wanted(graph, reads, quotient.members)
-    inputs = {value.name for value in graph.input}
-    weights = {t.name for t in graph.initializer} | {
-        s.values.name for s in graph.sparse_initializer
-    }
     steps: list[Step] = []
     for group, (owner, members) in enumerate(zip(quotient.owner, quotient.members, strict=True)):
         if owner == PLAIN:
             steps.append(KernelStep(node=members[0]))
             continue
-        made = [name for i in members for name in graph.node[i].output if name]
-        read = dict.fromkeys(name for i in members for name in reads[i])
-        outside = read.keys() - set(made)
-        steps.append(
-            SegmentStep(
-                nodes=tuple(members),
-                inputs=tuple(
-                    name
-                    for name in read
-                    if name in outside and (name not in weights or name in inputs)
-                ),
-                outputs=tuple(name for name in made if wanted.get(name, set()) - {group}),
-                initializers=tuple(name for name in read if name in outside and name in weights),
-            )
-        )
+        step = segment(graph, members)
+        outputs = tuple(name for name in step.outputs if wanted.get(name, set()) - {group})
+        steps.append(replace(step, outputs=outputs))
     return tuple(steps)
+
+
+def segment(graph: onnx.GraphProto, places: Sequence[int]) -> SegmentStep:
+    """The step of the nodes at these places, which are in topological order; all outputs leave."""
+    inputs = {value.name for value in graph.input}
+    weights = {tensor.name for tensor in graph.initializer}
+    weights |= {sparse.values.name for sparse in graph.sparse_initializer}
+    made = dict.fromkeys(name for i in places for name in graph.node[i].output if name)
+    read = dict.fromkeys(name for i in places for name in _reads(graph.node[i]))
+    outside = [name for name in read if name not in made]
+    return SegmentStep(
+        nodes=tuple(places),
+        inputs=tuple(name for name in outside if name not in weights or name in inputs),
+        outputs=tuple(made),
+        initializers=tuple(name for name in outside if name in weights),
+    )
 
 
 def _wanted(
