@@ -40,20 +40,16 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
         ),
         tempfile.TemporaryDirectory(prefix="epctx-check-") as folder,
     ):
-        _check_in(Path(folder), model, where=where)
-
-
-def _check_in(folder: Path, model: onnx.ModelProto, *, where: str) -> None:
-    path = folder / "model.onnx"
-    (folder / STAND_IN).touch()
-    with _shapes_given(model):
-        path.write_bytes(model.SerializeToString())
-    try:
-        onnx.checker.check_model(path)
-    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        reason = _CONTEXT.sub("; ", str(error).replace(str(folder), "").strip())
-        why = " ".join(reason.split())
-        raise ModelError.broken("onnx.checker refuses it", where=where, why=why) from error
+        path = Path(folder) / "model.onnx"
+        path.with_name(STAND_IN).touch()
+        with _shapes_given(model):
+            path.write_bytes(model.SerializeToString())
+        try:
+            onnx.checker.check_model(path)
+        except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+            reason = _CONTEXT.sub("; ", str(error).replace(folder, "").strip())
+            why = " ".join(reason.split())
+            raise ModelError.broken("onnx.checker refuses it", where=where, why=why) from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ another type is INVALID_GRAPH at load, and so is an output whose type and shape 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
@@ -35,26 +35,21 @@ TYPES = frozenset(
 
 def bonds(flow: Dataflow) -> list[Bond]:
     """The values of a model that may not cross, or not leave, a partition."""
-    return list(_bonds(flow))
-
-
-def _bonds(flow: Dataflow) -> Iterator[Bond]:
-    for value, consumers in flow.consumers.items():
-        if not flow.is_constant(value):
-            yield from _bond(flow, value, tuple(consumers))
+    crossing = {v: uses for v, uses in flow.consumers.items() if not flow.is_constant(v)}
     for value in flow.producer:
-        if flow.is_output(value) and value not in flow.consumers:
-            yield from _bond(flow, value, ())
+        if flow.is_output(value):
+            crossing.setdefault(value, [])
+    return [bond for value in crossing if (bond := _bond(flow, value, crossing[value]))]
 
 
-def _bond(flow: Dataflow, value: ir.Value, consumers: tuple[int, ...]) -> Iterator[Bond]:
+def _bond(flow: Dataflow, value: ir.Value, consumers: Iterable[int]) -> Bond | None:
     barred = refused(value)
     shapeless = value.shape is None and value in flow.producer
     if barred is None and not shapeless:
-        return
-    yield Bond(
+        return None
+    return Bond(
         producer=flow.producer.get(value, -1),
-        consumers=consumers,
+        consumers=tuple(consumers),
         exposed=flow.is_output(value),
         one_way=barred is None,
         reason=barred or "unknown rank of a value that would leave the partition",

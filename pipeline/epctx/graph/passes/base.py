@@ -13,9 +13,8 @@ iteration over sets. A built-in's name cannot be taken.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import onnx_ir as ir
 
@@ -40,9 +39,5 @@ class CountingPass(ir.passes.InPlacePass):
         return Counted(model, modified=bool(changed), changed=changed)
 
 
-class PassFactory(Protocol):
-    """What an entry point of `epctx.passes` loads."""
-
-    def __call__(self) -> ir.passes.InPlacePass:
-        """Make the pass."""
-        ...
+PassFactory = Callable[[], ir.passes.InPlacePass]
+"""What an entry point of `epctx.passes` loads."""

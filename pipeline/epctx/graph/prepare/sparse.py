@@ -87,8 +87,7 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
 def _linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
     """Positions in the flat dense tensor; None: they do not fit."""
     if indices.ndim == 1:
-        inside = np.all((indices >= 0) & (indices < math.prod(shape)))
-        return indices if inside else None
+        indices, shape = indices[:, None], (math.prod(shape),)
     if indices.ndim != 2 or indices.shape[1] != len(shape):
         return None
     if not np.all((indices >= 0) & (indices < np.array(shape))):

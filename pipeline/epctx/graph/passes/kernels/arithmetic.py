@@ -8,6 +8,7 @@ floats, transcendentals), and DequantizeLinear, which execution providers want t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +93,9 @@ def _without_nan(block: Array) -> Array:
 def _inputs(op: Operation, kinds: str, what: str) -> tuple[Array, ...]:
     """All inputs, which must be `what`: of one type, its kind among numpy's letters `kinds`."""
     inputs = tuple(op.input(index) for index in range(len(op.inputs)))
-    if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype.kind not in kinds:
+    dtype = inputs[0].dtype
+    fits = dtype.kind in kinds and (dtype.kind != "f" or dtype in IEEE)
+    if not fits or any(each.dtype != dtype for each in inputs):
         raise Declined(f"no {what}")
     return inputs
 
@@ -119,14 +122,7 @@ def _logical(function: Callable[..., Array]) -> Kernel:
 
 def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
     """An n-ary operator by a binary one that may be applied in any order."""
-
-    def kernel(op: Operation) -> Sequence[Array]:
-        first, *rest = _integers(op)
-        for each in rest:
-            first = op.elementwise(function, first, each)
-        return [first]
-
-    return kernel
+    return lambda op: [reduce(partial(op.elementwise, function), _integers(op))]
 
 
 def _divide(left: Array, right: Array) -> Array:
@@ -226,13 +222,7 @@ def _float_kernel(function: Callable[..., Array]) -> Kernel:
         with np.errstate(all="ignore"):
             return _without_nan(function(*blocks))
 
-    def kernel(op: Operation) -> Sequence[Array]:
-        inputs = tuple(op.input(index) for index in range(len(op.inputs)))
-        if any(each.dtype != inputs[0].dtype for each in inputs) or inputs[0].dtype not in IEEE:
-            raise Declined("no floats of one type, float32 or float64")
-        return [op.elementwise(checked, *inputs)]
-
-    return kernel
+    return _elementwise(checked, "f", "floats of one type, float32 or float64")
 
 
 KERNELS: Mapping[str, tuple[int, Kernel]] = {
