@@ -181,7 +181,7 @@ def _bind(name: str, options: Options) -> OrtProvider:
     from epctx.providers.onnxruntime.provider import OrtProvider
 
     other = name.removeprefix("any:")
-    bound = builtin.factory(other)(options) if other != name else registry.bind(name, options)
+    bound = builtin.create(other, options) if other != name else registry.bind(name, options)
     assert isinstance(bound, OrtProvider)
     return bound
 

@@ -296,9 +296,6 @@ class NativeSessions(Protocol):
         ...
 
 
-class ProviderFactory(Protocol):
-    """What an entry point of `epctx.execution_providers` loads: the name is ONNX Runtime's name."""
-
-    def __call__(self, options: Mapping[str, OptionValue]) -> ExecutionProvider:
-        """Bind the EP to options that were validated against its schema."""
-        ...
+ProviderFactory = Callable[[Mapping[str, OptionValue]], ExecutionProvider]
+"""What an entry point of `epctx.execution_providers` loads, under ONNX Runtime's name of the EP: it
+binds the EP to options that were validated against its schema."""

@@ -27,7 +27,7 @@ _SHIP = (
     "ship the context binary with the model, at the same place beside it; "
     "`epctx inspect --files` lists what belongs together"
 )
-_BUILD_AGAIN = "build the model again, and ship it with the context binary of the same build"
+BUILD_AGAIN = "build the model again, and ship it with the context binary of the same build"
 
 
 def replace_by_node(model: ir.Model, partition: Partition, node: EPContextNode) -> Replacement:
@@ -80,7 +80,7 @@ def binary_of(node: EPContextNode, folder: Path | None) -> DataFile | None:
     where = f"node {node.name!r}"
     if not node.ep_cache_context:
         what = "a primary node (main_context = 1) has no ep_cache_context"
-        raise InvalidGraph(what, where=where, remedy=_BUILD_AGAIN)
+        raise InvalidGraph(what, where=where, remedy=BUILD_AGAIN)
     path = node.context_path
     if path is None:
         return None
@@ -108,7 +108,7 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, object]]) -> Invali
     return InvalidGraph(
         f"its graph {node.partition_name!r} is in no context of the model, as it was built",
         node=node.name,
-        remedy=_BUILD_AGAIN,
+        remedy=BUILD_AGAIN,
     )
 
 

@@ -46,7 +46,7 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     a plugin that the options point to.
     """
     if name not in _entries() and builtin.offers(name, options):
-        return builtin.factory(name)(options)
+        return builtin.create(name, options)
     entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()

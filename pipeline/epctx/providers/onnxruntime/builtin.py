@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import DEFAULT_EP, OptionValue
-from epctx.providers.base import Fingerprint, ProviderFactory
+from epctx.providers.base import Fingerprint
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, listed, wanted_index
@@ -134,18 +134,14 @@ def known() -> tuple[str, ...]:
     return tuple(_PACKAGES)
 
 
-def factory(name: str) -> ProviderFactory:
-    """What makes an EP that epctx has no module for, by ONNX Runtime's name of it."""
-
-    def create(options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
-        plugin = any(key.startswith(_PREFIX) for key in options)
-        return PluginProvider(name, options) if plugin else BuiltInProvider(name, options)
-
-    return create
+def create(name: str, options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
+    """An EP that epctx has no module for, by ONNX Runtime's name of it."""
+    plugin = any(key.startswith(_PREFIX) for key in options)
+    return PluginProvider(name, options) if plugin else BuiltInProvider(name, options)
 
 
 def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
-    """Whether `factory` is to be asked for an EP: a known one, one that is here, or a plugin."""
+    """Whether `create` is to be asked for an EP: a known one, one that is here, or a plugin."""
     if name in _PACKAGES or any(key.startswith(_PREFIX) for key in options):
         return True
     if importlib.util.find_spec("onnxruntime") is None:

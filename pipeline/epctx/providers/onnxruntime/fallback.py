@@ -49,11 +49,10 @@ def one_by_one(model: ir.Model, partition: Partition, provider: OrtEp) -> Mappin
 
 
 def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
-    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
-        try:
-            return probe.takes_whole(model, node, provider, Path(folder))
-        except CompileError:
-            return True  # alone it is no model; in the whole one it may well be taken
+    try:
+        return probe.takes_whole(model, node, provider)
+    except CompileError:
+        return True  # alone it is no model; in the whole one it may well be taken
 
 
 def _kind(node: ir.Node) -> Hashable:

@@ -7,6 +7,7 @@ answer. It leaves no trace in what the process compiles afterwards (section 1).
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,18 +27,20 @@ _STANDS: Final = 4096
 _WEIGHTS: Final = "zeros.weights"
 
 
-def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp, folder: Path) -> bool:
+def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     """Whether the EP takes a node of the main graph, with everything in its bodies.
 
     Args:
         model: is not changed; no weight of it is read.
-        folder: an empty folder.
 
     Raises:
         CompileError: onnxruntime or the EP failed on it.
         ProviderUnavailable: as from `add_to`.
     """
-    return session.needs_compilation(str(write(model, _partition(node), folder)), provider)
+    # The path's string matters to nothing here: no byte of it is kept.
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = write(model, _partition(node), Path(folder))
+        return session.needs_compilation(str(path), provider)
 
 
 def write(model: ir.Model, partition: Partition, folder: Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.providers.base import Capability, SessionGroupSpec
@@ -25,17 +23,11 @@ class OrtProvider(OrtEp):
             ModelError: inputs have no static shape, and it compiles nothing then.
         """
         from epctx.providers.onnxruntime.capability import capability, require_static_shapes
+        from epctx.providers.onnxruntime.probe import takes_whole
 
         if self.static_shapes:
             require_static_shapes(model, provider=self.name)
-        return capability(model, lambda node: self._takes_whole(model, node))
-
-    def _takes_whole(self, model: ir.Model, node: ir.Node) -> bool:
-        from epctx.providers.onnxruntime.probe import takes_whole
-
-        # The path's string matters to nothing here: no byte of it is kept.
-        with self.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
-            return takes_whole(model, node, self, Path(folder))
+        return capability(model, lambda node: takes_whole(model, node, self))
 
     def open_workspace(self, session_group: SessionGroupSpec) -> OrtWorkspace:
         """The generating sessions of one session group.

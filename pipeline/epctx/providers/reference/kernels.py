@@ -79,23 +79,15 @@ def create(context: Context, graph: LoadedGraph, node: EPContextNode) -> Referen
     inputs = tuple(value.name for value in model.graph.input)
     outputs = tuple(value.name for value in model.graph.output)
     if len(inputs) != len(node.inputs) or len(outputs) != len(node.outputs):
-        raise InvalidGraph(
-            f"has {len(inputs)} inputs and {len(outputs)} outputs, its node "
-            f"{len(node.inputs)} and {len(node.outputs)}",
-            where=where,
-            remedy=_BUILD_AGAIN,
-        )
+        own = f"has {len(inputs)} inputs and {len(outputs)} outputs"
+        raise _unusable(f"{own}, its node {len(node.inputs)} and {len(node.outputs)}", where)
     bound = [
         (tensor, _entry(context, tensor, where))
         for tensor in model.graph.initializer
         if tensor.data_location == onnx.TensorProto.EXTERNAL
     ]
     if sum({e.offset: e.length for _, e in bound}.values()) != graph.entry.weights:
-        raise InvalidGraph(
-            "does not use the weights that its table entry says",
-            where=where,
-            remedy=_BUILD_AGAIN,
-        )
+        raise _unusable("does not use the weights that its table entry says", where)
     _refuse_other_files(model, len(bound), where)
     options = _options()
     weights = _bind(context, bound, options)
@@ -117,9 +109,7 @@ def parse(graph: LoadedGraph, where: str) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(graph.proto)
     except DecodeError as error:
-        raise InvalidGraph(
-            "is not an ONNX model", where=where, why=str(error), remedy=_BUILD_AGAIN
-        ) from error
+        raise _unusable("is not an ONNX model", where, error) from error
     return model
 
 
@@ -133,11 +123,8 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
     except ModelError as error:
         raise InvalidGraph.of(error.failure, remedy=_BUILD_AGAIN) from error
     if entry is None or len(keys) != 1 or entry.length != size:
-        raise InvalidGraph(
-            f"tensor {tensor.name!r} is not in the table of tensors, or of another size",
-            where=where,
-            remedy=_BUILD_AGAIN,
-        )
+        what = f"tensor {tensor.name!r} is not in the table of tensors, or of another size"
+        raise _unusable(what, where)
     return entry
 
 
@@ -199,11 +186,7 @@ def _refuse_other_files(model: onnx.ModelProto, bound: int, where: str) -> None:
     sparse = (part for t in protos.sparse_tensors(model) for part in (t.values, t.indices))
     tensors = (*protos.tensors(model), *sparse)
     if sum(t.data_location == onnx.TensorProto.EXTERNAL for t in tensors) != bound:
-        raise InvalidGraph(
-            "a tensor that is no initializer of it refers to a file",
-            where=where,
-            remedy=_BUILD_AGAIN,
-        )
+        raise _unusable("a tensor that is no initializer of it refers to a file", where)
 
 
 def _session(
@@ -212,9 +195,7 @@ def _session(
     try:
         session = ort.InferenceSession(model.SerializeToString(), options, providers=[DEFAULT_EP])
     except Exception as error:  # onnxruntime's errors have no base of their own
-        raise InvalidGraph(
-            "is refused by ONNX Runtime", where=where, why=str(error), remedy=_BUILD_AGAIN
-        ) from error
+        raise _unusable("is refused by ONNX Runtime", where, error) from error
     if context.file is not None and context.file.changed():
         raise InvalidGraph(
             "was exchanged or written to while it was loaded",
@@ -222,3 +203,7 @@ def _session(
             remedy="load it when nothing writes to it",
         )
     return session
+
+
+def _unusable(what: str, where: str, error: Exception | None = None) -> InvalidGraph:
+    return InvalidGraph(what, where=where, why=str(error) if error else None, remedy=_BUILD_AGAIN)

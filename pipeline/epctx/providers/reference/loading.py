@@ -20,8 +20,6 @@ from epctx.providers.reference.options import NAME
 from epctx.providers.reference.reader import Context, LoadedGraph
 from epctx.providers.reference.versions import Toolchain
 
-_BUILD_AGAIN = "build the model again, and ship it with the context binary of the same build"
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Located:
@@ -88,7 +86,7 @@ def _notes(node: EPContextNode) -> Notes:
             "its notes do not say which graph it was built with",
             node=node.name,
             why=str(error),
-            remedy=_BUILD_AGAIN,
+            remedy=contexts.BUILD_AGAIN,
         ) from error
 
 
@@ -102,7 +100,7 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> Inva
             return InvalidGraph(
                 f"has another graph {node.partition_name!r} than the node was built with",
                 where=place.context.where,
-                remedy=_BUILD_AGAIN,
+                remedy=contexts.BUILD_AGAIN,
             )
     where = " and ".join(sorted({place.context.where for place in places}))
     return InvalidGraph(
@@ -110,7 +108,7 @@ def _absent(node: EPContextNode, seen: Sequence[Mapping[str, _Located]]) -> Inva
         f"{where or 'another node of the model (main_context = 1)'}",
         node=node.name,
         why=None if node.main_context else "it has no context of its own (main_context = 0)",
-        remedy=_BUILD_AGAIN,
+        remedy=contexts.BUILD_AGAIN,
     )
 
 
@@ -139,5 +137,5 @@ def _disagree(node: EPContextNode, place: _Located, why: str) -> InvalidGraph:
         f"does not belong to {place.context.where}",
         node=node.name,
         why=why,
-        remedy=_BUILD_AGAIN,
+        remedy=contexts.BUILD_AGAIN,
     )

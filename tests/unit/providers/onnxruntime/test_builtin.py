@@ -16,7 +16,7 @@ from epctx.providers.onnxruntime.builtin import BuiltInProvider, PluginProvider
 def test_a_built_in_ep_that_this_onnxruntime_lacks() -> None:
     import onnxruntime as ort
 
-    bound = builtin.factory("TensorrtExecutionProvider")({"trt_fp16_enable": True})
+    bound = builtin.create("TensorrtExecutionProvider", {"trt_fp16_enable": True})
     assert isinstance(bound, BuiltInProvider)
     with pytest.raises(ProviderUnavailable) as caught:
         bound.add_to(ort.SessionOptions())
@@ -29,12 +29,12 @@ def test_one_that_it_has_is_added_to_a_session() -> None:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    builtin.factory("CPUExecutionProvider")({}).add_to(options)  # type: ignore[attr-defined]
+    builtin.create("CPUExecutionProvider", {}).add_to(options)  # type: ignore[attr-defined]
     assert options.has_providers()
 
 
 def test_its_fingerprint_is_onnxruntimes() -> None:
-    found = builtin.factory("VitisAIExecutionProvider")({}).fingerprint()
+    found = builtin.create("VitisAIExecutionProvider", {}).fingerprint()
     assert any(re.search(r"\.(dll|pyd|so)", name) for name in found.files)
 
 
@@ -52,13 +52,13 @@ def test_a_plugin_that_is_not_there(
     options: dict[str, OptionValue], error: type[EpctxError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        builtin.factory("AcmeExecutionProvider")(options)
+        builtin.create("AcmeExecutionProvider", options)
 
 
 def plugin(tmp_path: Path, **more: OptionValue) -> ExecutionProvider:
     library = tmp_path / "libacme.so"
     library.write_bytes(b"\x7fELF")
-    return builtin.factory("AcmeExecutionProvider")({"plugin.library": str(library), **more})
+    return builtin.create("AcmeExecutionProvider", {"plugin.library": str(library), **more})
 
 
 @pytest.mark.parametrize(

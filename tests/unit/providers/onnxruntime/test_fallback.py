@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A mock of the question: a real EP is asked in tests/integration/test_two_eps.py."""
     found: list[str] = []
 
-    def takes_whole(model: ir.Model, node: ir.Node, provider: object, folder: object) -> bool:
+    def takes_whole(model: ir.Model, node: ir.Node, provider: object) -> bool:
         found.append(str(node.name))
         if node.op_type == "Constant":
             raise CompileError("a model without inputs", remedy="none")

@@ -104,7 +104,7 @@ HOST = Toolchain(sdk_version="2.3.1", driver_version="30.1", hardware_architectu
 
 
 def needs(**changes: str) -> Toolchain:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(HOST, **changes)
 

@@ -27,6 +27,9 @@ _HEADER: Final = struct.Struct("<8sQQQQ")
 _ALIGNMENT: Final = 65536
 """Of blobs and of the file's end."""
 
+_NUMBERS: Final = {0x01: "<d", 0x10: "<i", 0x11: "<q", 0x12: "<q"}
+"""BSON's types of numbers: double, int32, timestamp, int64."""
+
 Bson = Mapping[str, "Bson | str | int | float | bool | bytes | None"]
 
 
@@ -190,8 +193,6 @@ class _Reader:
 
     def _value(self, kind: int, depth: int) -> Bson | str | int | float | bool | bytes | None:
         match kind:
-            case 0x01:
-                return float(self._unpack("<d")[0])
             case 0x02:
                 (length,) = self._unpack("<i")
                 return self._take(length)[:-1].decode(errors="replace")
@@ -204,10 +205,8 @@ class _Reader:
                 return bool(self._take(1)[0])
             case 0x0A:
                 return None
-            case 0x10:
-                return int(self._unpack("<i")[0])
-            case 0x11 | 0x12:
-                return int(self._unpack("<q")[0])
+            case 0x01 | 0x10 | 0x11 | 0x12:
+                return self._unpack(_NUMBERS[kind])[0]
         raise Malformed(f"its table has a value of type {kind:#04x}")
 
     def _name(self) -> str:
