@@ -12,10 +12,9 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from epctx.errors import EpctxError
 from epctx.files.digest import Buffer
 from epctx.graph.serde import ir_version, wire
-from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, order
+from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bug, order
 from epctx.graph.weights.mapped import MappedTensor, chunks, strings
 
 PRODUCER: Final = "epctx"
@@ -35,7 +34,7 @@ def data(message: wire.Message, tensor: ir.TensorProtocol) -> None:
             size += len(chunk)
             yield chunk
         if size != tensor.nbytes:
-            raise _bug(f"tensor {tensor.name!r} has {size} bytes, its shape {tensor.nbytes}")
+            raise bug(f"tensor {tensor.name!r} has {size} bytes, its shape {tensor.nbytes}")
 
     message.field(_TENSOR["raw_data"], wire.Payload(tensor.nbytes, raw))
 
@@ -75,7 +74,7 @@ class _Encoder:
 
     def model(self, model: ir.Model) -> wire.Message:
         if model.functions:
-            raise _bug("local functions are inlined at load, and here is one")
+            raise bug("local functions are inlined at load, and here is one")
         ordered = order(model.graph)
         head = onnx.ModelProto(
             ir_version=ir_version.lowest(model, ordered),
@@ -234,7 +233,7 @@ def _output_names(node: ir.Node) -> list[str]:
 
 def _constant(value: ir.Value) -> ir.TensorProtocol:
     if value.const_value is None:
-        raise _bug(f"initializer {value.name!r} has no value")
+        raise bug(f"initializer {value.name!r} has no value")
     return value.const_value
 
 
@@ -291,9 +290,3 @@ def _bytes(
     proto: onnx.ModelProto | onnx.GraphProto | onnx.NodeProto | onnx.AttributeProto,
 ) -> bytes:
     return bytes(proto.SerializeToString(deterministic=True))
-
-
-def _bug(what: str) -> EpctxError:
-    return EpctxError(
-        what, remedy="this is a bug of epctx or of a third party's pass: please report it"
-    )

@@ -8,8 +8,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from epctx.errors import EpctxError
-from epctx.graph.serde.ordering import OrderedGraph
+from epctx.graph.serde.ordering import OrderedGraph, bug
 
 BASE: Final = 8
 """IR version of 2021: what every ONNX Runtime since 1.10 reads."""
@@ -41,11 +40,8 @@ def opsets(model: ir.Model, ordered: OrderedGraph) -> dict[str, int]:
     used = {node.domain for graph in _graphs(ordered) for node in graph.nodes}
     missing = used - imports.keys()
     if missing:
-        raise EpctxError(
-            f"nodes of domain {min(missing)!r} are in the model, which does not import it",
-            where=model.graph.name,
-            remedy="this is a bug of epctx or of a third party's pass: please report it",
-        )
+        what = f"nodes of domain {min(missing)!r} are in the model, which does not import it"
+        raise bug(what, where=model.graph.name)
     return {domain: imports[domain] for domain in used} or {"": imports.get("", BASE)}
 
 

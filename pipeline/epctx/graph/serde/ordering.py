@@ -119,7 +119,10 @@ def _key(node: ir.Node) -> tuple[str, ...]:
 
 
 def _cycle(graph: ir.Graph | None) -> EpctxError:
-    return EpctxError(
-        f"graph {graph.name if graph else None!r} has a cycle",
-        remedy="this is a bug of epctx or of a third party's pass: please report it",
-    )
+    return bug(f"graph {graph.name if graph else None!r} has a cycle")
+
+
+def bug(what: str, *, where: str | None = None) -> EpctxError:
+    """An error about a model that no stage may hand on."""
+    remedy = "this is a bug of epctx or of a third party's pass: please report it"
+    return EpctxError(what, where=where, remedy=remedy)

@@ -90,7 +90,9 @@ def _without_nan(block: Array) -> Array:
     return block
 
 
-def _inputs(op: Operation, kinds: str, what: str) -> tuple[Array, ...]:
+def _inputs(
+    op: Operation, kinds: str = "iu", what: str = "integers of one type"
+) -> tuple[Array, ...]:
     """All inputs, which must be `what`: of one type, its kind among numpy's letters `kinds`."""
     inputs = tuple(op.input(index) for index in range(len(op.inputs)))
     dtype = inputs[0].dtype
@@ -100,29 +102,15 @@ def _inputs(op: Operation, kinds: str, what: str) -> tuple[Array, ...]:
     return inputs
 
 
-def _integers(op: Operation) -> tuple[Array, ...]:
-    return _inputs(op, "iu", "integers of one type")
-
-
 def _elementwise(
     function: Callable[..., Array], kinds: str = "iu", what: str = "integers of one type"
 ) -> Kernel:
     return lambda op: [op.elementwise(function, *_inputs(op, kinds, what))]
 
 
-def _compare(function: Callable[[Array, Array], Array]) -> Kernel:
-    """A comparison of integers or booleans."""
-    return _elementwise(function, "iub")
-
-
-def _logical(function: Callable[..., Array]) -> Kernel:
-    """An operator of booleans."""
-    return _elementwise(function, "b", "booleans")
-
-
 def _reduced(function: Callable[[Array, Array], Array]) -> Kernel:
     """An n-ary operator by a binary one that may be applied in any order."""
-    return lambda op: [reduce(partial(op.elementwise, function), _integers(op))]
+    return lambda op: [reduce(partial(op.elementwise, function), _inputs(op))]
 
 
 def _divide(left: Array, right: Array) -> Array:
@@ -144,7 +132,7 @@ def _check_divisor(left: Array, right: Array) -> None:
 
 def _modulo(op: Operation) -> Sequence[Array]:
     """Mod of integers: the sign of the divisor, or with fmod that of the dividend."""
-    left, right = _integers(op)
+    left, right = _inputs(op)
     function = np.fmod if op.integer("fmod", 0) else np.mod
 
     def checked(left: Array, right: Array) -> Array:
@@ -157,7 +145,7 @@ def _modulo(op: Operation) -> Sequence[Array]:
 
 def _shift(op: Operation) -> Sequence[Array]:
     """BitShift by less than the width."""
-    left, right = _integers(op)
+    left, right = _inputs(op)
     function = np.left_shift if op.text("direction", "") == "LEFT" else np.right_shift
 
     def checked(left: Array, right: Array) -> Array:
@@ -206,7 +194,7 @@ def _cumulative_sum(op: Operation) -> Sequence[Array]:
 
 def _range(op: Operation) -> Sequence[Array]:
     """Range of integers."""
-    start, limit, delta = (int(each.reshape(-1)[0]) for each in _integers(op))
+    start, limit, delta = (int(each.reshape(-1)[0]) for each in _inputs(op))
     if delta == 0:
         raise Declined("a step of zero")
     count = len(range(start, limit, delta))
@@ -228,7 +216,7 @@ def _float_kernel(function: Callable[..., Array]) -> Kernel:
 KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Abs": (6, _elementwise(np.abs)),
     "Add": (7, _elementwise(np.add)),
-    "And": (7, _logical(np.logical_and)),
+    "And": (7, _elementwise(np.logical_and, "b", "booleans")),
     "BitShift": (11, _shift),
     "BitwiseAnd": (18, _elementwise(np.bitwise_and)),
     "BitwiseNot": (18, _elementwise(np.bitwise_not)),
@@ -238,18 +226,18 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "CastLike": (15, cast),
     "CumSum": (11, _cumulative_sum),
     "Div": (7, _elementwise(_divide)),
-    "Equal": (7, _compare(np.equal)),
-    "Greater": (7, _compare(np.greater)),
-    "GreaterOrEqual": (12, _compare(np.greater_equal)),
-    "Less": (7, _compare(np.less)),
-    "LessOrEqual": (12, _compare(np.less_equal)),
+    "Equal": (7, _elementwise(np.equal, "iub")),
+    "Greater": (7, _elementwise(np.greater, "iub")),
+    "GreaterOrEqual": (12, _elementwise(np.greater_equal, "iub")),
+    "Less": (7, _elementwise(np.less, "iub")),
+    "LessOrEqual": (12, _elementwise(np.less_equal, "iub")),
     "Max": (8, _reduced(np.maximum)),
     "Min": (8, _reduced(np.minimum)),
     "Mod": (10, _modulo),
     "Mul": (7, _elementwise(np.multiply)),
     "Neg": (6, _elementwise(np.negative)),
-    "Not": (1, _logical(np.logical_not)),
-    "Or": (7, _logical(np.logical_or)),
+    "Not": (1, _elementwise(np.logical_not, "b", "booleans")),
+    "Or": (7, _elementwise(np.logical_or, "b", "booleans")),
     "Range": (11, _range),
     "ReduceMax": (1, _reduction(np.max)),
     "ReduceMin": (1, _reduction(np.min)),
@@ -257,7 +245,7 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "ReduceSum": (1, _reduction(np.sum)),
     "Sign": (9, _elementwise(np.sign)),
     "Sub": (7, _elementwise(np.subtract)),
-    "Xor": (7, _logical(np.logical_xor)),
+    "Xor": (7, _elementwise(np.logical_xor, "b", "booleans")),
 }
 """Op type to (the first opset whose form the kernel knows, kernel), exact on every machine."""
 
