@@ -47,6 +47,15 @@ class Capability:
     nodes: Sequence[ir.Node]
     declined: Mapping[ir.Node, str] = field(default_factory=dict)
 
+    @classmethod
+    def by(cls, model: ir.Model, refusal: Callable[[ir.Node], str | None]) -> Capability:
+        """Every node of the main graph but those that `refusal` has a reason against."""
+        reasons = {node: refusal(node) for node in model.graph}
+        return cls(
+            nodes=[node for node, reason in reasons.items() if reason is None],
+            declined={node: reason for node, reason in reasons.items() if reason is not None},
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SessionGroupSpec:

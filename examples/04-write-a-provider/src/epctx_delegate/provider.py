@@ -45,11 +45,7 @@ class DelegateExecutionProvider:
 
     def get_capability(self, model: ir.Model) -> base.Capability:
         """Every node that it can run; of the others, why not: the build's report says it."""
-        reasons = {node: _refusal(node) for node in model.graph}
-        return base.Capability(
-            nodes=[node for node, reason in reasons.items() if reason is None],
-            declined={node: reason for node, reason in reasons.items() if reason is not None},
-        )
+        return base.Capability.by(model, _refusal)
 
     def open_workspace(self, session_group: base.SessionGroupSpec) -> base.Workspace:
         """What the models of one session group are compiled into."""

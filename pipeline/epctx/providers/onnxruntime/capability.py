@@ -45,15 +45,7 @@ def capability(model: ir.Model, takes_whole: Callable[[ir.Node], bool]) -> Capab
         model: is not changed.
         takes_whole: whether the EP takes a control-flow node with all that is in it.
     """
-    nodes: list[ir.Node] = []
-    declined: dict[ir.Node, str] = {}
-    for node in model.graph:
-        reason = _refusal(node, takes_whole)
-        if reason is None:
-            nodes.append(node)
-        else:
-            declined[node] = reason
-    return Capability(nodes=nodes, declined=declined)
+    return Capability.by(model, lambda node: _refusal(node, takes_whole))
 
 
 def _refusal(node: ir.Node, takes_whole: Callable[[ir.Node], bool]) -> str | None:

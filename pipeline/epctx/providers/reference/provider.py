@@ -76,15 +76,9 @@ class ReferenceExecutionProvider:
 
         only, without = self._ops("ops", model), self._ops("exclude_ops", model)
         kernels = CpuKernels(model)
-        nodes: list[ir.Node] = []
-        declined: dict[ir.Node, str] = {}
-        for node in model.graph:
-            reason = _left_out(node, only, without) or kernels.refusal(node)
-            if reason is None:
-                nodes.append(node)
-            else:
-                declined[node] = reason
-        return Capability(nodes=nodes, declined=declined)
+        return Capability.by(
+            model, lambda node: _left_out(node, only, without) or kernels.refusal(node)
+        )
 
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
         """An empty workspace; this EP compiles on every host."""
