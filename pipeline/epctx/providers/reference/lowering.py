@@ -44,9 +44,9 @@ def lower(subgraph: ir.Model, *, name: str, model: str) -> Graph:
     for value in subgraph.graph.initializers.values():
         tensor = value.const_value
         if tensor is not None and is_stored(tensor):
-            weight = _weight(tensor)
-            weights.append(weight)
-            value.const_value = tensors.external(tensor, REFERENCE_PREFIX + weight.digest.hex)
+            digest, chunks = mapped.content_digest(tensor), partial(mapped.chunks, tensor)
+            weights.append(Weight(digest=digest, length=tensor.nbytes, chunks=chunks))
+            value.const_value = tensors.external(tensor, REFERENCE_PREFIX + digest.hex)
     proto = canonical.serialize(subgraph)
     return Graph(name=name, model=model, proto=proto, weights=tuple(weights))
 
@@ -59,14 +59,6 @@ def is_stored(tensor: ir.TensorProtocol) -> bool:
     if integers and tensor.shape.rank() == 1 and tensor.size <= INLINE_INDICES:
         return False
     return tensor.nbytes >= INLINE_BYTES
-
-
-def _weight(tensor: ir.TensorProtocol) -> Weight:
-    return Weight(
-        digest=mapped.content_digest(tensor),
-        length=tensor.nbytes,
-        chunks=partial(mapped.chunks, tensor),
-    )
 
 
 def _hoist(model: ir.Model) -> None:

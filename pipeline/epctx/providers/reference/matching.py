@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from epctx.errors import InvalidGraph
@@ -39,7 +38,8 @@ def misfits(path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
             if len(values) != len(own):
                 yield f"node {node.name!r} has {len(values)} {kind}s, its graph {len(own)}"
             for value, info in zip(values, own, strict=False):
-                said, is_ = _sizes(value), _of_info(info)
+                said = _sizes(value)
+                is_ = _sizes(ir.serde.deserialize_value_info_proto(info, None))
                 if said is not None and not _agree(said, is_):
                     yield f"{kind} {info.name!r} has {is_}, in the model it has {said}"
 
@@ -48,13 +48,6 @@ def _sizes(value: ir.Value | None) -> list[int | None] | None:
     if value is None or value.shape is None:
         return None
     return [dim if isinstance(dim, int) else None for dim in value.shape]
-
-
-def _of_info(info: onnx.ValueInfoProto) -> list[int | None] | None:
-    kind = info.type.tensor_type
-    if not kind.HasField("shape"):
-        return None
-    return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
 
 
 def _agree(one: list[int | None], other: list[int | None] | None) -> bool:

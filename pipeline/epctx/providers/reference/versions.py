@@ -59,33 +59,24 @@ def check(needed: Toolchain, host: Toolchain, *, where: str) -> None:
         ) from error
     runtime = number(host.sdk_version)
     if runtime[0] != sdk[0]:
-        raise InvalidGraph(
-            f"was made by SDK {needed.sdk_version}, which SDK {host.sdk_version} of this runtime "
-            "cannot load: another major version",
-            where=where,
-            remedy=f"build it again with SDK {host.sdk_version}, "
-            f"or run it where SDK {sdk[0]}.x is installed ({_SAYS})",
-        )
-    if runtime < sdk:
-        raise InvalidGraph(
-            f"was made by SDK {needed.sdk_version}, newer than SDK {host.sdk_version} of this "
-            "runtime",
-            where=where,
-            remedy=f"update the runtime's SDK to {needed.sdk_version} or later, "
-            f"or build it with {host.sdk_version} ({_SAYS})",
-        )
-    if number(host.driver_version) < driver:
-        raise InvalidGraph(
-            f"needs driver {needed.driver_version}, this host has {host.driver_version}",
-            where=where,
-            remedy=f"update the driver to {needed.driver_version} or later, "
-            f"or build with `driver_version: {host.driver_version}` ({_SAYS})",
-        )
-    if needed.hardware_architecture != host.hardware_architecture:
-        raise InvalidGraph(
-            f"was compiled for the hardware architecture {needed.hardware_architecture!r}, "
-            f"this host is {host.hardware_architecture!r}",
-            where=where,
-            remedy=f"build with `hardware_architecture: {host.hardware_architecture}`, "
-            f"or run it on the hardware that it was built for ({_SAYS})",
-        )
+        what = f"was made by SDK {needed.sdk_version}, which SDK {host.sdk_version} of this "
+        what += "runtime cannot load: another major version"
+        remedy = f"build it again with SDK {host.sdk_version}, or run it where SDK {sdk[0]}.x is "
+        remedy += "installed"
+    elif runtime < sdk:
+        what = f"was made by SDK {needed.sdk_version}, newer than SDK {host.sdk_version} of this "
+        what += "runtime"
+        remedy = f"update the runtime's SDK to {needed.sdk_version} or later, or build it with "
+        remedy += host.sdk_version
+    elif number(host.driver_version) < driver:
+        what = f"needs driver {needed.driver_version}, this host has {host.driver_version}"
+        remedy = f"update the driver to {needed.driver_version} or later, or build with "
+        remedy += f"`driver_version: {host.driver_version}`"
+    elif needed.hardware_architecture != host.hardware_architecture:
+        what = f"was compiled for the hardware architecture {needed.hardware_architecture!r}, "
+        what += f"this host is {host.hardware_architecture!r}"
+        remedy = f"build with `hardware_architecture: {host.hardware_architecture}`, or run it on "
+        remedy += "the hardware that it was built for"
+    else:
+        return
+    raise InvalidGraph(what, where=where, remedy=f"{remedy} ({_SAYS})")

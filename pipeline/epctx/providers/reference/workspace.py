@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
@@ -75,14 +77,8 @@ class ReferenceWorkspace:
         return f"{self._spec.models[0]}_{self._options.source}.bin"
 
     def _empty(self) -> ContextWriter:
-        return ContextWriter(
-            meta=Meta(
-                sdk_version=self._options.sdk_version,
-                driver_version=self._options.driver_version,
-                hardware_architecture=self._options.hardware_architecture,
-                source=self._options.source,
-            )
-        )
+        needed = msgspec.structs.asdict(self._options.toolchain)
+        return ContextWriter(meta=Meta(**needed, source=self._options.source))
 
     def _lower(self, model: PartitionedModel, partition: Partition, number: int) -> Graph:
         name = f"{self._spec.node_name_prefix}{model.name}_{self._options.source}_{number}"
