@@ -90,16 +90,16 @@ def _inline(folder: Path) -> Path:
         proto = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[SIZE // 4])
         one = _model([proto]).graph
         tensor.encoded(proto.SerializeToString())
-        tensor.payload(9, wire.Payload(SIZE, lambda: [bytes(1 << 20)] * (SIZE >> 20)))
+        tensor.field(9, wire.Payload(SIZE, lambda: [bytes(1 << 20)] * (SIZE >> 20)))
         del one.initializer[:]
         one.ClearField("name")
         graph.encoded(one.SerializeToString())
-        graph.message(5, tensor)
+        graph.field(5, tensor)
     graph.encoded(model.graph.SerializeToString())
     model.ClearField("graph")
     message = wire.Message()
     message.encoded(model.SerializeToString())
-    message.message(7, graph)
+    message.field(7, graph)
     with (folder / "m.onnx").open("wb") as stream:
         for chunk in message.chunks():
             stream.write(chunk)
@@ -112,18 +112,18 @@ def test_a_file_beyond_two_gigabytes_is_read_by_path(tmp_path: Path) -> None:
     tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[size]).SerializeToString()
     header = wire.Message()
     header.encoded(tensor)
-    header.payload(9, wire.Payload(size, lambda: ()))
+    header.field(9, wire.Payload(size, lambda: ()))
     graph = wire.Message()
     output = helper.make_tensor_value_info("y", TensorProto.UINT8, [size])
     nodes = [helper.make_node("Identity", ["w"], ["y"])]
     graph.encoded(helper.make_graph(nodes, "g", [], [output]).SerializeToString())
-    graph.message(5, header)
+    graph.field(5, header)
     message = wire.Message()
     opsets = [helper.make_opsetid("", 17)]
     empty = helper.make_model(onnx.GraphProto(), opset_imports=opsets, ir_version=8)
     empty.ClearField("graph")
     message.encoded(empty.SerializeToString())
-    message.message(7, graph)
+    message.field(7, graph)
     with (tmp_path / "m.onnx").open("wb") as stream:
         for chunk in message.chunks():
             stream.write(chunk)

@@ -29,7 +29,7 @@ def test_one_that_it_has_is_added_to_a_session() -> None:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    builtin.create("CPUExecutionProvider", {}).add_to(options)  # type: ignore[attr-defined]
+    builtin.create("CPUExecutionProvider", {}).add_to(options)
     assert options.has_providers()
 
 
