@@ -77,7 +77,7 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
             _require_whole(tensor, where=where)
             continue
         if tensor.HasField("raw_data"):
-            what = f"tensor {tensor.name!r} has raw_data and external data, not one of them"
+            what = f"tensor {tensor.name!r} has raw_data and external data"
             raise ModelError.broken(what, where=where)
         reference = resolve(tensor)
         del tensor.external_data[:]
