@@ -20,11 +20,9 @@ Sessions = Literal["generating", "files"]
 """Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # by position: checks write hundreds of them, `partial(Finding, policy)`
 class Finding:
     """One check of one subject. A check is never skipped in silence: it is "not checkable".
-
-    By position, since checks write hundreds of them: `partial(Finding, policy)`.
 
     Attributes:
         policy: the policy that looked.
