@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint unit integration soak bench wheels browser clean
+.PHONY: quickstart test lint unit integration soak bench wheels tools clean
 
 quickstart: $(READY)
 	$(BIN)/python -m scripts.quickstart_models
@@ -25,7 +25,7 @@ unit: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT)
 
 # All the rest, whatever folder it is in.
-integration: $(READY) browser
+integration: $(READY) tools
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT:%=--ignore=%)
 
 soak: $(READY)
@@ -39,9 +39,9 @@ bench: $(READY)
 wheels: $(READY)
 	$(BIN)/python -m scripts.wheels
 
-# For the tests of `epctx report`; elsewhere than on Debian they are skipped without one.
-browser:
-	.ci/browser
+# A browser and libfaketime, for the tests of `epctx report` and `reproduce`: installed on Debian, by root.
+tools:
+	.ci/tools
 
 clean:
 	rm -rf .venv dist build

@@ -31,7 +31,7 @@ def executable() -> str:
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is not None:
         return found
-    told = "needs a browser: run .ci/browser, which installs Debian's chromium"
+    told = "needs a browser: run .ci/tools, which installs Debian's chromium"
     if os.environ.get("CI"):
         pytest.fail(told)
     pytest.skip(told)

@@ -12,7 +12,7 @@ def _nothing_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_browser_a_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match=r"needs a browser: run \.ci/browser"):
+    with pytest.raises(pytest.skip.Exception, match=r"needs a browser: run \.ci/tools"):
         browsing.executable()
 
 
