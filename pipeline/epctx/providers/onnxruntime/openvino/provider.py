@@ -35,6 +35,7 @@ from epctx.providers.hooks import (
 from epctx.providers.onnxruntime import host, packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.openvino import binary as openvino_binary
+from epctx.providers.onnxruntime.openvino.options import config_of, properties_of
 from epctx.providers.onnxruntime.plugins import Plugin, describe
 from epctx.providers.onnxruntime.provider import OrtProvider
 
@@ -86,8 +87,8 @@ class OpenVINOExecutionProvider(OrtProvider):
                 f"npu_platform is given, but device_type is {self._device}",
                 remedy="set device_type: NPU, or leave npu_platform out",
             )
-        config = _config(given.pop("load_config", None), given.pop("load_config_file", None))
-        self._properties = _properties(config, self._device)
+        config = config_of(given.pop("load_config", None), given.pop("load_config_file", None))
+        self._properties = properties_of(config, self._device)
         if config:
             given["load_config"] = canonical_json(config).decode()
         self._options = given
@@ -362,60 +363,6 @@ def _read(path: Path) -> openvino_binary.OpenVinoBinary:
             why=str(error),
             remedy="copy it again from where it was built, or build it again",
         ) from error
-
-
-def _config(inline: str | None, file: str | None) -> Mapping[str, Mapping[str, object]]:
-    """The properties by device, out of JSON text or a JSON file."""
-    if inline is not None and file is not None:
-        raise ManifestError(
-            "load_config and load_config_file are both given", remedy="leave one of them out"
-        )
-    if file is not None:
-        try:
-            inline = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ManifestError(
-                f"load_config_file {file} cannot be read",
-                why=str(error),
-                remedy="write the path of a JSON file",
-            ) from error
-    if inline is None:
-        return {}
-    where = "load_config" if file is None else f"load_config_file {file}"
-    try:
-        config = json.loads(inline)
-    except (ValueError, RecursionError) as error:
-        raise _bad_config(where, str(error)) from error
-    if not isinstance(config, dict) or not all(isinstance(v, dict) for v in config.values()):
-        raise _bad_config(where, "it is no object of objects")
-    return config
-
-
-def _properties(config: Mapping[str, Mapping[str, object]], device: str) -> Mapping[str, object]:
-    """The device's own properties; what OpenVINO would ignore, or epctx must decide, is refused."""
-    kind = device.partition(".")[0]
-    for name, properties in config.items():
-        if name not in (kind, device):
-            raise ManifestError(
-                f"load_config has properties of {name}, but device_type is {device}",
-                why="OpenVINO ignores the properties of other devices",
-                remedy=f"put them under {device}, or set device_type: {name}",
-            )
-        if "CACHE_DIR" in properties:
-            raise ManifestError(
-                "load_config sets CACHE_DIR",
-                why="epctx has its own cache; OpenVINO's would decide what the build is",
-                remedy="leave CACHE_DIR out",
-            )
-    return {**config.get(kind, {}), **config.get(device, {})}
-
-
-def _bad_config(where: str, why: str) -> ManifestError:
-    return ManifestError(
-        f"{where} is no configuration of OpenVINO",
-        why=why,
-        remedy='write JSON like {"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}',
-    )
 
 
 def _misfit(binary: Path, why: str) -> CompileError:
