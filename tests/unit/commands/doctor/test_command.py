@@ -17,6 +17,7 @@ from epctx.commands.doctor import command, probe
 from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS
 from epctx.providers import registry
+from epctx.providers.onnxruntime import plugins
 
 VENDOR = {
     "Crashes": "import os\nprint('SDK: assertion', flush=True)\nos.abort()\n",
@@ -64,6 +65,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(registry, "names", lambda: names)
+    monkeypatch.delenv(plugins.HIDE, raising=False)  # may name one that is not among them
 
 
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
