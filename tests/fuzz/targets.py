@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx import codec, lockfile, manifest
 from epctx.cache.store import Action

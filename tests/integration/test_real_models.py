@@ -39,6 +39,7 @@ QUANTIZED = "squeezenet_qdq"
 IN_EVERY_RUN = ("squeezenet", "resnet50", QUANTIZED)
 
 
+# onnxruntime has no types: its class is Any.
 class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
     """Seeded random images for the calibration."""
 

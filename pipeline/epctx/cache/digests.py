@@ -150,6 +150,7 @@ def _now(path: Path) -> Identity | None:
 
 def _hash(path: Path) -> tuple[Identity, Digest]:
     """BLAKE3 of a file and its identity, which did not change meanwhile."""
+    # `Path.open` takes no flags, and a pipe must not be waited for.
     with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

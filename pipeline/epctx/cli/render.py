@@ -316,6 +316,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
     for parameter in own:
         _without_type(parameter)
+    # An assignment would be refused by mypy: functions have no such attribute declared.
     setattr(run, "__signature__", inspect.Signature([*own, *common]))  # noqa: B010
     run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
     return run

@@ -18,6 +18,7 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{part}" for part in ("compiling", "identity", "loading", "sharing", "subject"))
 )
 
+# After the line above: what is imported already is not rewritten.
 from epctx.provider_tests.conformance import ExecutionProviderConformance  # noqa: E402
 
 __all__ = ["ExecutionProviderConformance"]

@@ -23,4 +23,5 @@ if "epctx.worker" in sys.orig_argv:
 
     for module in (load, optimize, partition, compile, dump, verify):
         stage = module.__name__.rpartition(".")[2]
+        # Any stage: mypy holds an assignment to the signature of one of them.
         setattr(module, "run", killing(stage, getattr(module, "run")))  # noqa: B009, B010

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx.errors import ModelError
 from epctx.files.regular import absent
