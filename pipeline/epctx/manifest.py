@@ -108,22 +108,33 @@ class Tolerance:
     Attributes:
         cosine_min: least cosine similarity of an output, -1 to 1.
         max_abs: largest absolute difference, in the output's unit.
-        max_rel: largest difference relative to the output's largest magnitude.
+        max_rel: largest difference relative to the output's scale: its largest ordinary magnitude.
+        sqnr_min: least signal-to-quantization-noise ratio, in decibels.
+        top_k_min: of the decided rows of scores, the least share whose largest elements must be the
+            same ones, 0 to 1.
     """
 
     cosine_min: float | None = None
     max_abs: float | None = None
     max_rel: float | None = None
+    sqnr_min: float | None = None
+    top_k_min: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifySettings:
-    """`verify`: how numbers are checked. `budget` is in seconds; None: no limit."""
+    """`verify`: how numbers are checked.
+
+    Attributes:
+        budget: in seconds; None: no limit.
+        allow_nonfinite: the source may give NaN and infinities on inputs that are read from files.
+    """
 
     inputs: VerifyInputs = field(default_factory=VerifyInputs)
     tolerance: Tolerance = field(default_factory=Tolerance)
     numbers: Literal["full", "generating", "off"] = "full"
     budget: float | None = None
+    allow_nonfinite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,9 +53,15 @@ def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
     inputs = f"{numbers.input_set}, {numbers.sessions}"
     case = _case(folder, "numbers", f"{numbers.model}: output {numbers.output} ({inputs})")
     found = numbers.comparison
-    measured = (("max_abs", found.max_abs), ("max_rel", found.max_rel), ("cosine", found.cosine))
+    measured = (
+        ("max_abs", found.max_abs),
+        ("max_rel", found.max_rel),
+        ("cosine", found.cosine),
+        ("sqnr", found.sqnr),
+        ("checkable", found.checkable),
+    )
     words = ", ".join(f"{name} {value:.6g}" for name, value in measured if value is not None)
-    told = found.problem or words or "equal"
+    told = found.problem or words
     if found.worst is not None:
         worst = found.worst
         told += f"; at {list(worst.index)} {worst.actual} where {worst.expected} is expected"

@@ -151,7 +151,13 @@ def _details(group: GroupReport) -> Iterator[Text]:
             yield Text(f"  {line}")
     for each in group.verify.numbers if group.verify is not None else ():
         found = each.comparison
-        numbers = (("abs", found.max_abs), ("rel", found.max_rel), ("cosine", found.cosine))
+        numbers = (
+            ("abs", found.max_abs),
+            ("rel", found.max_rel),
+            ("cosine", found.cosine),
+            ("SQNR", found.sqnr),
+            ("could have failed", found.checkable),
+        )
         words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)
         yield Text(
             f"  {each.model}: output {each.output!r} ({each.input_set}, {each.sessions}): {words}"

@@ -143,6 +143,7 @@ def verify(
         tolerance=_tolerance(settings.tolerance),
         numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
         budget=None if inputs is None else settings.budget,
+        allow_nonfinite=settings.allow_nonfinite,
         devices=toolchain.devices(group.execution_providers),
         toolchain=toolchain.of("verify"),
     )
@@ -264,5 +265,9 @@ def _verified(source: ModelSource, found: SourceDigests) -> VerifiedModel:
 
 def _tolerance(settings: Tolerance) -> ToleranceRecord:
     return ToleranceRecord(
-        cosine_min=settings.cosine_min, max_abs=settings.max_abs, max_rel=settings.max_rel
+        cosine_min=settings.cosine_min,
+        max_abs=settings.max_abs,
+        max_rel=settings.max_rel,
+        sqnr_min=settings.sqnr_min,
+        top_k_min=settings.top_k_min,
     )

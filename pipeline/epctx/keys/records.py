@@ -184,6 +184,8 @@ class ToleranceRecord:
     cosine_min: float | None
     max_abs: float | None
     max_rel: float | None
+    sqnr_min: float | None
+    top_k_min: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,7 @@ class VerifyRecord:
     """
 
     action: Literal["verify"] = "verify"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     compile: str
     outputs: Mapping[str, str]
     models: tuple[VerifiedModel, ...]
@@ -207,6 +209,7 @@ class VerifyRecord:
     tolerance: ToleranceRecord
     numbers: str
     budget: float | None
+    allow_nonfinite: bool
     devices: Mapping[str, str]
     toolchain: Mapping[str, str]
 

@@ -51,6 +51,24 @@ class Worst:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopK:
+    """Whether the largest elements of each row are the same, in an output that looks like scores.
+
+    Attributes:
+        rows: how many there are.
+        decided: rows with a gap between two of their largest elements that is wider than an error
+            may be.
+        agreeing: decided rows in which the elements before the widest gap are the largest ones.
+        winners: how many different elements are the largest of decided rows.
+    """
+
+    rows: int
+    decided: int
+    agreeing: int
+    winners: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """How far an output is from what it should be.
 
@@ -60,9 +78,18 @@ class Comparison:
         problem: a difference that no tolerance excuses (type, shape, NaN or infinity on one side).
         equal: every element is equal, NaN to NaN too.
         max_abs: largest absolute difference, in the output's unit; None: not a number.
-        max_rel: `max_abs` over the largest expected magnitude; None: that is 0, or not a number.
-        cosine: cosine similarity, -1 to 1; None: undefined, one side is zero or not floating point.
-        worst: where the difference is largest; None if there is none.
+        max_rel: largest difference relative to the element's scale, which is the largest ordinary
+            magnitude of the output or of its slice (docs/numbers.md); None: that is 0.
+        cosine: cosine similarity of the ordinary elements, each divided by its scale, -1 to 1;
+            None: undefined, one side is zero or not floating point.
+        sqnr: signal-to-quantization-noise ratio of the same elements, in decibels; None: there is
+            no noise or no signal.
+        scale: the largest ordinary magnitude; None: not floating point.
+        checkable: share of the elements that could have failed, 0 to 1.
+        nan: elements that are NaN, where they should be.
+        infinite: elements that are infinite, where they should be.
+        top_k: None: the output does not look like scores.
+        worst: where the difference is largest for its scale; None if there is none.
     """
 
     dtype: str
@@ -72,6 +99,12 @@ class Comparison:
     max_abs: float | None = None
     max_rel: float | None = None
     cosine: float | None = None
+    sqnr: float | None = None
+    scale: float | None = None
+    checkable: float = 0.0
+    nan: int = 0
+    infinite: int = 0
+    top_k: TopK | None = None
     worst: Worst | None = None
 
 

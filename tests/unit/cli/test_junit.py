@@ -82,7 +82,7 @@ def test_what_cannot_be_checked_is_a_failure_when_strict() -> None:
 
 def test_a_number_beyond_its_tolerance_says_where() -> None:
     _, cases = parsed(report(passed=False))
-    assert cases[0].result[0].message == "max_abs 0.5; at [1] 1.5 where 1 is expected"
+    assert cases[0].result[0].message == "max_abs 0.5, checkable 0; at [1] 1.5 where 1 is expected"
 
 
 @pytest.mark.parametrize("hostile", ["</testcase><x a='\"&", "a\x00b\x1b[31m\ud800\uffff", "ü\n漢"])

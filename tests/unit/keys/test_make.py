@@ -258,9 +258,9 @@ OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
 PINNED = [
     "4844b1df3818a35a",
     "22ad20917a2a0970",
-    "f6ae7b322b49b47c",
+    "5a669369c4d5655f",
     "27949d69f4eea2a5",
-    "b2d500bc983cfa3c",
+    "82b9e7c64df7b552",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.
@@ -397,6 +397,9 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("ToleranceRecord.cosine_min", tolerance(cosine_min=0.9), {VERIFY, FOLDER}),
     ("ToleranceRecord.max_abs", tolerance(max_abs=0.1), {VERIFY, FOLDER}),
     ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
+    ("ToleranceRecord.sqnr_min", tolerance(sqnr_min=20.0), {VERIFY, FOLDER}),
+    ("ToleranceRecord.top_k_min", tolerance(top_k_min=0.9), {VERIFY, FOLDER}),
+    ("VerifyRecord.allow_nonfinite", verify(allow_nonfinite=True), {VERIFY, FOLDER}),
     ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY, FOLDER}),
     ("VerifyRecord.budget", verify(budget=60.0), {VERIFY, RECORDING, FOLDER}),
     ("VerifyRecord.devices", case_(drivers={"npu": "2"}), {VERIFY, RECORDING, FOLDER}),

@@ -34,7 +34,9 @@ RECORD = ComposeRecord(
     outputs=None,
     embed_mode=None,
     given=InputsRecord(seed=0, count=1, ranges={}, files=()),
-    tolerance=ToleranceRecord(cosine_min=None, max_abs=None, max_rel=None),
+    tolerance=ToleranceRecord(
+        cosine_min=None, max_abs=None, max_rel=None, sqnr_min=None, top_k_min=None
+    ),
     numbers="full",
     devices={"cpu": "V"},
     toolchain={"epctx": "blake3:3"},

@@ -28,7 +28,7 @@ from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.verification.integrity import sums_of
-from epctx.verification.numbers import golden_files, sessions
+from epctx.verification.numbers import golden_files, nonfinite, sessions
 from epctx.verification.numbers.composed import (
     inputs_of,
     interfaces,
@@ -68,7 +68,8 @@ def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]
         folder: new.
 
     Raises:
-        ModelError: a source model is missing or does not run; an input file cannot be read.
+        ModelError: a source model is missing, does not run, or gives NaN or infinities on an input
+            file; an input file cannot be read.
         ManifestError: no inputs can be made for a model.
         StorageError: the disk refuses.
     """
@@ -80,6 +81,8 @@ def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]
             inputs = model.fixed_inputs(_summary(built, source.name))
             cases = _cases(source.name, inputs, input_sets)
             right = _run(source, [case.feeds for case in cases])
+            for case, found in zip(cases, right, strict=True):
+                nonfinite.refuse(source, group.verify, case.label, found)
             yield _golden(source.name, model.precision, group.verify, cases, right)
 
     return _write(folder, golden())

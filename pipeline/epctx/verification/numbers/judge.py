@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
@@ -16,6 +18,15 @@ _REMEDY = (
     "if the EP's precision explains it, set `verify.tolerance`; else find the nodes with "
     "`partition.exclude`, and report them to who makes the EP"
 )
+
+
+_TELLING = (
+    "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "
+    "model with real weights tells more than one with random ones"
+)
+
+LITTLE: Final = 0.05
+"""An output of which a smaller share could have failed is "not checkable"."""
 
 
 @dataclass(kw_only=True)
@@ -50,8 +61,9 @@ class Judge:
             if name not in actual:
                 yield self._finding("fail", f"{label}: output '{name}' is missing", _REMEDY)
                 continue
-            found = compare.compare(right, actual[name])
-            allowed = tolerances.limits(self.providers, self.precision, found.dtype, self.asked)
+            dtype = str(right.dtype)
+            allowed = tolerances.limits(self.providers, self.precision, dtype, self.asked)
+            found = compare.compare(right, actual[name], allowed)
             excess = compare.excess(found, allowed)
             numbers = OutputNumbers(
                 model=self.file,
@@ -69,31 +81,73 @@ class Judge:
                 yield self._finding("fail", message, _REMEDY)
 
     def summary(self) -> Iterator[Finding]:
-        """After the last input set: what has passed, in one finding."""
-        if not self._judged or not all(numbers.passed for numbers in self._judged):
+        """After the last input set: what has passed, and what a comparison could not tell."""
+        if not self._judged:
             return
-        told = {numbers.output for numbers in self._judged} - self.idle
-        if not told:
+        outputs: dict[str, list[Comparison]] = {}
+        for numbers in self._judged:
+            outputs.setdefault(numbers.output, []).append(numbers.comparison)
+        telling = {}
+        for name, found in outputs.items():
+            if any(comparison.problem is not None for comparison in found):
+                continue
+            most = max(found, key=lambda comparison: comparison.checkable)
+            if most.checkable >= LITTLE:
+                telling[name] = found
+                yield from self._non_finite(name, found)
+            elif name not in self.idle or most.nan or most.infinite:
+                yield self._finding("not checkable", f"output '{name}': {_why(most)}", _TELLING)
+        if all(numbers.passed for numbers in self._judged):
+            yield from self._agreement(
+                {name: found for name, found in telling.items() if name not in self.idle}
+            )
+
+    def _agreement(self, outputs: Mapping[str, Sequence[Comparison]]) -> Iterator[Finding]:
+        """The outputs that could have failed and did not."""
+        if not outputs:
             return
-        outputs = len(told)
         sets = len({numbers.input_set for numbers in self._judged})
         words = [
-            f"{outputs} output{'s' * (outputs != 1)} on {sets} input set{'s' * (sets != 1)} "
-            f"{_WHO[self.sessions]} agree with {self.right}"
+            f"{len(outputs)} output{'s' * (len(outputs) != 1)} on {sets} input "
+            f"set{'s' * (sets != 1)} {_WHO[self.sessions]} agree with {self.right}"
         ]
-        comparisons = [n.comparison for n in self._judged if n.output in told]
+        comparisons = [comparison for found in outputs.values() for comparison in found]
         if all(comparison.equal for comparison in comparisons):
             words.append("to the bit")
         else:
             largest = max((c.max_rel for c in comparisons if c.max_rel is not None), default=None)
             cosine = min((c.cosine for c in comparisons if c.cosine is not None), default=None)
+            sqnr = min((c.sqnr for c in comparisons if c.sqnr is not None), default=None)
             words += [] if largest is None else [f"largest relative error {largest:.2e}"]
             words += [] if cosine is None else [f"least cosine {cosine:.9f}"]
+            words += [] if sqnr is None else [f"least SQNR {sqnr:.1f} dB"]
         yield self._finding("pass", ", ".join(words))
+
+    def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
+        words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))
+        if words:
+            message = f"output '{name}': {words} in {self.right} too: only their places are held"
+            yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
 
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
         told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]})"
         return Finding("numbers", "outputs", self.file, outcome, told, remedy)
+
+
+def _why(found: Comparison) -> str:
+    """Why a comparison tells little."""
+    size = math.prod(found.shape)
+    if not size:
+        return "it is empty"
+    share = f"{found.checkable:.2%} of its elements could have failed"
+    broken = _shares(found)
+    return f"{broken}; {share}" if broken else share
+
+
+def _shares(found: Comparison) -> str:
+    size = math.prod(found.shape)
+    counts = ((found.nan, "NaN"), (found.infinite, "infinite"))
+    return ", ".join(f"{100 * count / size:.3g} % {word}" for count, word in counts if count)
 
 
 _WHO: dict[Sessions, str] = {

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.graph.inputs import Array
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import recordings, sessions
+from epctx.verification.numbers import nonfinite, recordings, sessions
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
 from epctx.verification.numbers.tasks import (
@@ -44,7 +43,8 @@ class Numbers:
         """Run the models of the folder.
 
         Raises:
-            ModelError: an input file of the manifest cannot be read.
+            ModelError: an input file of the manifest cannot be read, or a source model gives NaN
+                or infinities on it.
             ManifestError: an input file or a range fits no model.
         """
         group = folder.group
@@ -118,6 +118,8 @@ class _Run(Runs):
                 "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
             )
         else:
+            for case, outputs in task.ready:
+                nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
             for case in task.cases[len(task.expected) :]:
                 yield self.budget.finding(task.model, case)
 
@@ -128,27 +130,23 @@ class _Run(Runs):
         if len(results) == 1 and inputs and self.preparation.inputs.generated:
             other = self.preparation.inputs.case(inputs, len(task.cases))
             results.append(sessions.run_source(session, other.feeds))
-        names = tuple(results[0])
-        if len(results) > 1 and inputs:
-            task.idle = constant(results)
-            why = "not depend on the inputs"
-        else:
-            task.idle = frozenset(name for name in names if _uniform(results[0][name]))
-            why = "have one value in all their elements"
-        if task.idle:
-            listed = ", ".join(repr(name) for name in names if name in task.idle)
-            which = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
-            do = "do " if why.startswith("not") else ""
-            yield finding(
-                task.model,
-                "sensitivity",
-                "not checkable",
-                f"{which} {do}{why}: comparing them cannot fail",
-                "verify a model with real weights, or give inputs that reach its outputs with "
-                "`verify.inputs`; of many classes a quantized Softmax gives zeros only",
-            )
-        elif len(results) > 1 and inputs:
+        if len(results) < 2 or not inputs:
+            return
+        task.idle = constant(results)
+        if not task.idle:
             yield finding(task.model, "sensitivity", "pass", "its outputs depend on the inputs")
+            return
+        names = tuple(results[0])
+        listed = ", ".join(repr(name) for name in names if name in task.idle)
+        which = "its outputs" if len(task.idle) == len(names) else f"of its outputs, {listed}"
+        yield finding(
+            task.model,
+            "sensitivity",
+            "not checkable",
+            f"{which} do not depend on the inputs: comparing them cannot fail",
+            "verify a model with real weights, or give inputs that reach its outputs with "
+            "`verify.inputs`; of many classes a quantized Softmax gives zeros only",
+        )
 
     def _check_recorded(self, task: Task) -> Iterator[Found]:
         """What the generating sessions computed, against what is right."""
@@ -210,8 +208,3 @@ class _Run(Runs):
             asked=self.settings.tolerance,
             idle=task.idle,
         )
-
-
-def _uniform(value: Array) -> bool:
-    """Whether all elements, and there are several, are the same."""
-    return value.size > 1 and bool((value == value.flat[0]).all())

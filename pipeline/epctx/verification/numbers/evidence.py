@@ -1,0 +1,157 @@
+"""How much a comparison could have told: what must differ so that an error is seen at all.
+
+An element could have failed if a usual value of its output in its place would be told as wrong.
+Usual is the median of the elements that are not zero; of a zero, their median magnitude. What is
+NaN, infinite or extreme in the source could not, and where all values are alike, none could.
+A sure classifier gives one large probability: there the decided rows count too, unless all of many
+have the same winner.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from epctx.manifest import Tolerance
+from epctx.verification.findings import TopK
+from epctx.verification.numbers.scale import Scale
+
+Array = npt.NDArray[np.generic]
+
+SAMPLE: Final = 1 << 20
+"""Elements that are looked at; of a larger output every n-th one."""
+_FEW: Final = 4
+"""Of fewer elements the median tells nothing; 0 is the usual value then."""
+_ROWS: Final = 1 << 22
+"""Elements of rows that are converted to float64 at a time."""
+_BEST: Final = 5
+"""So many of a row's elements, at most, are its best: as in top-5."""
+_CHANNELS: Final = 1024
+
+
+def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
+    """The share, 0 to 1, of a floating-point output's elements that could have failed."""
+    flat = expected.reshape(-1)
+    step = -(-flat.size // SAMPLE)
+    step += step > 1 and not step % 2  # not in step with an even number of channels
+    sample = flat[::step]
+    values = np.abs(sample) if expected.dtype.kind == "c" else sample.astype(np.float64)
+    magnitudes = np.abs(values)
+    ordinary = np.isfinite(magnitudes) & (magnitudes < scale.extreme)
+    some = ordinary & (magnitudes > 0)
+    if not some.any():
+        return 0.0
+    at = np.arange(0, flat.size, step)
+    scales = scale.at(at, magnitudes)
+    limits = _limits(tolerance, scales)
+    usual = float(np.median(values[some])) if values.size >= _FEW else 0.0
+    limits = np.minimum(limits, _together(values[ordinary], usual, scales, ordinary, tolerance))
+    if np.isinf(limits).all():
+        limits = np.zeros(values.shape)  # without a limit nothing but equality passes
+    told = some & (np.abs(values - usual) > limits)
+    zeros = ordinary & (magnitudes == 0) & (np.median(magnitudes[some]) > limits)
+    return float(np.count_nonzero(told | zeros)) / values.size
+
+
+def top_k(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) -> TopK | None:
+    """Whether the largest elements of each row of scores are the same; None: there are no rows.
+
+    Scores lie in the last axis of two or three, or in the second one of more (images). A row is
+    decided if between two of its largest elements is a gap that is wider than an error may be;
+    those before the widest one must be the largest of the other output, too.
+    """
+    rows = _rows(expected.shape)
+    if rows is None:
+        return None
+    outer, classes, inner = rows
+    decided = agreeing = 0
+    winners = np.zeros(classes, np.bool_)
+    step = max(1, _ROWS // (classes * inner))
+    for start in range(0, outer, step):
+        part = slice(start, start + step)
+        right = expected.reshape(rows)[part].astype(np.float64)
+        found = actual.reshape(rows)[part].astype(np.float64)
+        right = np.where(np.isnan(right), -math.inf, right)
+        best = _largest(right, min(_BEST + 1, classes))
+        values = np.take_along_axis(right, best, axis=1)
+        with np.errstate(invalid="ignore"):
+            gaps = values[:, :-1] - values[:, 1:]
+        usable = (np.abs(values[:, :-1]) < scale.extreme) & np.isfinite(values[:, :-1])
+        gaps = np.where(usable, gaps, -math.inf)
+        last = gaps.argmax(axis=1, keepdims=True)
+        winner = best[:, :1]
+        at = (np.arange(start, start + len(right))[:, None, None] * classes + winner) * inner
+        at += np.arange(inner)
+        limits = _limits(tolerance, scale.at(at, np.abs(values[:, :1])))
+        apart = np.take_along_axis(gaps, last, axis=1) > limits
+        chosen = right >= np.take_along_axis(values, last, axis=1)
+        least = np.where(chosen, found, math.inf).min(axis=1, keepdims=True)
+        most = np.where(chosen, -math.inf, found).max(axis=1, keepdims=True)
+        winners[winner[apart]] = True
+        decided += int(np.count_nonzero(apart))
+        agreeing += int(np.count_nonzero(apart & (least >= most)))
+    return TopK(
+        rows=outer * inner,
+        decided=decided,
+        agreeing=agreeing,
+        winners=int(np.count_nonzero(winners)),
+    )
+
+
+def _largest(values: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.intp]:
+    """The indices of the largest elements along axis 1, the largest first."""
+    some = np.argpartition(-values, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(values, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """A view of an output as (outer, classes, inner); None: it does not look like scores."""
+    if len(shape) < 2:
+        return None
+    images = len(shape) > 3
+    axis = 1 if images else len(shape) - 1
+    if not (_BEST if images else 1) < shape[axis] <= (_CHANNELS if images else shape[axis]):
+        return None
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _limits(tolerance: Tolerance, scales: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """From which error on an element fails by itself; infinity: never."""
+    found = np.full(scales.shape, math.inf)
+    if tolerance.max_abs is not None:
+        found = np.minimum(found, tolerance.max_abs)
+    if tolerance.max_rel is not None:
+        found = np.minimum(found, tolerance.max_rel * scales)
+    return found
+
+
+def _together(
+    values: npt.NDArray[np.float64],
+    usual: float,
+    scales: npt.NDArray[np.float64],
+    ordinary: npt.NDArray[np.bool_],
+    tolerance: Tolerance,
+) -> npt.NDArray[np.float64] | float:
+    """From which error on elements fail together, by cosine or SQNR; infinity: never."""
+    units = scales[ordinary]
+    scaled = values / units
+    power = float(np.dot(scaled, scaled))
+    other = np.where(values == 0, 0.0, usual) / units
+    allowed = math.inf
+    if tolerance.cosine_min is not None and tolerance.cosine_min > 0:
+        norm = math.sqrt(power * float(np.dot(other, other)))
+        if not norm or float(np.dot(scaled, other)) / norm < tolerance.cosine_min:
+            allowed = math.sqrt(1 - min(tolerance.cosine_min, 1.0) ** 2)
+    if tolerance.sqnr_min is not None:
+        ratio = 10 ** (-tolerance.sqnr_min / 20)
+        gap = scaled - other
+        if float(np.dot(gap, gap)) > ratio**2 * power:
+            allowed = min(allowed, ratio)
+    if math.isinf(allowed):
+        return math.inf
+    limits: npt.NDArray[np.float64] = allowed * math.sqrt(power / values.size) * scales
+    return limits

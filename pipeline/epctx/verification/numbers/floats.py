@@ -1,0 +1,180 @@
+"""How far an output of a floating-point type is from what it should be.
+
+Differences, norms and dot products are taken in float64, chunk by chunk, so that an output of any
+size is compared without a copy of the whole. What they are relative to is in `scale`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from epctx.verification.findings import Comparison, Worst
+from epctx.verification.numbers import scale as scales
+from epctx.verification.numbers.scale import Magnitudes, Scale
+
+Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float64] | npt.NDArray[np.complex128]
+
+CHUNK: Final = 1 << 20
+"""Elements converted to float64 at a time: 8 MiB a side."""
+_LEAST_SQNR: Final = -999.0
+"""In decibels: noise that is beyond float64 has no finite ratio."""
+
+
+@dataclass
+class _First:
+    """The first pass: what is not finite, whether all is equal, and the magnitudes."""
+
+    equal: bool = True
+    problem: str | None = None
+    at: int = 0
+    nan: int = 0
+    infinite: int = 0
+    largest: float = 0.0
+    octaves: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(2047, np.int64))
+
+
+@dataclass
+class _Second:
+    """The second pass: the largest errors, and the sums of cosine and SQNR."""
+
+    max_abs: float = 0.0
+    max_rel: float | None = 0.0
+    at: int = 0
+    dot: float = 0.0
+    right: float = 0.0
+    found: float = 0.0
+    noise: float = 0.0
+
+
+def compare(found: Comparison, expected: Array, actual: Array) -> tuple[Comparison, Scale]:
+    """Fill in a comparison of outputs of one type and shape, with the scale that it has used."""
+    first = _first(expected, actual)
+    found = replace(found, nan=first.nan, infinite=first.infinite)
+    if first.problem is not None:
+        worst = locate(expected, actual, first.at)
+        return replace(found, problem=first.problem, worst=worst), Scale(largest=0.0)
+    scale = scales.measure(expected, first.octaves, first.largest)
+    second = _second(expected, actual, scale)
+    if not math.isfinite(second.max_abs):
+        problem = "the difference is beyond float64"
+        return replace(found, problem=problem, worst=locate(expected, actual, second.at)), scale
+    norms = math.sqrt(second.right) * math.sqrt(second.found)
+    return (
+        replace(
+            found,
+            equal=first.equal,
+            scale=scale.largest,
+            max_abs=second.max_abs,
+            max_rel=second.max_rel,
+            cosine=max(-1.0, min(1.0, second.dot / norms)) if norms else None,
+            sqnr=_decibels(second.right, second.noise),
+            worst=None if first.equal else locate(expected, actual, second.at),
+        ),
+        scale,
+    )
+
+
+def locate(expected: Array, actual: Array, flat: int) -> Worst:
+    """An element by its index, with both values."""
+    index = tuple(int(i) for i in np.unravel_index(flat, expected.shape))
+    return Worst(index=index, expected=str(expected[index]), actual=str(actual[index]))
+
+
+def chunks(expected: Array, actual: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Both outputs in parts of `CHUNK` elements, each with the index of its first one."""
+    left, right = expected.reshape(-1), actual.reshape(-1)
+    for start in range(0, left.size, CHUNK):
+        yield start, left[start : start + CHUNK], right[start : start + CHUNK]
+
+
+def _first(expected: Array, actual: Array) -> _First:
+    found = _First()
+    for start, e, a in chunks(expected, actual):
+        x, y = _wide(e), _wide(a)
+        nan = np.isnan(x)
+        same = (x == y) | (nan & np.isnan(y))
+        finite = np.isfinite(x)
+        broken = ~same & ~(finite & np.isfinite(y))
+        if broken.any():
+            i = int(np.argmax(broken))
+            found.equal, found.at, found.problem = False, start + i, _non_finite(x[i], y[i])
+            return found
+        found.equal = found.equal and bool(same.all())
+        found.nan += int(np.count_nonzero(nan))
+        found.infinite += int(np.count_nonzero(~finite & ~nan))
+        magnitudes = np.abs(x[finite])
+        found.largest = max(found.largest, float(magnitudes.max(initial=0.0)))
+        found.octaves += scales.exponents(magnitudes)
+    return found
+
+
+def _second(expected: Array, actual: Array, scale: Scale) -> _Second:
+    """Over the finite elements; cosine and SQNR over the ordinary ones, divided by their scale."""
+    found = _Second()
+    most = -1.0
+    for start, e, a in chunks(expected, actual):
+        x, y = _wide(e), _wide(a)
+        at = start + np.flatnonzero(np.isfinite(x))
+        x, y = x[at - start], y[at - start]
+        if not at.size:
+            continue
+        magnitudes: Magnitudes = np.abs(x)
+        units = scale.at(at, magnitudes)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gaps: Magnitudes = np.abs(x - y)
+            relative = np.where(gaps > 0, gaps / units, 0.0)
+        found.max_abs = max(found.max_abs, float(gaps.max()))
+        i = int(np.argmax(relative))
+        if float(relative[i]) > most:
+            most, found.at = float(relative[i]), int(at[i])
+        _add(found, x, y, magnitudes < scale.extreme, units)
+    found.max_rel = most if math.isfinite(most) else None
+    return found
+
+
+def _add(
+    found: _Second, x: Floats, y: Floats, ordinary: npt.NDArray[np.bool_], units: Magnitudes
+) -> None:
+    if not ordinary.all():
+        x, y, units = x[ordinary], y[ordinary], units[ordinary]
+    if not units.size or not units.all():  # all of them are zero
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, y = x / units, y / units
+        found.dot += float(np.real(np.vdot(x, y)))
+        found.right += float(np.real(np.vdot(x, x)))
+        found.found += float(np.real(np.vdot(y, y)))
+        gaps = x - y
+        found.noise += float(np.real(np.vdot(gaps, gaps)))
+
+
+def _decibels(signal: float, noise: float) -> float | None:
+    """Signal-to-quantization-noise ratio; None: there is no noise, or no signal."""
+    if not noise or not signal:
+        return None
+    ratio = signal / noise
+    return max(_LEAST_SQNR, 10 * math.log10(ratio)) if ratio > 0 else _LEAST_SQNR
+
+
+def _non_finite(expected: complex, actual: complex) -> str:
+    def word(value: complex) -> str:
+        if np.isnan(value):
+            return "NaN"
+        return "infinite" if np.isinf(value) else "finite"
+
+    if word(expected) == word(actual) == "infinite":
+        return "it is infinite with another sign than it should"
+    return f"it is {word(actual)} where {word(expected)} is right"
+
+
+def _wide(chunk: Array) -> Floats:
+    if chunk.dtype.kind == "c":
+        return chunk.astype(np.complex128)
+    return chunk.astype(np.float64)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epctx.manifest import Tolerance
+from epctx.verification.numbers.compare import compare, excess
+
+
+def test_sqnr_is_the_ratio_of_signal_and_error_in_decibels() -> None:
+    right = np.random.default_rng(0).standard_normal((4, 100))
+    noise = np.random.default_rng(1).standard_normal((4, 100)) * 0.01
+    found = compare(right, right + noise)
+    wanted = 10 * np.log10((right**2).sum() / (noise**2).sum())
+    assert found.sqnr == pytest.approx(wanted)
+    assert excess(found, Tolerance(sqnr_min=wanted - 0.1)) is None
+    assert (excess(found, Tolerance(sqnr_min=60.0)) or "").startswith("SQNR 40.")
+
+
+def test_sqnr_sees_the_wrong_scale_that_a_cosine_does_not() -> None:
+    right = np.random.default_rng(0).standard_normal(100)
+    found = compare(right, right * 1.5)
+    assert found.cosine == pytest.approx(1) and found.sqnr == pytest.approx(6.02, abs=0.01)
+
+
+def test_sqnr_without_noise_or_signal() -> None:
+    assert compare(np.ones(3), np.ones(3)).sqnr is None
+    assert compare(np.zeros(3), np.ones(3)).sqnr is None
+    assert compare(np.array([1.0]), np.array([1e300])).sqnr == -999
+
+
+def test_nan_and_infinity_are_counted() -> None:
+    output = np.array([np.nan, np.inf, -np.inf, 1.0, 2.0, np.nan, 4.0], np.float32)
+    found = compare(output, output.copy())
+    assert (found.nan, found.infinite) == (2, 2)
