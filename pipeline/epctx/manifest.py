@@ -112,6 +112,8 @@ class Tolerance:
         sqnr_min: least signal-to-quantization-noise ratio, in decibels.
         top_k_min: of the decided rows of scores, the least share whose largest elements must be the
             same ones, 0 to 1.
+        saturates_at: magnitudes beyond it may come out as it, or as infinite, with their sign: the
+            largest number of the type that the EP computes in.
     """
 
     cosine_min: float | None = None
@@ -119,6 +121,7 @@ class Tolerance:
     max_rel: float | None = None
     sqnr_min: float | None = None
     top_k_min: float | None = None
+    saturates_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

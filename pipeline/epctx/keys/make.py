@@ -270,4 +270,5 @@ def _tolerance(settings: Tolerance) -> ToleranceRecord:
         max_rel=settings.max_rel,
         sqnr_min=settings.sqnr_min,
         top_k_min=settings.top_k_min,
+        saturates_at=settings.saturates_at,
     )

@@ -186,6 +186,7 @@ class ToleranceRecord:
     max_rel: float | None
     sqnr_min: float | None
     top_k_min: float | None
+    saturates_at: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

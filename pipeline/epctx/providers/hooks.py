@@ -28,6 +28,7 @@ floating-point type."""
 
 Outcome = Literal["pass", "fail", "not checkable"]
 """Of a check, an EP's or any other."""
+FLOAT16_MAX: Final = 65504.0
 HEAD_SIZE: Final = 4096
 """Bytes by which a provider recognizes its binaries."""
 PrefixPlace = Literal["name", "partition_name", "graph"]

@@ -258,9 +258,9 @@ OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
 PINNED = [
     "4844b1df3818a35a",
     "22ad20917a2a0970",
-    "5a669369c4d5655f",
+    "c49a594382a73b0d",
     "27949d69f4eea2a5",
-    "82b9e7c64df7b552",
+    "c6eec37871ba0170",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.
@@ -399,6 +399,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
     ("ToleranceRecord.sqnr_min", tolerance(sqnr_min=20.0), {VERIFY, FOLDER}),
     ("ToleranceRecord.top_k_min", tolerance(top_k_min=0.9), {VERIFY, FOLDER}),
+    ("ToleranceRecord.saturates_at", tolerance(saturates_at=65504.0), {VERIFY, FOLDER}),
     ("VerifyRecord.allow_nonfinite", verify(allow_nonfinite=True), {VERIFY, FOLDER}),
     ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY, FOLDER}),
     ("VerifyRecord.budget", verify(budget=60.0), {VERIFY, RECORDING, FOLDER}),

@@ -35,7 +35,12 @@ RECORD = ComposeRecord(
     embed_mode=None,
     given=InputsRecord(seed=0, count=1, ranges={}, files=()),
     tolerance=ToleranceRecord(
-        cosine_min=None, max_abs=None, max_rel=None, sqnr_min=None, top_k_min=None
+        cosine_min=None,
+        max_abs=None,
+        max_rel=None,
+        sqnr_min=None,
+        top_k_min=None,
+        saturates_at=None,
     ),
     numbers="full",
     devices={"cpu": "V"},

@@ -43,7 +43,7 @@ def compare(expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Com
         return _compare_exact(found, expected, actual)
     if kind in "iu":
         return _compare_integers(found, expected, actual, tolerance)
-    found, scale = floats.compare(found, expected, actual)
+    found, scale = floats.compare(found, expected, actual, tolerance.saturates_at)
     if found.problem is not None:
         return found
     if tolerance == EXACT:

@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64] | npt.NDArray[np.complex128]
 
 CHUNK: Final = 1 << 20
 """Elements converted to float64 at a time: 8 MiB a side."""
+_END: Final = 0.99
+"""What an EP clamps to may be rounded: QNN's simulator gives 65536 for 65504."""
 _LEAST_SQNR: Final = -999.0
 """In decibels: noise that is beyond float64 has no finite ratio."""
 
@@ -53,15 +55,21 @@ class _Second:
     noise: float = 0.0
 
 
-def compare(found: Comparison, expected: Array, actual: Array) -> tuple[Comparison, Scale]:
-    """Fill in a comparison of outputs of one type and shape, with the scale that it has used."""
-    first = _first(expected, actual)
+def compare(
+    found: Comparison, expected: Array, actual: Array, saturates_at: float | None
+) -> tuple[Comparison, Scale]:
+    """Fill in a comparison of outputs of one type and shape, with the scale that it has used.
+
+    Args:
+        saturates_at: as in `Tolerance`; what is beyond it, and came out as such, is no error.
+    """
+    first = _first(expected, actual, saturates_at)
     found = replace(found, nan=first.nan, infinite=first.infinite)
     if first.problem is not None:
         worst = locate(expected, actual, first.at)
         return replace(found, problem=first.problem, worst=worst), Scale(largest=0.0)
     scale = scales.measure(expected, first.octaves, first.largest)
-    second = _second(expected, actual, scale)
+    second = _second(expected, actual, scale, saturates_at)
     if not math.isfinite(second.max_abs):
         problem = "the difference is beyond float64"
         return replace(found, problem=problem, worst=locate(expected, actual, second.at)), scale
@@ -94,14 +102,14 @@ def chunks(expected: Array, actual: Array) -> Iterator[tuple[int, Array, Array]]
         yield start, left[start : start + CHUNK], right[start : start + CHUNK]
 
 
-def _first(expected: Array, actual: Array) -> _First:
+def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First:
     found = _First()
     for start, e, a in chunks(expected, actual):
         x, y = _wide(e), _wide(a)
         nan = np.isnan(x)
         same = (x == y) | (nan & np.isnan(y))
         finite = np.isfinite(x)
-        broken = ~same & ~(finite & np.isfinite(y))
+        broken = ~same & ~(finite & np.isfinite(y)) & ~_saturated(x, y, saturates_at)
         if broken.any():
             i = int(np.argmax(broken))
             found.equal, found.at, found.problem = False, start + i, _non_finite(x[i], y[i])
@@ -115,13 +123,13 @@ def _first(expected: Array, actual: Array) -> _First:
     return found
 
 
-def _second(expected: Array, actual: Array, scale: Scale) -> _Second:
+def _second(expected: Array, actual: Array, scale: Scale, saturates_at: float | None) -> _Second:
     """Over the finite elements; cosine and SQNR over the ordinary ones, divided by their scale."""
     found = _Second()
     most = -1.0
     for start, e, a in chunks(expected, actual):
         x, y = _wide(e), _wide(a)
-        at = start + np.flatnonzero(np.isfinite(x))
+        at = start + np.flatnonzero(np.isfinite(x) & ~_saturated(x, y, saturates_at))
         x, y = x[at - start], y[at - start]
         if not at.size:
             continue
@@ -136,6 +144,17 @@ def _second(expected: Array, actual: Array, scale: Scale) -> _Second:
             most, found.at = float(relative[i]), int(at[i])
         _add(found, x, y, magnitudes < scale.extreme, units)
     found.max_rel = most if math.isfinite(most) else None
+    return found
+
+
+def _saturated(x: Floats, y: Floats, saturates_at: float | None) -> npt.NDArray[np.bool_]:
+    """What is beyond the range of the EP's type, and came out as its end or as infinite."""
+    if saturates_at is None or x.dtype.kind == "c":
+        return np.zeros(x.shape, np.bool_)
+    beyond = np.isfinite(x) & (np.abs(x) > saturates_at)
+    found: npt.NDArray[np.bool_] = (
+        beyond & (np.sign(x) == np.sign(y)) & (np.abs(y) >= _END * saturates_at)
+    )
     return found
 
 

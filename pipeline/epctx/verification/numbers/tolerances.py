@@ -85,6 +85,9 @@ def _loosest(all_: Sequence[Tolerance]) -> Tolerance:
         cosine_min=_pick(min, [t.cosine_min for t in all_]),
         max_abs=_pick(max, [t.max_abs for t in all_]),
         max_rel=_pick(max, [t.max_rel for t in all_]),
+        sqnr_min=_pick(min, [t.sqnr_min for t in all_]),
+        top_k_min=_pick(min, [t.top_k_min for t in all_]),
+        saturates_at=min((t.saturates_at for t in all_ if t.saturates_at), default=None),
     )
 
 

@@ -33,3 +33,25 @@ def test_nan_and_infinity_are_counted() -> None:
     output = np.array([np.nan, np.inf, -np.inf, 1.0, 2.0, np.nan, 4.0], np.float32)
     found = compare(output, output.copy())
     assert (found.nan, found.infinite) == (2, 2)
+
+
+@pytest.mark.parametrize("found", [-65504.0, -65536.0, -np.inf, -1e9])
+def test_what_is_beyond_the_range_of_the_ep_may_saturate(found: float) -> None:
+    right = np.random.default_rng(0).standard_normal((1, 100)).astype(np.float32)
+    right[0, ::3] = -1e9
+    other = np.where(right < -1e5, np.float32(found), right + np.float32(1e-3))
+    allowed = Tolerance(max_rel=0.01, saturates_at=65504)
+    assert excess(compare(right, other, allowed), allowed) is None
+
+
+@pytest.mark.parametrize("found", [65504.0, np.inf, 0.0, -60000.0, np.nan])
+def test_what_saturates_keeps_its_sign_and_is_at_the_end(found: float) -> None:
+    right = np.random.default_rng(0).standard_normal((1, 100)).astype(np.float32)
+    right[0, 3] = -1e9
+    other = right.copy()
+    other[0, 3] = found
+    allowed = Tolerance(max_rel=0.01, saturates_at=65504)
+    assert excess(compare(right, other, allowed), allowed) is not None
+    finite = Tolerance(max_rel=0.01)
+    other[0, 3] = -np.inf
+    assert excess(compare(right, other, finite), finite) is not None

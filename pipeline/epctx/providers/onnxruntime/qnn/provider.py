@@ -33,7 +33,14 @@ from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
-from epctx.providers.hooks import BinaryInfo, DeviceKind, Precision, PrefixPlace, Verdict
+from epctx.providers.hooks import (
+    FLOAT16_MAX,
+    BinaryInfo,
+    DeviceKind,
+    Precision,
+    PrefixPlace,
+    Verdict,
+)
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
@@ -308,13 +315,13 @@ class QNNExecutionProvider(OrtProvider):
 
         A cosine does not see a wrong scale, so there is a bound for that too. Float16 alone takes
         ResNet-50 with random weights to cosine 0.9987 and 0.09 of the largest output, on the HTP as
-        on the CPU.
+        on the CPU. A mask of -1e9 comes out as -65536 (QAIRT 2.51's simulator).
         """
         if precision == "quantized":
-            return Tolerance(cosine_min=0.98, max_rel=0.5)
+            return Tolerance(cosine_min=0.98, max_rel=0.5, saturates_at=FLOAT16_MAX)
         if precision == "bfloat16" or self._options.has("htp_bf16_enable"):
-            return Tolerance(cosine_min=0.98, max_rel=0.3)
-        return Tolerance(cosine_min=0.99, max_rel=0.2)
+            return Tolerance(cosine_min=0.98, max_rel=0.3, saturates_at=FLOAT16_MAX)
+        return Tolerance(cosine_min=0.99, max_rel=0.2, saturates_at=FLOAT16_MAX)
 
     def _is_shared(self, nodes: Sequence[EPContextNode], folder: Path) -> bool:
         """Whether a context has other graphs than those of one session's nodes."""
