@@ -30,6 +30,11 @@ class Inline:
         self.log = log
         log.touch()
 
+    @property
+    def alive(self) -> bool:
+        """It never ends."""
+        return True
+
     def run(
         self,
         job: Job,

@@ -145,10 +145,17 @@ def _print(ui: UI, report: RunReport) -> None:
         f"  on {', '.join(report.providers)}; loaded in {_time(report.load_seconds)}",
     )
     ui.print(loaded)
+    if report.nodes:
+        ui.print(Text(f"nodes: {_nodes(report)}"))
     for case in report.cases:
         ui.print(Text(""), _case(case), _outputs(case.outputs))
         if case.saved is not None:
             ui.print(Text(f"saved to {case.saved.as_posix()}"))
+
+
+def _nodes(report: RunReport) -> str:
+    counts = [f"{report.nodes.get(name, 0)} on {name}" for name in report.providers]
+    return ", ".join(counts)
 
 
 def _case(case: CaseReport) -> Text:

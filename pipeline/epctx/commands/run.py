@@ -53,9 +53,13 @@ def run(
         warnings: onnxruntime and the EPs write their warnings to stderr, not only errors.
 
     Raises:
-        UsageError: inputs that do not fit the model, or fail in it.
+        UsageError: inputs that do not fit the model, or fail in it; an EP that was named takes no
+            node, beside others that do, or runs compiled models only.
         ModelError: the model, or a file of inputs, is missing or broken.
         InvalidGraph: its contexts cannot be loaded.
+        ProviderUnavailable: an EP that was named is not installed, or has no device here.
+        ManifestError: an option that an EP does not have, or a value that it does not take.
+        CompileError: the EPs that were named take no node of the model, or fail on it.
         VerificationError: an EP crashed on it.
         StorageError: the outputs cannot be saved.
     """
@@ -87,16 +91,24 @@ def run(
 def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     """The worker has the caller's folder and environment, as a device's libraries may need them."""
     pool = Pool(work=scratch / "work", logs=scratch / "logs", variables=os.environ)
+    told: CompileError | None = None
     try:
         with Scheduler(pool), pool.isolated("run") as worker:
-            report = worker.run(job, RunReport, started=lambda stage: None)
+            try:
+                report = worker.run(job, RunReport, started=lambda stage: None)
+            except CompileError as error:
+                told = error if worker.alive else None
+                raise
             if job.warnings:
                 sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))
             return report
-    except CompileError as error:  # the worker crashed
+    except CompileError as error:
+        if error is told:
+            raise
         raise VerificationError(
             f"running it ended a process: {error.what}",
             file=str(job.model),
             why=error.why,
-            remedy="its context may be damaged: run `epctx verify` on its folder",
+            remedy="if it was compiled, its context may be damaged: run `epctx verify` on its "
+            "folder; else report it to who makes the EP",
         ) from error

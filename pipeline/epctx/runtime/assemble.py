@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -17,6 +18,7 @@ from epctx.runtime import node_sessions
 from epctx.runtime.arguments import NodeArg
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import (
+    ASSIGNMENT,
     DATA_FOLDER,
     ENABLE,
     FILE_PATH,
@@ -24,6 +26,7 @@ from epctx.runtime.options import (
     NativeOptions,
     SessionConfig,
     lent,
+    recorded,
 )
 from epctx.runtime.split import KernelStep, SegmentBuilder, cut
 from epctx.runtime.steps import KernelRunner, Pipeline, Runner, SessionRunner
@@ -34,7 +37,11 @@ class PipelineBuilder:
     """Makes the steps of a model.
 
     Args:
-        native: the EPs of onnxruntime that have nodes in the model.
+        native: the EPs of onnxruntime that have nodes in the model, or are to take some.
+        dimensions: sizes of symbolic dimensions.
+
+    Attributes:
+        nodes: how many nodes each EP took in the sessions that were made, where it was recorded.
     """
 
     def __init__(
@@ -43,20 +50,27 @@ class PipelineBuilder:
         config: SessionConfig,
         options: NativeOptions,
         native: Sequence[ExecutionProvider],
+        dimensions: Mapping[str, int] | None = None,
     ) -> None:
+        self.nodes: Counter[str] = Counter()
+        self._dimensions = dimensions or {}
         self._source = source
         self._config = config
         self._options = options
         self._native = native
 
-    def whole(self) -> Pipeline:
+    def whole(self, *, counted: bool = False) -> Pipeline:
         """The model as it is, in one session.
+
+        Args:
+            counted: `nodes` is to tell who took how many, whatever the caller's options are.
 
         Raises:
             InvalidGraph: onnxruntime refuses it.
         """
         given = self._source.data if self._source.path is None else str(self._source.path)
-        with self._lent(self._contexts_beside_model()) as lend:
+        count = {ASSIGNMENT: "1"} if counted else {}
+        with self._lent({**self._contexts_beside_model(), **count}) as lend:
             session = self._session(given, lend, self._native)
         runner = SessionRunner(session)
         overridable = session.get_overridable_initializers()
@@ -171,9 +185,11 @@ class PipelineBuilder:
             for provider in native:
                 if isinstance(provider, NativeSessions):
                     provider.add_to(options)
+        for name, size in self._dimensions.items():
+            options.add_free_dimension_override_by_name(name, size)
         names = None if options.has_providers() else [DEFAULT_EP]
         try:
-            return ort.InferenceSession(given, options, providers=names, enable_fallback=0)
+            session = ort.InferenceSession(given, options, providers=names, enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no base of their own
             raise InvalidGraph(
                 "ONNX Runtime refuses it",
@@ -181,6 +197,10 @@ class PipelineBuilder:
                 why=str(error),
                 remedy="build the model again for this version of onnxruntime",
             ) from error
+        if recorded(options):
+            for part in session.get_provider_graph_assignment_info():
+                self.nodes[part.ep_name] += len(part.get_nodes())
+        return session
 
 
 def _kernel_runner(

@@ -5,19 +5,28 @@ Source: spec/ep-context-design.md, "Inference Workflow for EP Context Cache Mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 
-from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailable
+from epctx.errors import (
+    CompileError,
+    EpctxError,
+    InvalidGraph,
+    ModelError,
+    ProviderUnavailable,
+)
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.graph.serde import protos
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import ExecutionProvider, Kernel
 from epctx.providers.hooks import KnowsHost, RunsApart
+from epctx.providers.onnxruntime.native_log import Mark
+from epctx.runtime import native_model
 from epctx.runtime.assemble import PipelineBuilder
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import NativeOptions, SessionConfig
@@ -33,11 +42,13 @@ class Loaded:
     Attributes:
         providers: the names of the EPs that run it, the default EP last.
         apart: why EPs of onnxruntime run in sessions of their own; None: the host needs no such.
+        nodes: how many nodes each EP runs, as far as it was asked for.
     """
 
     pipeline: Pipeline
     providers: tuple[str, ...]
     apart: str | None = None
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 def load(
@@ -45,6 +56,7 @@ def load(
     config: SessionConfig,
     options: NativeOptions,
     providers: Sequence[ExecutionProvider] | None,
+    dimensions: Mapping[str, int] | None = None,
 ) -> Loaded:
     """Load a model, with or without EPContext nodes.
 
@@ -52,9 +64,11 @@ def load(
         ModelError: no such file, no ONNX model, or one that onnxruntime refuses.
         InvalidGraph: a context that cannot be loaded, or a node that no EP takes.
         ProviderUnavailable: this host cannot run it.
+        UsageError: it has no EPContext nodes, and the EPs run nothing else.
+        CompileError: it has none, and the EPs take no node of it, or fail.
     """
     if not source.has_contexts():
-        return Loaded(pipeline=_plain(source, config, options), providers=(DEFAULT_EP,))
+        return _plain(source, config, options, providers or (), dimensions or {})
     model = source.read()
     places = [i for i, node in enumerate(model.graph.node) if is_epcontext(node)]
     inner = [n for n in _inner_nodes(model) if is_epcontext(n)]
@@ -70,7 +84,7 @@ def load(
     builder = PipelineBuilder(source, config, options, [found.provider for found in native])
     apart = _why_apart(native, nodes)
     if not kernels and apart is None:
-        return Loaded(pipeline=builder.whole(), providers=names)
+        return Loaded(pipeline=builder.whole(), providers=names, nodes=builder.nodes)
     pipeline = builder.parts(
         model,
         {places[i]: (nodes[i], kernel) for i, kernel in kernels.items()},
@@ -80,7 +94,9 @@ def load(
             if all(i < len(places) for i in found.nodes)
         },
     )
-    return Loaded(pipeline=pipeline, providers=names, apart=apart)
+    of_kernels = {f.provider.name: len(f.nodes) for f in claims if not f.provider.native}
+    counts = Counter(of_kernels) + builder.nodes
+    return Loaded(pipeline=pipeline, providers=names, apart=apart, nodes=counts)
 
 
 def _require_host(
@@ -113,11 +129,43 @@ def _why_apart(claims: Sequence[Claim], nodes: Sequence[EPContextNode]) -> str |
     return None
 
 
-def _plain(source: ModelSource, config: SessionConfig, options: NativeOptions) -> Pipeline:
+def _plain(
+    source: ModelSource,
+    config: SessionConfig,
+    options: NativeOptions,
+    providers: Sequence[ExecutionProvider],
+    dimensions: Mapping[str, int],
+) -> Loaded:
+    named = native_model.able(providers, source.where)
+    log = Mark.here()
+    builder = PipelineBuilder(source, config, options, named, dimensions)
     try:
-        return PipelineBuilder(source, config, options, ()).whole()
+        pipeline = builder.whole(counted=bool(named))
     except InvalidGraph as error:
+        if named and _runs_on_cpu(source, config, options, dimensions):
+            who = " and ".join(provider.name for provider in named)
+            remedy = "read what it says, and check the provider's options"
+            failed = CompileError.of(error.failure, remedy=remedy)
+            failed.what = f"{who} cannot run it"
+            raise failed from error
         raise ModelError.of(error.failure, remedy="see what ONNX Runtime says of it") from error
+    native_model.require_some(named, builder.nodes, source.where, log)
+    used = tuple(provider.name for provider in named if builder.nodes.get(provider.name))
+    return Loaded(pipeline=pipeline, providers=(*used, DEFAULT_EP), nodes=builder.nodes)
+
+
+def _runs_on_cpu(
+    source: ModelSource,
+    config: SessionConfig,
+    options: NativeOptions,
+    dimensions: Mapping[str, int],
+) -> bool:
+    """Whether the CPU EP takes a model that others refuse: then they are to be blamed."""
+    try:
+        PipelineBuilder(source, config, options, (), dimensions).whole()
+    except InvalidGraph:
+        return False
+    return True
 
 
 def _inner_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

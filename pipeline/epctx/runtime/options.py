@@ -33,6 +33,8 @@ INITIALIZERS_FILE: Final = "ep.context_model_external_initializers_file_name"
 SHARE: Final = "ep.share_ep_contexts"
 STOP_SHARE: Final = "ep.stop_share_ep_contexts"
 DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
+ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
+"""Has onnxruntime keep which EP took which node; no entry of the spec."""
 
 OF_SPEC: Final = (
     ENABLE,
@@ -69,6 +71,7 @@ _PROPERTIES: Final = (
     "use_deterministic_compute",
 )
 _COMMON: Final = (
+    ASSIGNMENT,
     "session.disable_prepacking",
     "session.enable_quant_qdq_cleanup",
     "session.force_spinning_stop",
@@ -176,6 +179,11 @@ def _with(options: ort.SessionOptions, entries: Mapping[str, str]) -> ort.Sessio
         if (_entry(options, key) or "") != value:
             options.add_session_config_entry(key, value)
     return options
+
+
+def recorded(options: ort.SessionOptions) -> bool:
+    """Whether a session of these options knows which EP took which node."""
+    return _entry(options, ASSIGNMENT) == "1"
 
 
 def _copy(options: ort.SessionOptions) -> ort.SessionOptions:

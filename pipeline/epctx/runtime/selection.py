@@ -15,6 +15,8 @@ from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 
 ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
+Providers = Sequence[ProviderArgument] | Sequence[ExecutionProvider]
+"""As callers name them, or bound to their options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ def pairs(
 
 
 def bind(
-    providers: Sequence[ProviderArgument] | None,
+    providers: Providers | None,
     provider_options: Sequence[Mapping[str, OptionValue]] | None,
 ) -> list[ExecutionProvider] | None:
     """The EPs that a caller names; the default EP, which always is the last, left out.
@@ -63,12 +65,32 @@ def bind(
     Raises:
         UsageError: as in `pairs`.
         ProviderUnavailable: an EP is not installed.
-        ManifestError: an EP refuses its options.
+        ManifestError: an EP's schema, or the EP itself, refuses its options.
     """
-    named = pairs(providers, provider_options)
-    if named is None:
+    named: list[ProviderArgument] = []
+    bound: list[ExecutionProvider] = []
+    for provider in providers or ():
+        if isinstance(provider, str | tuple):
+            named.append(provider)
+        else:
+            bound.append(provider)
+    if bound:
+        return bound
+    given = pairs(None if providers is None else named, provider_options)
+    if given is None:
         return None
-    return [registry.bind(name, own) for name, own in named if name != DEFAULT_EP]
+    return [_bound(name, own) for name, own in given if name != DEFAULT_EP]
+
+
+def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
+    """An EP bound to options that its schema allows: real EPs take any, and ignore what they do not
+    know (real-eps.md section 9).
+    """
+    if not given:
+        return registry.bind(name, {})
+    from epctx.parsing.rules import options
+
+    return registry.bind(name, options.of_session(name, given))
 
 
 def claim(

@@ -16,16 +16,18 @@ from epctx.runtime.arguments import NodeArg, check_feeds, check_outputs
 from epctx.runtime.loading import Loaded, load
 from epctx.runtime.model_source import ModelSource
 from epctx.runtime.options import SessionConfig, SessionOptions
-from epctx.runtime.selection import ProviderArgument, bind
+from epctx.runtime.selection import Providers, bind
 from epctx.runtime.values import Value, to_python, to_value
 
 
 class Session:
     """Runs a model; an API like onnxruntime's, for EPContext models of any installed EP.
 
-    A model without EPContext nodes is run by onnxruntime's CPU EP. In one that has some, each EP
-    gets the nodes whose `source` it accepts and loads their contexts; onnxruntime runs the rest,
-    and the nodes of its own EPs (QNN, OpenVINO, ...). `run` may be called from many threads.
+    A model without EPContext nodes is run by onnxruntime: on its EPs that the caller names, else by
+    the CPU EP. In one that has some, each EP gets the nodes whose `source` it accepts and loads
+    their contexts; onnxruntime runs the rest, and the nodes of its own EPs (QNN, OpenVINO, ...).
+    Where EPs are named, one of them at least runs a part of the model. `run` may be called from
+    many threads.
 
     Args:
         path_or_bytes: the model.
@@ -36,20 +38,25 @@ class Session:
         providers: EPs in priority order: names, or pairs of name and options. Default: every
             installed EP that accepts a `source` of the model, with its default options.
         provider_options: the options of `providers`, in the same order.
+        dimensions: sizes of symbolic dimensions of a model without EPContext nodes.
 
     Raises:
         ModelError: no such file, or no ONNX model.
         InvalidGraph: a context that cannot be loaded, for whatever reason; no EP takes a node.
-        ProviderUnavailable: an EP that was asked for is not installed.
+        ProviderUnavailable: an EP that was asked for is not installed, or has no device here.
         UsageError: options or arguments that do not exist or contradict each other.
+        ManifestError: an option that an EP does not have, or a value that it does not take.
+        CompileError: the EPs named take no node of a model that was not compiled, or fail on it.
     """
 
     def __init__(
         self,
         path_or_bytes: str | Path | bytes,
         session_options: ort.SessionOptions | SessionOptions | None = None,
-        providers: Sequence[ProviderArgument] | None = None,
+        providers: Providers | None = None,
         provider_options: Sequence[Mapping[str, OptionValue]] | None = None,
+        *,
+        dimensions: Mapping[str, int] | None = None,
     ) -> None:
         config = SessionConfig.read(session_options)
         source = ModelSource.of(path_or_bytes, config)
@@ -57,7 +64,7 @@ class Session:
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
         self._load: Callable[[], Loaded] | None = partial(
-            load, source, config, session_options, bound
+            load, source, config, session_options, bound, dimensions
         )
         if self._loads_at_once(config):
             self._open()
@@ -83,6 +90,13 @@ class Session:
     def get_providers(self) -> list[str]:
         """The EPs that run the model, the default EP last."""
         return list(self._open().providers)
+
+    def get_node_counts(self) -> dict[str, int]:
+        """How many nodes each EP runs, by name, those of the CPU as onnxruntime has optimized them.
+
+        What onnxruntime runs is counted if `session.record_ep_graph_assignment_info` is "1".
+        """
+        return dict(self._open().nodes)
 
     def get_reason_apart(self) -> str | None:
         """Why EPs of onnxruntime have sessions of their own here, nodes passing values from one to

@@ -53,12 +53,19 @@ class CaseReport:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """What `run` did. `load_seconds`: until the session was ready, wall time."""
+    """What `run` did.
+
+    Attributes:
+        providers: the EPs that ran it, the default EP last.
+        nodes: how many nodes each of them ran, as ONNX Runtime has optimized the graph.
+        load_seconds: until the session was ready, wall time.
+    """
 
     model: Path
     providers: tuple[str, ...]
     load_seconds: float
     cases: tuple[CaseReport, ...]
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +96,21 @@ def run(job: RunJob) -> RunReport:
         UsageError: inputs that do not fit the model, or fail in it.
         ModelError: the model, or a file of inputs, is missing or broken.
         InvalidGraph: its contexts cannot be loaded.
+        ProviderUnavailable: an EP that was named is not installed, or has no device here.
+        ManifestError: an option that an EP does not have, or a value that it does not take.
+        CompileError: an EP that was named takes no node of the model, or fails on it.
         StorageError: the outputs cannot be saved.
     """
     import onnxruntime as ort
 
+    from epctx.runtime import native_model, selection
+    from epctx.runtime.options import ASSIGNMENT
     from epctx.runtime.session import Session
 
     os.chdir(job.folder)
     options = ort.SessionOptions()
     options.log_severity_level = 2 if job.warnings else 3
+    options.add_session_config_entry(ASSIGNMENT, "1")
     cases = list(
         _cases(
             _specs(job.model, job.dimensions),
@@ -108,8 +121,11 @@ def run(job: RunJob) -> RunReport:
         )
     )
     begun = time.perf_counter()
-    with Session(job.model, options, providers=job.providers) as session:
+    named = selection.bind(job.providers, None)
+    with Session(job.model, options, providers=named, dimensions=job.dimensions) as session:
         loaded = time.perf_counter() - begun
+        nodes = session.get_node_counts()
+        native_model.require_each(named or (), nodes, str(job.model))
         reports = []
         for number, (label, feeds) in enumerate(cases):
             seconds, outputs = _measure(session, feeds, job.repeat, label)
@@ -130,6 +146,7 @@ def run(job: RunJob) -> RunReport:
             providers=tuple(session.get_providers()),
             load_seconds=loaded,
             cases=tuple(reports),
+            nodes=nodes,
         )
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from epctx.errors import EpctxError
-from epctx.manifest import OptionValue, ProviderSpec
+from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-
-Options = Mapping[str, OptionValue]
 
 
 @dataclass(kw_only=True)
@@ -18,23 +16,23 @@ class Providers:
     """EPs by the `source` that they accept; what is missing says why.
 
     Attributes:
-        asked: the manifest's EPs, bound to their options, in priority order, and those options;
-            None: no manifest, then any installed EP with its default options.
+        asked: the manifest's EPs, bound to their options, in priority order; None: no manifest,
+            then any installed EP with its default options.
         missing: names of EPs of the manifest that this host does not have, and why.
     """
 
-    asked: tuple[tuple[ExecutionProvider, Options], ...] | None = None
+    asked: tuple[ExecutionProvider, ...] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     _found: dict[str, ExecutionProvider | None] = field(default_factory=dict, init=False)
 
     @classmethod
     def of_group(cls, specs: Iterable[ProviderSpec]) -> Providers:
         """The EPs that a model group asks for."""
-        asked: list[tuple[ExecutionProvider, Options]] = []
+        asked: list[ExecutionProvider] = []
         missing: dict[str, str] = {}
         for spec in specs:
             try:
-                asked.append((registry.create(spec), spec.options))
+                asked.append(registry.create(spec))
             except EpctxError as error:
                 missing[spec.provider] = str(error).replace("\n  -> ", "; ")
         return cls(asked=tuple(asked), missing=missing)
@@ -45,29 +43,21 @@ class Providers:
             if self.asked is None:
                 self._found[source] = registry.accepting(source)
             else:
-                takers = (provider for provider, _ in self.asked if source in provider.sources)
+                takers = (provider for provider in self.asked if source in provider.sources)
                 self._found[source] = next(takers, None)
         return self._found[source]
-
-    def options(self, provider: ExecutionProvider) -> Options:
-        """The options that the manifest gives an EP."""
-        return next((o for asked, o in self.asked or () if asked is provider), {})
 
     def of(self, sources: Iterable[str]) -> tuple[ExecutionProvider, ...]:
         """The EPs that there are for nodes of these sources, each once."""
         found = map(self.find, sources)
         return tuple({id(each): each for each in found if each is not None}.values())
 
-    def arguments(self, sources: Iterable[str]) -> tuple[tuple[str, Options], ...]:
-        """Their names and options, as the runtime takes them."""
-        return tuple((each.name, self.options(each)) for each in self.of(sources))
-
     def why_not(self, source: str) -> str:
         """What to do about a source that `find` does not know."""
         if self.missing:
             return "; ".join(self.missing.values())
         if self.asked is not None:
-            known = ", ".join(sorted(s for p, _ in self.asked for s in p.sources)) or "none"
+            known = ", ".join(sorted(s for p in self.asked for s in p.sources)) or "none"
             return f"the manifest's execution providers have the sources: {known}"
         return (
             "install the package of the EP that it is for, or give the EP's options "

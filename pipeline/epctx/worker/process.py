@@ -134,6 +134,11 @@ class Worker:
             self._killed = self._killed or reason
         self._process.end()
 
+    @property
+    def alive(self) -> bool:
+        """It has not ended: what a job raised is the job's own."""
+        return self._process.poll() is None
+
     def log_tail(self) -> str:
         """The last lines of its log."""
         with self.log.open("rb") as stream:

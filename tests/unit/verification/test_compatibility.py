@@ -60,7 +60,7 @@ def check(
     made = model()
     if info is not None:
         onnx.helper.set_model_props(made, {"ep_compatibility_info.FakeExecutionProvider": info})
-    providers = Providers(asked=((provider, {}),) if asked else None)  # type: ignore[arg-type]
+    providers = Providers(asked=(provider,) if asked else None)  # type: ignore[arg-type]
     if not asked:
         providers.find = lambda source: provider  # type: ignore[assignment,method-assign,return-value]
     folder = open_folder(folders.write(tmp_path, made, sums=False), providers=providers)

@@ -10,10 +10,12 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
-from epctx.manifest import DEFAULT_EP
+from epctx.errors import ManifestError
+from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.parsing.document.problems import Problem, at, at_key
-from epctx.parsing.document.tree import Node, Plain, Scalar, quoted
+from epctx.parsing.document.tree import Mark, Node, Plain, Scalar, path_text, quoted
 from epctx.parsing.precedence import present
 from epctx.parsing.rules.paths import Places
 from epctx.parsing.schema import providers
@@ -24,7 +26,6 @@ from epctx.text import nearest
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _BOOLEANS = {"0": False, "1": True, "true": True, "false": False}
-_ALLOW = "`allow_unknown_options: true`"
 
 
 def schema_of(entry: Node) -> OptionSchema | None:
@@ -101,18 +102,73 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
         kept = {name: node for name, node in options.mapping.items() if name not in refused}
         known = {**schema.validation, "additionalProperties": True} if unknown else None
         for problem in problems_of(replace(options, value=kept), known or schema.validation):
-            yield _with_way_out(problem, schema)
+            yield _in_words(problem, schema)
     for node in path_options(entry).values():
         wrong = places.problem(node.text)
         if wrong is not None:
             yield at(node, *wrong)
 
 
+def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options that a session, not a manifest, gives an EP, in the types that the EP is given.
+
+    Paths begin at the current folder. What epctx sets or forbids where it compiles is allowed if
+    the schema says that it belongs to sessions that run a model. Of an EP without a schema nothing
+    is known, and it is given what the caller gives.
+
+    Raises:
+        ManifestError: an option that its schema does not know, or a value that it does not allow.
+        ProviderUnavailable: an installed provider's schema cannot be used.
+    """
+    schema = providers.find(provider)
+    if schema is None or not options:
+        return dict(options)
+    at_runtime = {name: options[name] for name in schema.knowledge.at_runtime if name in options}
+    given = {name: value for name, value in options.items() if name not in at_runtime}
+    tree = _node(given, (provider,))
+    refused = dict(_refused(tree, schema.knowledge.owned))
+    kept = {
+        name: _convert(node, schema.properties.get(name, {}))
+        for name, node in tree.mapping.items()
+        if name not in refused
+    }
+    wrong = (_in_words(p, schema) for p in problems_of(replace(tree, value=kept), schema.session))
+    for problem in (*refused.values(), *wrong):
+        raise ManifestError(problem.what, where=path_text(problem.path), remedy=problem.remedy)
+    paths = {name for name in kept if schema.properties[name].get("format") == "path"}
+    return at_runtime | {
+        name: str(Path(node.text).absolute()) if name in paths else _plain(node)
+        for name, node in kept.items()
+    }
+
+
+def _node(value: object, path: tuple[str | int, ...]) -> Node:
+    """A value that stands in no file, as a tree."""
+    if isinstance(value, Mapping):
+        children = {str(key): _node(child, (*path, str(key))) for key, child in value.items()}
+        return Node(value=children, mark=Mark(), path=path)
+    if isinstance(value, list | tuple):
+        items = tuple(_node(item, (*path, index)) for index, item in enumerate(value))
+        return Node(value=items, mark=Mark(), path=path)
+    assert value is None or isinstance(value, str | int | float)
+    return Node(value=value, mark=Mark(), path=path, text=str(value))
+
+
+def _plain(node: Node) -> OptionValue:
+    if isinstance(node.value, tuple):
+        return tuple(item.text for item in node.items)
+    assert isinstance(node.value, str | int | float)
+    return node.value
+
+
 def _unknown_provider(node: Node, name: str) -> Problem:
     near = _nearest_provider(name)
     if near is not None:
         return at(node, f"there is no provider {quoted(name)}", f'did you mean "{near}"?')
-    remedy = f"install the package that brings it, or add {_ALLOW} to the entry"
+    remedy = (
+        "install the package that brings it; schemas/providers/README.md says how to declare an EP "
+        "that has none"
+    )
     return at(node, f"provider {quoted(name)} has no option schema here", remedy)
 
 
@@ -145,12 +201,11 @@ def refusal(reason: str) -> tuple[str, str]:
     return f"is refused: {why}", remedy or "remove it"
 
 
-def _with_way_out(problem: Problem, schema: OptionSchema) -> Problem:
+def _in_words(problem: Problem, schema: OptionSchema) -> Problem:
     if problem.what != "unknown key":
         return problem
     near = nearest(str(problem.path[-1]), schema.properties)
-    listed = f"`epctx schema providers/{schema.knowledge.provider}` lists the options"
-    remedy = f"{listed}; {_ALLOW} on the entry lets others pass"
+    remedy = f"`epctx schema providers/{schema.knowledge.provider}` lists the options"
     return replace(problem, what="unknown option", remedy=problem.remedy if near else remedy)
 
 

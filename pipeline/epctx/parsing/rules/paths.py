@@ -38,7 +38,7 @@ class Places:
             return written
         if self.allow_outside:
             return None
-        inside = "keep it inside the manifest's folder, or allow it with --allow-outside"
+        inside = "keep it inside the manifest's folder"
         if Path(text).is_absolute() or PureWindowsPath(text).drive or text.startswith("/"):
             return "is an absolute path", inside
         return self.outside(self.absolute(text), inside)

@@ -33,12 +33,14 @@ class Knowledge:
         label: the `[ep]` of `[model]_[ep].bin`; `{option}` stands for an option's value.
         can_share: it can put several models into one context.
         owned: options that epctx sets or forbids itself, with the reason.
+        at_runtime: those of them that a session may be given which runs a model.
     """
 
     provider: str
     label: str
     can_share: bool
     owned: Mapping[str, str] = field(default_factory=dict)
+    at_runtime: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,13 @@ class OptionSchema:
             kind = kinds[0] if isinstance(kinds, list) else kinds
             properties[name] = {**option, **({"type": kind} if kind is not None else {})}
         return {**self.schema, "properties": properties}
+
+    @property
+    def session(self) -> Mapping[str, Plain]:
+        """`validation` for a session that runs a model, where nothing is required: what a compile
+        cannot do without is in the context.
+        """
+        return {**self.validation, "required": []}
 
     @property
     def label_options(self) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
 from epctx.graph.serde import skeleton
 from epctx.manifest import Composition
+from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.runtime.feeds import Feeds
-from epctx.verification.eps import Options
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import sessions
@@ -225,22 +225,18 @@ class _Run(Runs):
         message = f"{case.label}: fails where its parts run: {sessions.words(error)}"
         return finding(model, "runs", "fail", message, "ship the parts apart")
 
-    def arguments(self, model: ContextModel) -> Sequence[tuple[str, Options]]:
+    def providers(self, model: ContextModel) -> Sequence[ExecutionProvider]:
         """In the order in which the manifest has the EPs."""
         known = self.folder.providers
         found = known.of(model.sources)
-        return [
-            (provider.name, options)
-            for provider, options in known.asked or ()
-            if any(provider is each for each in found)
-        ]
+        return [each for each in known.asked or () if any(each is one for one in found)]
 
     def _run_part(self, built: BuiltPart, given: Sequence[Feeds]) -> list[Feeds]:
         """A part in a session of its own."""
         self.started(built.part.model)
         part = summarize(built.path.name, skeleton.read(built.path))
         session = sessions.open_files(
-            built.path, self.arguments(part), sharing=False, data=built.folder
+            built.path, self.providers(part), sharing=False, data=built.folder
         )
         try:
             return [sessions.run_files(session, each) for each in given]

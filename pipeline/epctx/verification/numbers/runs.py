@@ -21,8 +21,8 @@ from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 
 if TYPE_CHECKING:
+    from epctx.providers.base import ExecutionProvider
     from epctx.runtime.session import Session
-    from epctx.verification.eps import Options
 
 Found = Finding | OutputNumbers
 Outputs = Mapping[str, Array]
@@ -108,7 +108,7 @@ class Runs:
         try:
             session = sessions.open_files(
                 self.folder.path / model.file,
-                self.arguments(model),
+                self.providers(model),
                 sharing=sharing,
                 data=self.folder.data_folder(model),
             )
@@ -133,9 +133,9 @@ class Runs:
             yield from run.judge.judge(case.label, self.expected(right, actual), actual)
         yield from run.judge.summary()
 
-    def arguments(self, model: ContextModel) -> Sequence[tuple[str, Options]]:
-        """A model's EPs and their options, as the runtime takes them."""
-        return self.folder.providers.arguments(model.sources)
+    def providers(self, model: ContextModel) -> Sequence[ExecutionProvider]:
+        """A model's EPs, as the runtime takes them."""
+        return self.folder.providers.of(model.sources)
 
     def loaded(self, model: ContextModel, session: Session) -> Iterator[Finding]:
         """What a model tells that could be loaded."""

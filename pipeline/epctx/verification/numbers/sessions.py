@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from epctx.providers.base import ExecutionProvider
     from epctx.runtime.session import Session
-    from epctx.verification.eps import Options
 
 _BEYOND_NUMPY = ("bfloat16", "float8")
 """Element types that `run` of onnxruntime does not take or give (onnxruntime 1.31.1)."""
@@ -60,13 +59,13 @@ def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSessio
 
 
 def open_files(
-    model: Path, providers: Sequence[tuple[str, Options]], *, sharing: bool, data: Path
+    model: Path, providers: Sequence[ExecutionProvider], *, sharing: bool, data: Path
 ) -> Session:
     """A session of an EPContext model on its EPs.
 
     Args:
         model: its file.
-        providers: its EPs, with their options.
+        providers: its EPs, bound to their options.
         sharing: its context is others' too.
         data: the folder of its external data.
 

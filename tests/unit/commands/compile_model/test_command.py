@@ -424,7 +424,9 @@ class TestGeneratingSessions:
             assert_close(session.run(None, {"x": x}), cpu(mlp(batch=batch)).run(None, {"x": x}))
 
     def test_without_the_option_nothing_is_dumped(self, source: Path) -> None:
-        session = InferenceSession(source, providers=[REFERENCE])
+        with pytest.raises(UsageError, match="runs compiled models only"):
+            InferenceSession(source, providers=[REFERENCE])
+        session = InferenceSession(source, providers=["CPUExecutionProvider"])
         assert names(source.parent) == ["m.onnx"]
         assert session.get_providers() == ["CPUExecutionProvider"]
 
