@@ -107,7 +107,7 @@ def test_another_onnxruntime(project: Project, monkeypatch: pytest.MonkeyPatch) 
     )
     told = refusal(project)
     assert f'toolchain: onnxruntime: "{installed("onnxruntime")}" is now "9.9"' in told
-    assert "run `epctx build` without --locked" in told
+    assert "`epctx build` writes a new lock" in told
 
 
 def test_another_ep_option(project: Project) -> None:
@@ -143,7 +143,7 @@ def test_an_edited_output(project: Project) -> None:
     flip(project.published / "two" / "b_reference.bin", 5000)
     told = refusal(project)
     assert "default/two/b_reference.bin: was changed after it was built" in told
-    assert "restore the files, or build without --locked" in told
+    assert "restore the files; `epctx build` writes" in told
 
 
 def test_a_missing_output(project: Project) -> None:

@@ -21,7 +21,8 @@ class Cancelled(EpctxError):
 
 
 class Lane(Protocol):
-    """Where the jobs of one session group are carried out, one after the other. For one thread.
+    """Where the jobs of one session group are carried out, one after the other. For one thread,
+    `cancel` apart.
 
     One of its own is fresh, and how it ends counts.
     """
@@ -53,6 +54,14 @@ class Lane(Protocol):
             EpctxError: what the job raised; what carries it out crashed; the time is up; it was
                 cancelled, and then it is the reason.
         """
+        ...
+
+    def hand_on(self) -> None:
+        """After the last job: leave what is its own to the next lane of its label."""
+        ...
+
+    def cancel(self, reason: EpctxError) -> None:
+        """From any thread: end the job that runs, which raises `reason`, as any to come does."""
         ...
 
     def dismiss(self) -> None:

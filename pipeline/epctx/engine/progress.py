@@ -57,8 +57,19 @@ class Progress:
         self._timeout = timeout
         self._lock = threading.Lock()
 
-    def run(self, lane: Lane, subject: str, job: Job, result: type[R]) -> R:
-        """Have a job for `subject` carried out. Raises what `Lane.run` raises."""
+    def run(
+        self,
+        lane: Lane,
+        subject: str,
+        job: Job,
+        result: type[R],
+        *,
+        entered: Callable[[str], None] = lambda stage: None,
+    ) -> R:
+        """Have a job for `subject` carried out; `entered` hears of its stages.
+
+        Raises what `Lane.run` raises.
+        """
         stage: str | None = None
         shown: str | None = None
         begun = 0.0
@@ -76,14 +87,15 @@ class Progress:
                 self.emit("done", subject=shown)
             shown = next_
 
-        def started(entered: StageStarted) -> None:
+        def started(now_in: StageStarted) -> None:
             nonlocal stage, begun
-            again = entered.stage == stage
-            if again and (stage == "verify" or (entered.model or subject) == shown):
+            entered(now_in.stage)
+            again = now_in.stage == stage
+            if again and (stage == "verify" or (now_in.model or subject) == shown):
                 return  # another EP's turn, or another input: told for crashes, not for people
             note(now := self._events.now())
-            stage, begun = entered.stage, now
-            show(entered.model or subject)
+            stage, begun = now_in.stage, now
+            show(now_in.model or subject)
             self.emit("running", subject=shown, stage=stage)
 
         try:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from epctx.graph import input_ranges
+from epctx.graph.input_ranges import Range
+
 if TYPE_CHECKING:
     import onnx
 
 Array = npt.NDArray[np.generic]
 Dim = int | str | None
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class InputSpec:
         dtype: None: not a tensor, or of an element type that numpy cannot hold.
         shape: a size, a dimension's name, or None for an unknown one; () is a scalar.
         kind: its ONNX type for people: `float32`, `sequence`, ...
-        hint: a range that the graph implies (an index into a table of known length).
+        hint: a range that the graph implies (`graph.input_ranges`).
     """
 
     name: str
@@ -58,7 +60,7 @@ def specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     """The inputs that a run of `model` must be given: graph inputs that are no initializer."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    hints = _index_ranges(model.graph)
+    hints = input_ranges.ranges(model.graph)
     return tuple(
         replace(spec(info), hint=hints.get(info.name))
         for info in model.graph.input
@@ -87,25 +89,3 @@ def spec(info: onnx.ValueInfoProto) -> InputSpec:
         shape = (None,)
     word = "string" if tensor.elem_type == onnx.TensorProto.STRING else str(dtype)
     return InputSpec(name=info.name, dtype=dtype, shape=shape, kind=word)
-
-
-def _index_ranges(graph: onnx.GraphProto) -> dict[str, Range]:
-    """Inputs that index a Gather's table of known length: from 0 to the last row of the shortest.
-
-    Random token ids then reach the whole embedding table without a line in the manifest.
-    """
-    sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    origin = {info.name: info.name for info in graph.input if info.name not in sizes}
-    found: dict[str, Range] = {}
-    for node in graph.node:
-        if node.op_type in ("Identity", "Cast") and node.input and node.input[0] in origin:
-            origin[node.output[0]] = origin[node.input[0]]
-        if node.op_type != "Gather" or len(node.input) != 2 or node.input[1] not in origin:
-            continue
-        table = sizes.get(node.input[0], ())
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-        if -len(table) <= axis < len(table) and table[axis] > 0:
-            name = origin[node.input[1]]
-            last = float(table[axis] - 1)
-            found[name] = (0, min(last, found[name][1]) if name in found else last)
-    return found

@@ -15,7 +15,8 @@ import numpy as np
 
 from epctx import limits
 from epctx.errors import ManifestError
-from epctx.graph.inputs import Array, InputSpec, Range
+from epctx.graph.input_ranges import Range
+from epctx.graph.inputs import Array, InputSpec
 
 Feeds = dict[str, Array]
 FEW: Range = (0, 1)
@@ -49,9 +50,9 @@ def generate(
 ) -> Feeds:
     """Input set number `index`: one value for each of `inputs`, all of which have no `problem`.
 
-    Without a range: floats are standard normal; 8- and 16-bit integers, being quantized data, use
-    their whole range; wider ones are 0 or 1, or any index of the table that they index; booleans
-    are even. Ranges are inclusive.
+    Without a range: what the graph implies (`InputSpec.hint`); else floats are standard normal; 8-
+    and 16-bit integers, being quantized data, use their whole range; wider ones are 0 or 1;
+    booleans are even. Ranges are inclusive.
 
     Raises:
         ManifestError: a range is empty, outside its input's type, or without an integer in it.
@@ -85,14 +86,20 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
     if spec.dtype.kind in "iu":
         bounds = ml_dtypes.iinfo(spec.dtype)  # type: ignore[no-untyped-call]
         whole = (int(bounds.min), int(bounds.max))
-        default = whole if spec.dtype.itemsize <= 2 else spec.hint or FEW
-        low, high = _integers(spec, given or default, *whole)
+        default = spec.hint or (whole if spec.dtype.itemsize <= 2 else FEW)
+        low, high = _integers(spec, given or _within(default, whole), *whole)
         dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
         return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
+    given = given or spec.hint
     if given is None:
         return rng.standard_normal(shape, np.float64).astype(spec.dtype)
     low_f, high_f = _floats(spec, given)
     return rng.uniform(low_f, high_f, shape).astype(spec.dtype)
+
+
+def _within(hint: Range, whole: Range) -> Range:
+    """As much of a range as a type holds."""
+    return max(hint[0], whole[0]), min(hint[1], whole[1])
 
 
 def _integers(spec: InputSpec, given: Range, least: int, most: int) -> tuple[int, int]:

@@ -25,7 +25,8 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
         started: hears, before it happens, which model native code is given.
 
     Raises:
-        ModelError: there is no such folder; input files of the manifest cannot be read.
+        ModelError: there is no such folder; input files of the manifest cannot be read; a source
+            does not run.
         ManifestError: the manifest's input files or ranges do not fit its models.
     """
     group, composed = request.group, request.composed
@@ -66,7 +67,9 @@ def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
         numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
     elif request.composed is None:
         passed = frozenset(request.passed)
-        own = Numbers(recorded=request.recorded, passed=passed, started=started)
+        own = Numbers(
+            recorded=request.recorded, computed=request.computed, passed=passed, started=started
+        )
         numbers = (own, *golden)
     else:
         numbers = (ComposedNumbers(composed=request.composed, started=started), *golden)

@@ -112,6 +112,8 @@ class VerifyRequest:
         composed: what the folder is a composition of; None: of nothing, or that is unknown.
         expected: what the lock says of the folder's files; None: no lock.
         recorded: where the generating sessions' outputs are (`numbers.recordings`); None: nowhere.
+        computed: where the sources' outputs are that were computed beside the compile, as
+            `recorded` has the generating sessions'; None: nowhere.
         passed: files of the folder that passed before as they are: they are neither read for
             integrity nor run.
         written: what the build has just written into the folder, with the digests from then: such
@@ -130,6 +132,7 @@ class VerifyRequest:
     composed: Composed | None = None
     expected: tuple[ExpectedFile, ...] | None = None
     recorded: Path | None = None
+    computed: Path | None = None
     passed: tuple[str, ...] = ()
     written: tuple[OutputFile, ...] = ()
     golden: bool = False

@@ -21,7 +21,7 @@ from epctx.stages import compile, dump, load, optimize, partition, verify
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker import record_outputs
+from epctx.worker import record_outputs, run_sources
 from epctx.worker.jobs import (
     CompileJob,
     CompileResult,
@@ -33,6 +33,8 @@ from epctx.worker.jobs import (
     OptimizeResult,
     PartitionJob,
     PartitionResult,
+    SourceJob,
+    SourceResult,
     StageStarted,
 )
 from epctx.worker.protocol import Message
@@ -55,6 +57,8 @@ def _execute(message: Message, started: Started) -> object:
     match message.kind:
         case "OptimizeJob":
             return _optimize(codec.decode(encoded, OptimizeJob), started)
+        case "SourceJob":
+            return _source(codec.decode(encoded, SourceJob), started)
         case "PartitionJob":
             return _partition(codec.decode(encoded, PartitionJob), started)
         case "CompileJob":
@@ -83,6 +87,14 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
         passes=optimized.passes,
         peak_memory=peak_memory(),
     )
+
+
+def _source(job: SourceJob, started: Started) -> SourceResult:
+    def running(model: str) -> None:
+        started(StageStarted(stage="source", model=f"{model} (source)"))
+
+    unfed = run_sources.run_sources(job, running)
+    return SourceResult(unfed=unfed, peak_memory=peak_memory())
 
 
 def _partition(job: PartitionJob, started: Started) -> PartitionResult:
@@ -139,9 +151,9 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
             partition.require(settled, contexts, group.partition)
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
-        recorded = False
+        unrun = None
         if job.recorded is not None and sessions is not None:
-            recorded = record_outputs.record(sessions, compiled, job, running)
+            unrun = record_outputs.record(sessions, compiled, job, running)
     reports = [
         replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
         for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
@@ -154,7 +166,8 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         output=output,
         models=tuple(reports),
         unmatched=unmatched,
-        recorded=recorded,
+        recorded=unrun is not None,
+        unrun=unrun or (),
         checked=checked,
         peak_memory=peak_memory(),
     )

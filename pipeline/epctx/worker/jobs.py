@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord, SourceFile
-from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
+from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, VerifySettings
 from epctx.runtime.trial import RunJob
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
@@ -52,6 +53,29 @@ class CompileJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceJob:
+    """Run source models on the inputs that verification uses, and keep what they give.
+
+    Attributes:
+        folder: where it is kept.
+    """
+
+    sources: tuple[ModelSource, ...]
+    settings: VerifySettings
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceResult:
+    """What a SourceJob found. `unfed`: models that run on other inputs than were generated only,
+    and why.
+    """
+
+    unfed: Mapping[str, str]
+    peak_memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartitionJob:
     """Partition optimized models, as a CompileJob would, and compile nothing.
 
@@ -88,7 +112,7 @@ class StageStarted:
     """
 
     stage: Literal[
-        "load", "optimize", "partition", "compile", "dump", "verify", "compose", "golden"
+        "load", "optimize", "source", "partition", "compile", "dump", "verify", "compose", "golden"
     ]
     model: str | None = None
     provider: str | None = None
@@ -111,6 +135,7 @@ class CompileResult:
     Attributes:
         unmatched: for each model, entries of `partition.exclude` that match nothing in it.
         recorded: the generating sessions were run.
+        unrun: of each model that they did not run, why: the EP's fault if the source does run.
         checked: what `check` found.
     """
 
@@ -118,6 +143,7 @@ class CompileResult:
     models: tuple[ModelReport, ...]
     unmatched: tuple[tuple[Unmatched, ...], ...]
     recorded: bool
+    unrun: tuple[Failure, ...] = ()
     checked: FolderReport | None
     peak_memory: int
 
@@ -181,4 +207,13 @@ class GoldenResult:
     files: tuple[OutputFile, ...]
 
 
-Job = OptimizeJob | PartitionJob | CompileJob | ComposeJob | GoldenJob | VerifyRequest | RunJob
+Job = (
+    OptimizeJob
+    | SourceJob
+    | PartitionJob
+    | CompileJob
+    | ComposeJob
+    | GoldenJob
+    | VerifyRequest
+    | RunJob
+)

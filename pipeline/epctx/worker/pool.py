@@ -19,7 +19,8 @@ R = TypeVar("R")
 
 
 class Lane:
-    """Where the jobs of one session group are carried out, one after the other. For one thread.
+    """Where the jobs of one session group are carried out, one after the other. For one thread,
+    `cancel` apart.
 
     Attributes:
         own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
@@ -31,6 +32,9 @@ class Lane:
         self._pool = pool
         self._label = label
         self._worker: Worker | None = None
+        self._lock = threading.Lock()
+        self._busy: Worker | None = None
+        self._cancelled: EpctxError | None = None
 
     def start(self) -> None:
         """A job follows at once: let its worker start now."""
@@ -49,7 +53,28 @@ class Lane:
     ) -> R:
         """Carry out a job and return its result. Raises what `Worker.run` raises."""
         with self.worker() as worker:
-            return worker.run(job, result, started=started, timeout=timeout)
+            with self._lock:
+                if self._cancelled is not None:
+                    raise self._cancelled
+                self._busy = worker
+            try:
+                return worker.run(job, result, started=started, timeout=timeout)
+            finally:
+                with self._lock:
+                    self._busy = None
+
+    def cancel(self, reason: EpctxError) -> None:
+        """From any thread: end the job that runs, which raises `reason`, as any to come does."""
+        with self._lock:
+            self._cancelled = self._cancelled or reason
+            if self._busy is not None:
+                self._busy.kill(reason)
+
+    def hand_on(self) -> None:
+        """After the last job: leave the own worker to the next lane of this label."""
+        worker, self._worker = self._worker, None
+        if worker is not None and self._label is not None:
+            self._pool.keep(self._label, worker)
 
     @contextmanager
     def worker(self) -> Iterator[Worker]:
@@ -152,6 +177,13 @@ class Pool:
             taken = set(self._alive.values())
             place = next(number for number in itertools.count() if number not in taken)
             return self._fresh.pop(label, None) or self._start(label, place)
+
+    def keep(self, label: str, worker: Worker) -> None:
+        """A worker that did well is for whoever asks for this label next; one is enough."""
+        with self._lock:
+            kept = self._ended is None and self._fresh.setdefault(label, worker) is worker
+        if not kept:
+            self.give_back(worker)
 
     def give_back(self, worker: Worker) -> None:
         """End a worker in good order. Raises CompileError if it does not end so."""

@@ -32,6 +32,7 @@ T = TypeVar("T")
 _DOING = {
     "load": "loading",
     "optimize": "optimizing",
+    "source": "running",
     "partition": "partitioning",
     "compile": "compiling",
     "dump": "writing",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
+from epctx.errors import Failure
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
 from epctx.providers.base import ExecutionProvider, Generating, PartitionedModel
@@ -47,19 +48,19 @@ def record(
     compiled: CompiledGroup,
     job: CompileJob,
     started: Callable[[str, str], None],
-) -> bool:
+) -> tuple[Failure, ...] | None:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
 
-    Of a model of which EPs compiled what another left, the reason is kept instead.
+    Of a model of which EPs compiled what another left, or that does not run, the reason is kept
+    instead.
 
     Args:
         started: hears which model runs on which EP, before it does: native code may crash.
 
     Returns:
-        Whether they can be run on this host.
+        Of each model that a session cannot run, why; None: none can be run on this host.
 
     Raises:
-        CompileError: a session cannot run what it compiled.
         ModelError: an input file cannot be read.
         ManifestError: a range does not fit its input.
         StorageError: the disk refuses.
@@ -69,7 +70,7 @@ def record(
     for index in used:
         workspace = compiled.workspaces[index]
         if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
-            return False
+            return None
         workspaces[index] = workspace
 
     names = [spec.provider for spec in job.group.execution_providers]
@@ -90,5 +91,4 @@ def record(
         recordings.refuse(job.recorded, name, _JOINT)
     recordable = set(job.models) - compiled.joint
     sources = [source for source in job.group.models if source.name in recordable]
-    recording.record(sources, job.folder, job.recorded, job.group.verify, run)
-    return True
+    return recording.record(sources, job.folder, job.recorded, job.group.verify, run)

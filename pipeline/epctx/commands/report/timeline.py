@@ -8,7 +8,7 @@ from typing import Final
 from epctx.commands.report.tables import label
 from epctx.engine.report import BuildReport, StageTime
 
-STAGES: Final = ("load", "optimize", "partition", "compile", "dump", "verify", "compose")
+STAGES: Final = ("load", "optimize", "source", "partition", "compile", "dump", "verify", "compose")
 _STEPS: Final = (1, 2, 5, 10)
 _TICKS: Final = 8
 """At most; with one more at 0."""

@@ -21,6 +21,7 @@ def request(
     skips_numbers: bool,
     written: Sequence[OutputFile] = (),
     recorded: Path | None = None,
+    computed: Path | None = None,
     passed: Sequence[str] = (),
 ) -> VerifyRequest:
     """Every policy for a staged folder, but numbers where the build skips them."""
@@ -29,15 +30,11 @@ def request(
         folder=folder,
         label=progress.label,
         recorded=recorded,
+        computed=computed,
         passed=tuple(passed),
         written=tuple(written),
         policies=tuple(p for p in POLICIES if p != "numbers" or not skips_numbers),
     )
-
-
-def expect(actions: Actions, progress: GroupProgress) -> None:
-    """The group will be verified soon, in a process of its own where its EPs need that."""
-    actions.expect_lane(progress.planned.group.execution_providers, _label(progress))
 
 
 def lane(actions: Actions, progress: GroupProgress) -> AbstractContextManager[Lane]:

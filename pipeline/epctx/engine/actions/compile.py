@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx.cache import Action, StoredFile
-from epctx.engine.actions import checks
+from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
@@ -16,6 +16,7 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
 from epctx.engine.state import Compiled, Staged
+from epctx.errors import CompileError
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
@@ -56,6 +57,10 @@ class Compiling:
         """Where the recordings of a group's session groups are."""
         return self._actions.work / "recorded" / progress.label
 
+    def computed(self, progress: GroupProgress) -> Path:
+        """Where the outputs of a group's sources are that were run beside its compiles."""
+        return self._actions.work / "computed" / progress.label
+
     def _fetched(self, progress: GroupProgress, known: Compiled, folder: Path) -> Staged | None:
         """A session group from the cache; None: a part of it is not there."""
         cache, action = self._actions.lookup.cache, known.action
@@ -93,14 +98,15 @@ class Compiling:
             recorded=self.recorded(progress) if known.recording_record is not None else None,
             check=self._check(progress, folder, lane),
         )
-        if self._actions.lookup.inputs(group) is not None:
-            checks.expect(self._actions, progress)
-        result = progress.run(lane, session.label, job, CompileResult)
-        lane.dismiss()
-        # While the worker ends. What stays (Windows: files in use) goes with the build's scratch.
-        shutil.rmtree(scratch, ignore_errors=True)
-        lane.close()  # its exit code counts before anything is kept
-        check_compiled(result, group, job.models, folder)
+        kept = self.computed(progress)
+        with source.beside(self._actions, progress, session, kept, lane) as run:
+            result = self._compiled(progress, session, job, lane, run)
+            lane.dismiss()
+            # While the worker ends. What stays (Windows: files in use) goes with the scratch.
+            shutil.rmtree(scratch, ignore_errors=True)
+            lane.close()  # its exit code counts before anything is kept
+            check_compiled(result, group, job.models, folder)
+            source.judge(run, result)
         progress.remember(result.peak_memory)
         for model in known.models:
             assert model.found is not None
@@ -113,6 +119,27 @@ class Compiling:
             restored=False,
             checked=result.checked,
         )
+
+    def _compiled(
+        self,
+        progress: GroupProgress,
+        session: SessionGroup,
+        job: CompileJob,
+        lane: Lane,
+        run: source.SourceRun | None,
+    ) -> CompileResult:
+        """The answer of a compile; a crash on what the source does not run either is the source's.
+
+        Raises:
+            EpctxError: what the job raised; the source does not run.
+        """
+        entered: list[str] = []
+        try:
+            return progress.run(lane, session.label, job, CompileResult, entered=entered.append)
+        except CompileError:
+            if run is not None and entered[-1:] == ["verify"]:
+                run.wait()
+            raise
 
     def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:
         """What the worker that compiles verifies itself: all of a group that no model is run of."""

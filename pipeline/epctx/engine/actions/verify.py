@@ -96,6 +96,7 @@ def _run(
             skips_numbers=actions.lookup.skips(planned.group),
             written=group.files,
             recorded=compiling.recorded(progress) if any(each.recorded for each in new) else None,
+            computed=compiling.computed(progress),
             passed=[name for each in passed for name in each.compiled.outputs],
         )
         with checks.lane(actions, progress) as lane:

@@ -102,7 +102,8 @@ def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:
         if (composed := old.compositions.get(key := f"{each.target}/{each.composition.name}"))
         for name, what in _edits(place.group(each.target, each.composition.name), composed.outputs)
     ]
-    _refuse(tuple(differences), plan, remedy="restore the files, or build without --locked")
+    remedy = "restore the files; `epctx build` writes what the manifest asks for"
+    _refuse(tuple(differences), plan, remedy=remedy)
 
 
 def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
@@ -195,8 +196,8 @@ def _refuse(
         why="".join(told) + why,
         remedy=remedy
         or (
-            "build on such a host; `epctx build` without --locked makes a lock for this one"
+            "build on such a host; `epctx build` writes a lock for this one"
             if elsewhere
-            else "undo the change, or run `epctx build` without --locked to write a new lock"
+            else "undo the change; if it is meant, `epctx build` writes a new lock to review"
         ),
     )

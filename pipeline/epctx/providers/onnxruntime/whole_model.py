@@ -103,8 +103,8 @@ class GeneratingModel:
             options = ort.SessionOptions()
             options.log_severity_level = 3
             path = str(self._folder / name)
-            providers = [DEFAULT_EP]
-            self._sessions[piece] = ort.InferenceSession(path, options, providers=providers)
+            session = ort.InferenceSession(path, options, providers=[DEFAULT_EP])
+            self._sessions[piece] = session
         return self._sessions[piece]
 
 

@@ -165,7 +165,8 @@ class OrtWorkspace:
                 f"{self._provider.name} cannot run what it compiled",
                 model=part.model,
                 why=" ".join(str(error).split())[:600],
-                remedy="see the log; `verify: {numbers: off}` builds without checking numbers",
+                remedy="see the log; change the provider's options, or keep the nodes that it "
+                "cannot run off the EP with `partition: {exclude: {nodes: [...]}}`",
             ) from error
         return dict(zip(names, values, strict=True))
 

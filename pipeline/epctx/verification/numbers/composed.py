@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from epctx.errors import ModelError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.graph import inputs as graph_inputs
+from epctx.graph.input_ranges import Range
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.graph.join.wiring import Interface, Port, Wiring
@@ -66,7 +67,7 @@ def outputs_of(composition: Composition) -> Mapping[str, Port] | None:
 
 def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[InputSpec, ...]:
     """What the whole is fed, with what the parts' sources imply of it."""
-    hints: dict[Port, graph_inputs.Range | None] = {}
+    hints: dict[Port, Range | None] = {}
     for built in composed.parts:
         for spec in sources.inputs(built.source):
             hints[Port(part=built.part.name, name=spec.name)] = spec.hint

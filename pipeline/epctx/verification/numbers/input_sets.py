@@ -66,6 +66,14 @@ class InputSets:
             if feeds_ is not None:
                 yield Case(label=values.label, feeds=feeds_)
 
+    def another(self, inputs: Sequence[InputSpec]) -> Case | None:
+        """One more than `cases` gives, where that is one: whether outputs depend on inputs is told
+        by two. None: there is none.
+        """
+        if not (self.generated and inputs) or self._settings.count > 1:
+            return None
+        return self.case(inputs, 1)
+
     def case(self, inputs: Sequence[InputSpec], index: int) -> Case:
         """Generated input set number `index`."""
         settings = self._settings

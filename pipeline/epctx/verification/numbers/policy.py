@@ -6,18 +6,28 @@ reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import nonfinite, recordings, sessions
+from epctx.verification.numbers.expected import Expected, NotHere, Unfed
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
+from epctx.verification.numbers.runs import (
+    Budget,
+    Found,
+    Outputs,
+    Run,
+    Runs,
+    Started,
+    constant,
+    unheard,
+)
 from epctx.verification.numbers.tasks import (
     Impossible,
     Preparation,
@@ -26,15 +36,13 @@ from epctx.verification.numbers.tasks import (
     unchecked,
 )
 
-if TYPE_CHECKING:
-    import onnxruntime as ort
-
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
     """Every output of every model, on every input set; fields as in `VerifyRequest`."""
 
     recorded: Path | None = None
+    computed: Path | None = None
     passed: frozenset[str] = frozenset()
     started: Started = unheard
     name: PolicyName = field(default="numbers", init=False)
@@ -43,15 +51,16 @@ class Numbers:
         """Run the models of the folder.
 
         Raises:
-            ModelError: an input file of the manifest cannot be read, or a source model gives NaN
-                or infinities on it.
+            ModelError: a source does not run; an input file of the manifest cannot be read, or a
+                source model gives NaN or infinities on it.
             ManifestError: an input file or a range fits no model.
         """
         group = folder.group
         if group is not None and group.verify.numbers != "off":
             preparation = Preparation(folder, group.verify.inputs, earlier)
             budget = Budget(group.verify.budget)
-            run = _Run(folder, self.started, budget, group.verify, self.recorded, preparation)
+            kept = (self.recorded, self.computed)
+            run = _Run(folder, self.started, budget, group.verify, *kept, preparation)
             for models in layout.sharing_sets(folder):
                 if not all(model.file in self.passed for model in models):
                     yield from run.sharing_set(models)
@@ -73,6 +82,7 @@ class _Run(Runs):
 
     settings: VerifySettings
     recorded: Path | None
+    computed: Path | None
     preparation: Preparation
     ran: set[str] = field(default_factory=set)
 
@@ -98,39 +108,49 @@ class _Run(Runs):
 
     def _compute_expected(self, task: Task) -> Iterator[Found]:
         """The right outputs: those of the source model in a stock session."""
-        session: ort.InferenceSession | None = None
+        inputs = task.source.fixed_inputs(task.model)
+        expected = Expected(task.source, inputs, self.preparation.inputs, self.computed)
         try:
             for case in task.cases:
                 if self.budget.used_up:
                     break
-                session = session or sessions.open_source(task.source.source)
-                task.expected.append(sessions.run_source(session, case.feeds))
-            if session is not None and not self.budget.used_up:
-                yield from self._sensitivity(task, session)
+                task.expected.append(expected.of(case))
+        except (Unfed, NotHere) as error:
+            yield unchecked(task.model, str(error), error.remedy)
         except sessions.NotComparable as error:
-            task.expected.clear()
             yield unchecked(task.model, str(error), "only tensors and sequences can be compared")
-        except Exception as error:  # onnxruntime's errors have no common class
-            task.expected.clear()
-            yield unchecked(
-                task.model,
-                f"the source model itself does not run: {sessions.words(error)}",
-                "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
-            )
         else:
             for case, outputs in task.ready:
                 nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
             for case in task.cases[len(task.expected) :]:
                 yield self.budget.finding(task.model, case)
+        if task.expected and not self.budget.used_up:
+            yield from self._random(task, expected)
+            yield from self._sensitivity(task, expected)
 
-    def _sensitivity(self, task: Task, session: ort.InferenceSession) -> Iterator[Finding]:
+    def _random(self, task: Task, expected: Expected) -> Iterator[Finding]:
+        """What the source itself does not give twice is held against nobody."""
+        task.random = expected.random(task.cases[0], task.expected[0])
+        if task.random:
+            listed = ", ".join(map(repr, sorted(task.random)))
+            yield unchecked(
+                task.model,
+                f"random: on the same inputs the source model gives other {listed} each time",
+                "export the model for inference, without Dropout in training mode, and make what "
+                "it draws at random an input",
+            )
+
+    def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
-        results = list(task.expected)
-        inputs = task.source.fixed_inputs(task.model)
-        if len(results) == 1 and inputs and self.preparation.inputs.generated:
-            other = self.preparation.inputs.case(inputs, len(task.cases))
-            results.append(sessions.run_source(session, other.feeds))
-        if len(results) < 2 or not inputs:
+        results: list[Outputs] = [
+            {name: value for name, value in each.items() if name not in task.random}
+            for each in task.expected
+        ]
+        other = self.preparation.inputs.another(expected.inputs)
+        if other is not None:
+            with contextlib.suppress(Unfed):
+                results.append(expected.of(other))
+        if len(results) < 2 or not expected.inputs or not results[0]:
             return
         task.idle = constant(results)
         if not task.idle:
@@ -207,4 +227,5 @@ class _Run(Runs):
             precision=task.source.precision,
             asked=self.settings.tolerance,
             idle=task.idle,
+            random=task.random,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource, VerifySettings
@@ -25,7 +26,7 @@ def record(
     recorded: Path,
     settings: VerifySettings,
     run: Run,
-) -> None:
+) -> tuple[Failure, ...]:
     """Run models on the input sets that verify will use, and keep what they compute.
 
     A model for which no inputs can be made is passed over here; verify says why it is not checked.
@@ -34,14 +35,17 @@ def record(
         folder: where `<model>_ctx.onnx` lies.
         recorded: where the outputs are kept (`verification.numbers.recordings`).
 
+    Returns:
+        Of each model that a session cannot run, why; it is kept, too.
+
     Raises:
         ModelError: an input file cannot be read.
         ManifestError: a range does not fit its input.
-        CompileError: a session cannot run.
         StorageError: the disk refuses.
     """
     input_sets = InputSets(settings.inputs)
     budget = Budget(settings.budget)
+    failures: list[Failure] = []
     for source in sources:
         file = context_file(source.name)
         made = summarize(file, read_proto(folder / file))
@@ -50,5 +54,13 @@ def record(
             continue
         for case in input_sets.cases(inputs):
             if budget.used_up:
-                return
-            recordings.write(recorded, source.name, case.feeds, run(source.name, case.feeds))
+                return tuple(failures)
+            try:
+                outputs = run(source.name, case.feeds)
+            except CompileError as error:
+                error.model = error.model or source.name
+                failures.append(error.failure)
+                recordings.refuse(recorded, source.name, f"{case.label}: {error.reason}")
+                break
+            recordings.write(recorded, source.name, case.feeds, outputs)
+    return tuple(failures)

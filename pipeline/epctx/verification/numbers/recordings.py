@@ -86,8 +86,7 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
 
 
 def _writing(place: Path) -> AbstractContextManager[None]:
-    remedy = "free some space, or set `verify.numbers: off`"
-    return StorageError.if_refused("cannot be written", file=str(place), remedy=remedy)
+    return StorageError.if_refused("cannot be written", file=str(place), remedy="free some space")
 
 
 def _broken(place: Path, error: Exception) -> StorageError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
+from epctx.graph import randomness
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
@@ -21,12 +22,14 @@ class SourceModel:
     Attributes:
         inputs: what a run must be given, in its order.
         outputs: names of its outputs, in order.
+        may_draw: it may draw random numbers, and give others each time it is run.
     """
 
     source: ModelSource
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     precision: Precision
+    may_draw: bool = False
 
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
@@ -37,6 +40,7 @@ class SourceModel:
             inputs=graph_inputs.specs(model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=tolerances.precision(model),
+            may_draw=randomness.may_draw(model),
         )
 
     def interface_faults(self, model: ContextModel) -> list[str]:
@@ -48,6 +52,14 @@ class SourceModel:
         ):
             if own != other:
                 faults.append(f"its {what} are {other}, those of the source model {own}")
+        shapes = {spec.name: spec.shape for spec in model.inputs}
+        for spec in inputs(self.source):
+            pairs = zip(spec.shape, shapes.get(spec.name, ()), strict=False)
+            if any(_are_others(*pair) for pair in pairs):
+                faults.append(
+                    f"its input '{spec.name}' is of shape {list(shapes[spec.name])}, the source "
+                    f"model's of {list(spec.shape)}"
+                )
         kinds = {spec.name: spec.kind for spec in model.inputs}
         for spec in self.inputs:
             if kinds.get(spec.name, spec.kind) != spec.kind:
@@ -69,6 +81,10 @@ def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
     except ModelError:
         return ()
     return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
+
+
+def _are_others(one: graph_inputs.Dim, other: graph_inputs.Dim) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one != other
 
 
 def _fixed(spec: InputSpec, source: ModelSource) -> tuple[graph_inputs.Dim, ...]:

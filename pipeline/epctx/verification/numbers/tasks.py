@@ -26,6 +26,7 @@ class Task:
         expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
             is used up.
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
+        random: outputs that the source gives otherwise each time; nothing is compared with them.
     """
 
     model: ContextModel
@@ -33,6 +34,7 @@ class Task:
     cases: tuple[Case, ...]
     expected: list[dict[str, Array]] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
+    random: frozenset[str] = frozenset()
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:

@@ -77,7 +77,7 @@ def test_another_input_is_refused_before_anything_runs(change: str, built: Proje
     assert caught.value.what == "the build differs from the lock"
     assert caught.value.where == "m.lock.yaml"
     assert caught.value.why is not None and told in caught.value.why
-    assert "without --locked" in caught.value.remedy
+    assert "`epctx build` writes" in caught.value.remedy
 
 
 def link_to_nothing(group: Path) -> None:

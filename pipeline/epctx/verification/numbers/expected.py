@@ -1,0 +1,215 @@
+"""What is right: the outputs of a source model in a stock session, and who is to blame without.
+
+A build runs the sources while their EP compiles (`keep`), and verification takes what was kept. A
+source that runs on none of the inputs that are tried is no model; one that runs on others than were
+generated lacks ranges; one that this host cannot run says nothing of the EP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from epctx.errors import ModelError
+from epctx.graph.inputs import Array, InputSpec
+from epctx.manifest import ModelSource, VerifySettings
+from epctx.runtime import feeds as feeds_
+from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers import recordings, sessions, source_model
+from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.runs import Budget
+from epctx.verification.numbers.source_model import SourceModel
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_OF_THE_HOST: Final = re.compile(
+    r"NOT_IMPLEMENTED|Could not find an implementation|[Ff]ailed to allocate|bad.?alloc"
+)
+"""What ONNX Runtime says where its CPU EP has no kernel for a type, or the memory is short."""
+
+
+_CONSUMERS: Final = "inputs in the range of their consumers"
+ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
+"""Inputs on which many a model runs that refuses others."""
+
+
+class Unfed(Exception):
+    """A source runs, but not on the inputs that were generated for it; says why, and on which."""
+
+    remedy: Final = "set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts"
+
+
+class NotHere(Exception):
+    """A source that ONNX Runtime's CPU EP does not run on this host, whoever is to blame."""
+
+    remedy: Final = "verify it where ONNX Runtime's CPU EP runs the source model"
+
+
+@dataclass
+class Expected:
+    """The right outputs of one model.
+
+    Attributes:
+        source: the model.
+        inputs: with fixed shapes, in the order of the model.
+        sets: which inputs it is run on.
+        kept: where `keep` has put outputs; None: nowhere.
+    """
+
+    source: SourceModel
+    inputs: Sequence[InputSpec]
+    sets: InputSets
+    kept: Path | None = None
+    _session: ort.InferenceSession | None = None
+    _ran: str | None = None
+
+    def of(self, case: Case) -> dict[str, Array]:
+        """The outputs for an input set.
+
+        Raises:
+            NotComparable: an output has no numbers.
+            Unfed: others of the inputs that are tried it runs on.
+            NotHere: this host cannot run it.
+            ModelError: it runs on no input that is tried, or not at all.
+        """
+        name = self.source.source.name
+        found = None if self.kept is None else recordings.read(self.kept, name, case.feeds)
+        if found is not None:
+            self._ran = case.label
+            return {output: found[output] for output in sorted(found, key=self._place)}
+        self._open()
+        try:
+            outputs = self._run(case.feeds)
+        except sessions.NotComparable:
+            raise
+        except Exception as error:  # onnxruntime's errors have no common class
+            _refuse_host(error)
+            raise self._blame(case, error) from error
+        self._ran = case.label
+        return outputs
+
+    def random(self, case: Case, outputs: Mapping[str, Array]) -> frozenset[str]:
+        """The outputs that differ from themselves when it is run once more on an input set."""
+        if not self.source.may_draw:
+            return frozenset()
+        self._open()
+        again = self._run(case.feeds)
+        return frozenset(name for name, value in outputs.items() if not _same(value, again[name]))
+
+    def _open(self) -> None:
+        """Raises NotHere; ModelError: no session can be made of it."""
+        if self._session is not None:
+            return
+        try:
+            self._session = sessions.open_source(self.source.source)
+        except Exception as error:  # onnxruntime's errors have no common class
+            _refuse_host(error)
+            raise self._refused("ONNX Runtime refuses the source model", error) from error
+
+    def _run(self, feeds: Feeds) -> dict[str, Array]:
+        assert self._session is not None
+        return sessions.run_source(self._session, feeds)
+
+    def _blame(self, case: Case, error: Exception) -> Unfed | ModelError:
+        """Whose fault it is that an input set does not run: the model's, or the inputs'."""
+        if not self.sets.generated:
+            return self._refused(f"the source model does not run on {case.label}", error)
+        works = self._ran or next(filter(self._runs_on, ATTEMPTS), None)
+        if works is not None:
+            why = sessions.words(error)
+            return Unfed(f"the source model runs on {works}, not on {case.label}: {why}")
+        tried = f"not on {case.label}, {', '.join(ATTEMPTS[:-1])} nor {ATTEMPTS[-1]}"
+        return self._refused(f"the source model does not run: {tried}", error)
+
+    def _runs_on(self, attempt: str) -> bool:
+        try:
+            self._run(_attempt(attempt, self.inputs))
+        except Exception:  # onnxruntime's errors have no common class
+            return False
+        return True
+
+    def _refused(self, what: str, error: Exception) -> ModelError:
+        source = self.source.source
+        remedy = "correct `dimensions` and `shapes`, the inputs, or the model"
+        why = sessions.words(error)
+        return ModelError(what, file=str(source.path), model=source.name, why=why, remedy=remedy)
+
+    def _place(self, output: str) -> int:
+        """Where an output, or the sequence that it is of, stands among the model's."""
+        names = self.source.outputs
+        own = output if output in names else output.rpartition("[")[0]
+        return names.index(own) if own in names else len(names)
+
+
+def _attempt(name: str, inputs: Sequence[InputSpec]) -> Feeds:
+    if name == _CONSUMERS:
+        return feeds_.generate(inputs, seed=0, index=0)
+    return {spec.name: _filled(spec, ATTEMPTS.index(name) - 1) for spec in inputs}
+
+
+def keep(
+    sources: Sequence[ModelSource], settings: VerifySettings, folder: Path
+) -> Iterator[tuple[str, str | None]]:
+    """Run models on the input sets that verification will use, and keep what they give.
+
+    A model is passed over for which no inputs can be made, or whose outputs verification computes
+    itself: verification says why. What it draws at random is not kept.
+
+    Args:
+        folder: where the outputs are kept (`verification.numbers.recordings`).
+
+    Returns:
+        Model by model its name, before it is run, with None; once more, with the reason, if it does
+        not run on the inputs that were generated.
+
+    Raises:
+        ModelError: a source does not run, or cannot be read; an input file cannot be read.
+        ManifestError: a range does not fit its input.
+        StorageError: the disk refuses.
+    """
+    sets = InputSets(settings.inputs)
+    budget = Budget(settings.budget)
+    for source in sources:
+        inputs = source_model.inputs(source)
+        if sets.problems(inputs):
+            continue
+        yield source.name, None
+        model = SourceModel.read(source)
+        expected = Expected(model, inputs, sets)
+        another = sets.another(inputs)
+        for case in (*sets.cases(inputs), *([] if another is None else [another])):
+            if budget.used_up:
+                return
+            try:
+                outputs = expected.of(case)
+            except (NotHere, sessions.NotComparable):
+                break
+            except Unfed as error:
+                if case is not another:
+                    yield source.name, str(error)
+                break
+            if model.may_draw:
+                break
+            recordings.write(folder, source.name, case.feeds, outputs)
+
+
+def _refuse_host(error: Exception) -> None:
+    if _OF_THE_HOST.search(str(error)):
+        raise NotHere(f"the source model itself does not run: {sessions.words(error)}") from error
+
+
+def _filled(spec: InputSpec, value: int) -> Array:
+    shape = tuple(int(dim) for dim in spec.shape if dim is not None)
+    return np.full(shape, value, spec.dtype)
+
+
+def _same(one: Array, other: Array) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return one.tobytes() == other.tobytes() if one.dtype.kind != "O" else bool((one == other).all())
