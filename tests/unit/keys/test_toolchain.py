@@ -45,11 +45,13 @@ STARTS: Mapping[Running, tuple[str, ...]] = {
         "stages/dump.py",
         "providers/registry.py",
     ),
-    "verify": ("stages/verify.py", "worker/record_outputs.py"),
+    "verify": ("stages/verify.py", "worker/record_outputs.py", "worker/run_sources.py"),
     "compose": ("stages/compose.py", "stages/verify.py"),
 }
 FRONT = ("parsing",)
-"""What `manifest.load` imports: workers are given manifests that were parsed."""
+"""What `manifest.load`, and a session whose EPs a caller names, import: workers are given manifests
+that were parsed, and sessions EPs that are bound to their options."""
+BEHIND = (ROOT / "manifest.py", ROOT / "runtime" / "selection.py")
 
 
 def module_file(name: str) -> Path | None:
@@ -83,7 +85,7 @@ def imports(path: Path) -> set[Path]:
 def reached(start: Path, seen: dict[Path, Path | None]) -> None:
     for path in imports(start):
         front = path.relative_to(ROOT).with_suffix("").parts[0] in FRONT
-        if path not in seen and not (front and start == ROOT / "manifest.py"):
+        if path not in seen and not (front and start in BEHIND):
             seen[path] = start
             reached(path, seen)
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from epctx.errors import EpctxError
+from epctx.runtime.trial import RunJob, RunReport
 from epctx.worker import pool
 from epctx.worker.process import Worker
 
@@ -24,6 +26,7 @@ class FakeWorker:
         self.log.touch()
         self.ended: str | None = None
         self.dismissed = False
+        self.reason = EpctxError("killed", remedy="none")
         self.made.append(self)
 
     def dismiss(self) -> None:
@@ -144,3 +147,60 @@ def test_workers_that_compile_at_the_same_time_have_places_of_their_own(
         with workers.isolated("c"):
             pass
     assert [worker.place for worker in FakeWorker.made] == [None, None, 0, 1, 0]
+
+
+def test_a_worker_is_handed_on_to_the_next_lane_of_its_label(workers: pool.Pool) -> None:
+    workers.expect("verify")
+    with workers.lane("verify") as lane, lane.worker() as worker:
+        lane.hand_on()
+    assert faked(worker).ended is None
+    with workers.lane("verify") as other, other.worker() as same:
+        assert same is worker
+    assert faked(same).ended == "closed"
+
+
+def test_one_worker_is_enough_for_a_label(workers: pool.Pool) -> None:
+    with workers.lane("v") as one, workers.lane("v") as two:
+        one.start()
+        two.start()
+        one.hand_on()
+        two.hand_on()
+    assert [worker.ended for worker in FakeWorker.made] == [None, "closed"]
+    workers.close()
+    assert [worker.ended for worker in FakeWorker.made] == ["closed", "closed"]
+
+
+def _cancel(lane: pool.Lane, runs: threading.Event, reason: EpctxError) -> None:
+    assert runs.wait(30)
+    lane.cancel(reason)
+
+
+def test_a_lane_is_cancelled_from_another_thread(
+    workers: pool.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that runs ends with the reason, and so does any that comes after."""
+    runs, ended = threading.Event(), threading.Event()
+
+    def run(worker: FakeWorker, *_: object, **__: object) -> None:
+        runs.set()
+        assert ended.wait(30)
+        raise worker.reason
+
+    def kill(worker: FakeWorker, reason: EpctxError | None = None) -> None:
+        worker.reason = reason or worker.reason
+        ended.set()
+
+    monkeypatch.setattr(FakeWorker, "run", run, raising=False)
+    monkeypatch.setattr(FakeWorker, "kill", kill)
+    reason = EpctxError("the source does not run", remedy="none")
+    for label in ("a", None):
+        runs.clear()
+        ended.clear()
+        with pytest.raises(EpctxError, match="does not run"), workers.lane(label) as lane:
+            canceller = threading.Thread(target=_cancel, args=(lane, runs, reason))
+            canceller.start()
+            job = RunJob(folder=Path(), model=Path())
+            with pytest.raises(EpctxError, match="does not run"):
+                lane.run(job, RunReport)
+            canceller.join()
+            lane.run(job, RunReport)

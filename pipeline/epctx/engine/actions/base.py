@@ -56,6 +56,11 @@ class Actions:
         """For jobs with these EPs, one after the other: of its own where one of them needs that."""
         return self._executor.lane(label if self._isolated(eps) else None)
 
+    def expect_lane(self, eps: Iterable[ProviderSpec], label: str) -> None:
+        """A lane for these EPs and of that label will follow soon."""
+        if self._isolated(eps):
+            self._executor.expect(label)
+
     def _isolated(self, eps: Iterable[ProviderSpec]) -> bool:
         return any(self.lookup.toolchain.ep(spec).isolated for spec in eps)
 

@@ -37,6 +37,11 @@ def request(
     )
 
 
+def expect(actions: Actions, progress: GroupProgress) -> None:
+    """The group will be verified soon, in a process of its own where its EPs need that."""
+    actions.expect_lane(progress.planned.group.execution_providers, _label(progress))
+
+
 def lane(actions: Actions, progress: GroupProgress) -> AbstractContextManager[Lane]:
     """Where a group is verified."""
     return actions.lane(progress.planned.group.execution_providers, _label(progress))

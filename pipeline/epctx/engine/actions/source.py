@@ -118,6 +118,7 @@ def beside(
     if not compiling.own or actions.lookup.inputs(group) is None:
         yield None
         return
+    checks.expect(actions, progress)  # it compiles nothing: it needs no core of its own
     with checks.lane(actions, progress) as lane:
         lane.start()
         run = SourceRun(progress, session, kept, lane=lane, compiling=compiling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers import source_model as sources
+from epctx.verification.numbers.expected import differing, tell_random
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
@@ -82,13 +84,15 @@ def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[I
 
 def precision(composed: Composed) -> Precision:
     """Of the least exact part."""
-    found: list[Precision] = []
-    for built in composed.parts:
-        try:
-            found.append(SourceModel.read(built.source).precision)
-        except ModelError:
-            continue
+    found = [source.precision for source in _sources(composed)]
     return min(found, key=_EXACTNESS.index, default="float32")
+
+
+def _sources(composed: Composed) -> Iterator[SourceModel]:
+    """The sources of the parts, as far as they are there."""
+    for built in composed.parts:
+        with contextlib.suppress(ModelError):
+            yield SourceModel.read(built.source)
 
 
 def one_after_the_other(
@@ -178,11 +182,22 @@ class _Run(Runs):
         try:
             given = [case.feeds for case in cases]
             expected = one_after_the_other(self.composed, wired, given, self._run_part)
+            random = self._random(wired, given[:1], expected)
         except Exception as error:  # onnxruntime's errors have no common class
             yield unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
             return
+        yield from tell_random(model, random)
         yield from self._sensitivity(expected)
-        yield from self.run([self._whole(cases, expected)], sharing=False)
+        yield from self.run([self._whole(cases, expected, random)], sharing=False)
+
+    def _random(
+        self, wired: Wiring, given: Sequence[Feeds], expected: Sequence[Feeds]
+    ) -> frozenset[str]:
+        """The outputs that differ from themselves when the parts are run once more."""
+        if not any(source.may_draw for source in _sources(self.composed)):
+            return frozenset()
+        again = one_after_the_other(self.composed, wired, given, self._run_part)
+        return frozenset().union(*map(differing, expected, again))
 
     def _sensitivity(self, expected: Sequence[Feeds]) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
@@ -244,7 +259,9 @@ class _Run(Runs):
         finally:
             sessions.close([session])
 
-    def _whole(self, cases: Sequence[Case], expected: Sequence[Feeds]) -> Run:
+    def _whole(
+        self, cases: Sequence[Case], expected: Sequence[Feeds], random: frozenset[str]
+    ) -> Run:
         return Run(
             model=self.model,
             name=self.composed.composition.name,
@@ -255,6 +272,7 @@ class _Run(Runs):
                 precision=precision(self.composed),
                 asked=self.composed.composition.verify.tolerance,
                 right="its parts, run one after the other",
+                random=random,
             ),
             cases=list(zip(cases, expected, strict=True)),
         )

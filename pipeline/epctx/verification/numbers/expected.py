@@ -20,10 +20,13 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
+from epctx.verification.findings import Finding
+from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import recordings, sessions, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.runs import Budget
 from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.numbers.tasks import unchecked
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -37,6 +40,12 @@ _OF_THE_HOST: Final = re.compile(
 _CONSUMERS: Final = "inputs in the range of their consumers"
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
 """Inputs on which many a model runs that refuses others."""
+
+
+INFERENCE: Final = (
+    "export the model for inference, without Dropout in training mode, and make what it draws at "
+    "random an input"
+)
 
 
 class Unfed(Exception):
@@ -99,8 +108,7 @@ class Expected:
         if not self.source.may_draw:
             return frozenset()
         self._open()
-        again = self._run(case.feeds)
-        return frozenset(name for name, value in outputs.items() if not _same(value, again[name]))
+        return differing(outputs, self._run(case.feeds))
 
     def _open(self) -> None:
         """Raises NotHere; ModelError: no session can be made of it."""
@@ -145,6 +153,19 @@ class Expected:
         names = self.source.outputs
         own = output if output in names else output.rpartition("[")[0]
         return names.index(own) if own in names else len(names)
+
+
+def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:
+    """The names of outputs that are not the same, to the bit, when they are computed once more."""
+    return frozenset(name for name, value in outputs.items() if not _same(value, again[name]))
+
+
+def tell_random(model: ContextModel, names: frozenset[str]) -> Iterator[Finding]:
+    """That outputs are random, if any are: what differs from itself is held against nobody."""
+    if names:
+        listed = ", ".join(map(repr, sorted(names)))
+        message = f"random: on the same inputs the source model gives other {listed} each time"
+        yield unchecked(model, message, INFERENCE)
 
 
 def _attempt(name: str, inputs: Sequence[InputSpec]) -> Feeds:

@@ -37,6 +37,7 @@ from epctx.verification.numbers.composed import (
     precision,
     where,
 )
+from epctx.verification.numbers.expected import INFERENCE, differing
 from epctx.verification.numbers.golden_files import (
     FOLDER,
     RECORD,
@@ -172,7 +173,13 @@ def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
     """What a source model gives, in one thread: how many there are changes last digits."""
     try:
         session = sessions.open_source(source, threads=1)
-        return [sessions.run_source(session, each) for each in given]
+        right = [sessions.run_source(session, each) for each in given]
+        if SourceModel.read(source).may_draw:
+            again = [sessions.run_source(session, each) for each in given[:1]]
+            _refuse_random(source, right, again)
+        return right
+    except ModelError:
+        raise
     except Exception as error:  # onnxruntime's errors have no common class
         raise ModelError(
             "does not run on the golden inputs",
@@ -180,6 +187,18 @@ def _run(source: ModelSource, given: Sequence[Feeds]) -> list[Feeds]:
             why=sessions.words(error),
             remedy="set `verify.inputs.ranges`, or give `verify.inputs.files` that it accepts",
         ) from error
+
+
+def _refuse_random(source: ModelSource, right: Sequence[Feeds], again: Sequence[Feeds]) -> None:
+    """Nothing is golden that the source does not give twice. Raises ModelError."""
+    names = sorted(frozenset().union(*map(differing, right, again)))
+    if names:
+        raise ModelError(
+            f"its outputs {', '.join(names)} are random: they differ from run to run",
+            file=str(source.path),
+            model=source.name,
+            remedy=INFERENCE,
+        )
 
 
 def _hashed(path: Path) -> OutputFile:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
 from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
 from epctx.verification.findings import Finding, FolderReport
-from epctx.verification.numbers import recordings, sessions
+from epctx.verification.numbers import expected, recordings, sessions
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.source_model import SourceModel
@@ -400,12 +400,68 @@ def test_a_dimension_without_a_size_is_not_checkable(case: Case) -> None:
     assert finding.message == "input 'x' has a dimension 'batch' of unknown size"
 
 
-def test_a_source_that_does_not_run_on_the_inputs(case: Case) -> None:
+def test_a_source_of_another_shape_is_another_source(case: Case) -> None:
     case.source("m", shape=(3, 4))
+    finding = case.one("interface")
+    assert finding.outcome == "fail"
+    assert "its input 'x' is of shape [1, 4], the source model's of [3, 4]" in finding.message
+
+
+def test_a_source_that_does_not_run_is_no_finding_of_the_folders(case: Case) -> None:
+    model = onnx.load(case.sources["m"])
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((5, 4), "f4"), "w"))
+    onnx.save(model, case.sources["m"])
+    with pytest.raises(ModelError, match="ONNX Runtime refuses the source model"):
+        case.report()
+
+
+def logarithm(case: Case, op: str, *inputs: str) -> None:
+    """The source is z = tanh(op(x)), its op on weights and on x."""
+    model = onnx.load(case.sources["m"])
+    model.graph.node[0].CopyFrom(helper.make_node(op, inputs or ["x"], ["y"], name="mm"))
+    onnx.save(model, case.sources["m"])
+
+
+def test_what_the_source_draws_at_random_is_held_against_nobody(case: Case) -> None:
+    logarithm(case, "RandomNormalLike")
+    case.change = lambda outputs: {"z": outputs["z"] + 1}
+    findings = case.check("outputs", "sensitivity")
+    (finding,) = findings
+    assert finding.outcome == "not checkable"
+    assert finding.message.startswith("random: on the same inputs the source model gives other 'z'")
+    assert "training mode" in finding.remedy
+
+
+def test_what_the_generating_sessions_draw_is_not_compared_either(case: Case) -> None:
+    logarithm(case, "RandomUniformLike")
+    inputs = VerifyInputs(count=2)
+    case.verify = {"numbers": "generating", "inputs": inputs}
+    record(case, inputs, lambda out: {"z": out["z"] + 1})
+    assert {f.outcome for f in case.check("outputs")} == {"not checkable"}
+
+
+def test_inputs_that_the_source_refuses_are_told_with_ranges(case: Case) -> None:
+    model = onnx.load(case.sources["m"])
+    model.graph.node[0].CopyFrom(helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64))
+    model.graph.node.insert(1, helper.make_node("Gather", ["w", "i"], ["rows"], axis=0))
+    model.graph.node.insert(2, helper.make_node("ReduceSum", ["rows"], ["y"], keepdims=1))
+    onnx.save(model, case.sources["m"])
+    case.verify = {"inputs": VerifyInputs(ranges={"x": (50, 60)})}
     finding = case.one()
     assert finding.outcome == "not checkable"
-    assert "the source model itself does not run: " in finding.message
-    assert "verify.inputs" in finding.remedy
+    assert "the source model runs on inputs in the range of their consumers" in finding.message
+    assert "verify.inputs.ranges" in finding.remedy
+
+
+def test_what_was_computed_beside_the_compile_is_taken(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = case.tmp / "kept"
+    models = [ModelSource(name="m", path=case.sources["m"])]
+    list(expected.keep(models, VerifySettings(), kept))
+    case.request = {"computed": kept}
+    monkeypatch.setattr(sessions, "run_source", None)  # it would fail if it were called
+    assert case.one().outcome == "pass"
 
 
 # --- inputs from files ---------------------------------------------------------------------------

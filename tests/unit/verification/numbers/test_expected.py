@@ -1,0 +1,200 @@
+"""What a source gives, and who is to blame where it gives nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.errors import ModelError
+from epctx.graph.inputs import Array
+from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
+from epctx.verification.numbers import expected, recordings, sessions, source_model
+from epctx.verification.numbers.expected import Expected, NotHere, Unfed
+from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.source_model import SourceModel
+
+INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
+
+
+def source(tmp_path: Path, *nodes: onnx.NodeProto, name: str = "m") -> ModelSource:
+    """A model of `i`, four indices, and `x`, of what `nodes` make of them: `y`."""
+    graph = helper.make_graph(
+        [*nodes, helper.make_node("Identity", ["x"], ["z"])],
+        "g",
+        [
+            helper.make_tensor_value_info("i", INT64, [4]),
+            helper.make_tensor_value_info("x", FLOAT, [3]),
+        ],
+        [onnx.ValueInfoProto(name="y"), onnx.ValueInfoProto(name="z")],
+        [
+            numpy_helper.from_array(np.arange(10, dtype=np.float32), "t"),
+            numpy_helper.from_array(np.array(100), "hundred"),
+        ],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = tmp_path / f"{name}.onnx"
+    onnx.save(made, path)
+    return ModelSource(name=name, path=path)
+
+
+def gather(index: str = "i") -> onnx.NodeProto:
+    return helper.make_node("Gather", ["t", index], ["y"])
+
+
+def shifted(op: str) -> tuple[onnx.NodeProto, ...]:
+    """An index that the graph does not tell of."""
+    return helper.make_node(op, ["i", "hundred"], ["j"]), gather("j")
+
+
+def of(model: ModelSource, kept: Path | None = None, **inputs: object) -> tuple[Expected, Case]:
+    sets = InputSets(VerifyInputs(**inputs))  # type: ignore[arg-type]
+    specs = source_model.inputs(model)
+    return Expected(SourceModel.read(model), specs, sets, kept), next(sets.cases(specs))
+
+
+def test_a_source_that_runs_on_nothing_is_blamed(tmp_path: Path) -> None:
+    runs, case = of(source(tmp_path, *shifted("Add")))
+    with pytest.raises(ModelError) as raised:
+        runs.of(case)
+    assert raised.value.what == (
+        "the source model does not run: not on seed 0, set 0, inputs in the range of their "
+        "consumers, zeros nor ones"
+    )
+    assert raised.value.model == "m" and "m.onnx" in (raised.value.file or "")
+    assert "indices element out of data bounds, idx=10" in (raised.value.why or "")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "works"),
+    [
+        ((gather(),), "inputs in the range of their consumers"),
+        (shifted("Mul"), "zeros"),
+        (
+            (
+                helper.make_node("Mul", ["i", "hundred"], ["k"]),
+                helper.make_node("Sub", ["k", "hundred"], ["l"]),
+                gather("l"),
+            ),
+            "ones",
+        ),
+    ],
+    ids=["a range", "zeros", "ones"],
+)
+def test_a_source_that_runs_on_others_is_not(
+    tmp_path: Path, nodes: tuple[onnx.NodeProto, ...], works: str
+) -> None:
+    made = source(tmp_path, *nodes)
+    runs, case = of(made, ranges={"i": (50, 60)})
+    with pytest.raises(Unfed, match=f"the source model runs on {works}, not on seed 0, set 0: "):
+        runs.of(case)
+
+
+def test_inputs_of_files_are_not_exchanged_for_others(tmp_path: Path) -> None:
+    np.savez(tmp_path / "far.npz", i=np.full(4, 70), x=np.zeros(3, np.float32))
+    runs, case = of(source(tmp_path, gather()), files=(tmp_path / "far.npz",))
+    with pytest.raises(ModelError, match=r"the source model does not run on far\.npz"):
+        runs.of(case)
+
+
+def test_a_model_that_ran_on_an_input_set_is_not_blamed_for_another(tmp_path: Path) -> None:
+    runs, case = of(source(tmp_path, *shifted("Add")))
+    runs._ran = "seed 0, set 0"
+    with pytest.raises(Unfed, match="runs on seed 0, set 0, not on"):
+        runs.of(case)
+
+
+def test_what_this_host_cannot_run_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, case = of(source(tmp_path, gather()))
+    for said in (
+        "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11)",
+        "/onnxruntime_src/bfc_arena.cc:360 Failed to allocate memory for requested buffer",
+    ):
+        monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError(said)))
+        with pytest.raises(NotHere, match="the source model itself does not run: "):
+            runs.of(case)
+    monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError("bad shapes")))
+    with pytest.raises(ModelError, match="ONNX Runtime refuses the source model: bad shapes"):
+        runs.of(case)
+
+
+def _raising(error: Exception) -> object:
+    def open_source(*_: object, **__: object) -> None:
+        raise error
+
+    return open_source
+
+
+def test_what_is_kept_is_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = source(tmp_path, gather())
+    kept = tmp_path / "kept"
+    settings = VerifySettings(inputs=VerifyInputs(count=1))
+    assert list(expected.keep([made], settings, kept)) == [("m", None)]
+    right, case = of(made)
+    wanted = right.of(case)
+    monkeypatch.setattr(sessions, "open_source", _raising(AssertionError("it is run again")))
+    again, case = of(made, kept)
+    found = again.of(case)
+    assert list(found) == list(wanted) == ["y", "z"]
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+    other = again.sets.another(again.inputs)
+    assert other is not None and again.of(other), "whether outputs depend on inputs is told by it"
+
+
+def test_what_the_inputs_are_wrong_for_is_told_and_the_rest_is_kept(tmp_path: Path) -> None:
+    ranges = VerifySettings(inputs=VerifyInputs(ranges={"i": (50, 60)}))
+    models = [source(tmp_path, gather(), name="a"), source(tmp_path, *shifted("Mul"), name="b")]
+    told = list(expected.keep(models, ranges, tmp_path / "kept"))
+    assert [(name, reason is None) for name, reason in told] == [
+        ("a", True), ("a", False), ("b", True), ("b", False),
+    ]  # fmt: skip
+    broken = source(tmp_path, *shifted("Add"), name="c")
+    with pytest.raises(ModelError, match="does not run"):
+        list(expected.keep([broken], ranges, tmp_path / "kept"))
+
+
+def test_the_budget_holds_for_what_is_kept_too(tmp_path: Path) -> None:
+    spent = VerifySettings(budget=0.0)
+    made = source(tmp_path, gather())
+    assert list(expected.keep([made], spent, tmp_path / "kept")) == [("m", None)]
+    assert not (tmp_path / "kept").exists()
+
+
+def test_what_is_drawn_at_random_is_found_and_not_kept(tmp_path: Path) -> None:
+    made = source(tmp_path, helper.make_node("RandomNormalLike", ["x"], ["y"]))
+    list(expected.keep([made], VerifySettings(), tmp_path / "kept"))
+    assert not (tmp_path / "kept").exists()
+    runs, case = of(made)
+    assert runs.random(case, runs.of(case)) == {"y"}
+    calm, case = of(source(tmp_path, gather(), name="calm"))
+    assert calm.random(case, calm.of(case)) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([1.5, np.nan, -np.inf], np.float32),
+        np.array([1.5], ml_dtypes.bfloat16),
+        np.array([1.5], ml_dtypes.float8_e4m3fn),
+        np.array(3, np.int64),
+        np.array([True]),
+        np.array(["a", "ü"], object),
+        np.zeros((0, 3), np.float16),
+        np.array([1], ml_dtypes.int4),
+    ],
+    ids=lambda a: str(a.dtype),
+)
+def test_outputs_of_every_type_come_back_as_they_were(tmp_path: Path, array: Array) -> None:
+    recordings.write(tmp_path, "m", {}, {"y": array})
+    found = recordings.read(tmp_path, "m", {})
+    assert found is not None and found["y"].dtype == array.dtype
+    assert expected.differing({"y": array}, found) == frozenset()
+    assert expected.differing({"y": array}, {"y": np.array([7.25])}) == {"y"}
