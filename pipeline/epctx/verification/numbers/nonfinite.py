@@ -38,6 +38,6 @@ def _refuse(source: ModelSource, label: str, found: str, output: str) -> NoRetur
         f"computes {found} elements in its output '{output}'",
         file=str(source.path),
         why=f"on the inputs of {label}, on ONNX Runtime's CPU EP",
-        remedy="give inputs that the model is made for, or set `verify.allow_nonfinite: true` "
-        "where these values are meant, as in masks",
+        remedy="give inputs that the model is made for; docs/numbers.md says how values are "
+        "declared that are meant, as in masks",
     )
