@@ -20,7 +20,7 @@ def test_non_finite_outputs_of_a_users_own_inputs_are_the_models_fault(dtype: ty
     with pytest.raises(ModelError) as caught:
         nonfinite.refuse(SOURCE, READ, "x.npz", {"y": BAD.astype(dtype)})
     assert "2 NaN and 1 infinite of 4 elements in its output 'y'" in str(caught.value)
-    assert "verify.allow_nonfinite" in caught.value.remedy
+    assert "docs/numbers.md" in caught.value.remedy
 
 
 def test_they_are_no_fault_where_they_are_meant_or_where_inputs_are_generated() -> None:
