@@ -135,6 +135,46 @@ def test_what_cannot_be_is_told(
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("provider", "code", "words"),
+    [
+        ("QNNExecutionProvder", 5, 'did you mean "QNNExecutionProvider"?'),
+        ("TensorrtExecutionProvider", 5, "has no TensorrtExecutionProvider"),
+        ("OpenVINOExecutionProvider", 5, "its devices are hidden"),
+        ("QNNExecutionProvider,soc_modl=60", 3, 'did you mean "soc_model"?'),
+        ("QNNExecutionProvider,soc_model=abc", 3, "write, for example, 60"),
+        ("TensorrtExecutionProvider,trt_fp17_enable=1", 3, 'did you mean "trt_fp16_enable"?'),
+        ("ReferenceExecutionProvider", 2, "compile it"),
+        ("AzureExecutionProvider", 6, "takes no node of it"),
+    ],
+)
+def test_a_plain_model_runs_on_the_ep_that_is_named_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str, code: int, words: str
+) -> None:
+    monkeypatch.setenv("EPCTX_HIDE_DEVICES", "OpenVINOExecutionProvider")
+    onnx.save(mlp(), tmp_path / "m.onnx")
+    result = run(tmp_path / "m.onnx", "--provider", provider)
+    assert result.exit_code == code and words in result.stderr, result.output
+    assert "\n  -> " in result.stderr and result.stdout == ""
+
+
+def test_an_ep_that_takes_nothing_of_a_compiled_model_is_left_out(model: Path) -> None:
+    name = "ReferenceExecutionProvider"
+    result = run(model, "--provider", name, "--provider", "AzureExecutionProvider")
+    assert result.exit_code == 2
+    assert "AzureExecutionProvider takes no node of it: all of it runs on" in result.stderr
+    result = run(model, "--provider", name, "--option", "sorce=x")
+    assert result.exit_code == 3 and 'did you mean "source"?' in result.stderr
+
+
+def test_who_ran_how_many_nodes_is_told(model: Path) -> None:
+    contexts = sum(node.op_type == "EPContext" for node in onnx.load(model).graph.node)
+    told = run(model).stdout
+    assert f"nodes: {contexts} on ReferenceExecutionProvider, " in told
+    nodes = json.loads(run(model, "--format", "json").stdout)["nodes"]
+    assert nodes["ReferenceExecutionProvider"] == contexts and nodes["CPUExecutionProvider"] > 0
+
+
 def test_inputs_that_do_not_fit_are_the_callers_error(model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", x=X.astype(np.float64)[:, :3])
     assert run(model, "--input", str(tmp_path / "bad.npz")).exit_code == 2
