@@ -260,9 +260,15 @@ class ProviderUnavailable(EpctxError):
 
 
 class CompileError(EpctxError):
-    """Compilation failed or crashed, compiled nothing, or missed the coverage asked for."""
+    """Compilation failed or crashed, compiled nothing, or missed the coverage asked for.
+
+    Attributes:
+        starved: a process was ended, for all that is known for the lack of memory: that says
+            nothing of what it was working on.
+    """
 
     exit_code = 6
+    starved = False
 
 
 class VerificationError(EpctxError):

@@ -258,8 +258,7 @@ refused(
         node("Reshape", ["x", "s"], ["y"]),
         weights=[helper.make_tensor("s", TensorProto.INT64, [1], [5])],
     ),
-    "not checked: g@default/a_ctx.onnx: the source model itself does not run",
-    code=0,
+    "a.onnx: the source model does not run: not on seed 0, set 0, inputs in the range of their",
 )
 refused("a negative input shape", lambda: _with_input([-4]), "a.onnx")
 refused(

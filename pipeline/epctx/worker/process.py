@@ -225,11 +225,13 @@ class Worker:
         remedy = f"see the whole log: {self.log}" if tail else "report it to who makes the EP"
         if code == -_SIGKILL:
             remedy = "if nobody ended it, memory was short: build with fewer --jobs"
-        return CompileError(
+        error = CompileError(
             f"{self._who_crashed()}, {exit_words(code)}",
             why=f"its log ends with:\n{tail}" if tail else "it left no log",
             remedy=remedy,
         )
+        error.starved = code == -_SIGKILL
+        return error
 
 
 def exit_words(code: int) -> str:

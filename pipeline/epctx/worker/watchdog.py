@@ -50,12 +50,14 @@ class Guard:
         self._shorten()
         used = self._used()
         if used > self._memory:
-            raise CompileError(
+            error = CompileError(
                 f"the worker process was ended: it had {used >> 20} MiB of memory of its own, "
                 f"and may have {self._memory >> 20}",
                 remedy="build with fewer --jobs or on a larger machine; "
                 f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit",
             )
+            error.starved = True
+            raise error
 
     def _used(self) -> int:
         """Memory of the processes that is their own, in bytes."""

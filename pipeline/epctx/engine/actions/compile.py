@@ -136,9 +136,9 @@ class Compiling:
         entered: list[str] = []
         try:
             return progress.run(lane, session.label, job, CompileResult, entered=entered.append)
-        except CompileError:
-            if run is not None and entered[-1:] == ["verify"]:
-                run.wait()
+        except CompileError as error:
+            if run is not None and entered[-1:] == ["verify"] and run.wait().unfed:
+                error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
             raise
 
     def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 _OF_THE_HOST: Final = re.compile(
     r"NOT_IMPLEMENTED|Could not find an implementation|[Ff]ailed to allocate|bad.?alloc"
+    r"|model format error"
 )
-"""What ONNX Runtime says where its CPU EP has no kernel for a type, or the memory is short."""
+"""What ONNX Runtime says where its CPU EP has no kernel for a type, the memory is short, or its
+reader knows less than the format allows (`basepath`, real-eps.md section 15)."""
 
 
 _CONSUMERS: Final = "inputs in the range of their consumers"

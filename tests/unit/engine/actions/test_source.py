@@ -126,6 +126,16 @@ def test_a_crash_is_the_sources_own(monkeypatch: pytest.MonkeyPatch) -> None:
             run.wait()
 
 
+def test_what_ends_for_the_lack_of_memory_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification runs the source again, when nothing is compiled beside it."""
+    ended = CompileError("the worker process was ended: it had 9 GiB", remedy="none")
+    ended.starved = True
+    compiling = Lane()
+    with beside(Lane(raising(ended)), compiling, monkeypatch) as run:
+        assert run is not None and run.wait().unfed == {}
+    assert compiling.reason is None
+
+
 def test_the_worker_goes_on_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Lane(ran())
     with beside(lane, Lane(), monkeypatch) as run:
