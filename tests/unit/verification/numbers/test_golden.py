@@ -1,0 +1,47 @@
+"""Golden files: what a source gives, once it is known that it gives it twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from epctx.errors import ModelError
+from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
+from epctx.verification.numbers import golden
+from epctx.verification.numbers.golden_files import FOLDER
+from tests.kit import folders
+
+
+def source(tmp_path: Path, op: str) -> ModelSource:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["z"], name="n")],
+        "g",
+        [value("x", TensorProto.FLOAT, [1, 4])],
+        [value("z", TensorProto.FLOAT, [1, 4])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "m.onnx")
+    return ModelSource(name="m", path=tmp_path / "m.onnx")
+
+
+def made(tmp_path: Path, op: str) -> list[str]:
+    folders.write(tmp_path / "out", sums=False)
+    group = folders.group(
+        models=(source(tmp_path, op),), verify=VerifySettings(inputs=VerifyInputs(count=2))
+    )
+    files = golden.make(group, tmp_path / "out", tmp_path / FOLDER)
+    return sorted(file.name for file in files)
+
+
+def test_inputs_and_outputs_are_written_with_their_sums(tmp_path: Path) -> None:
+    assert made(tmp_path, "Tanh") == ["SHA256SUMS", "golden.json", "m.npz"]
+
+
+def test_nothing_is_golden_that_is_drawn_at_random(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="its outputs z are random") as raised:
+        made(tmp_path, "RandomNormalLike")
+    assert "training mode" in raised.value.remedy and raised.value.model == "m"
