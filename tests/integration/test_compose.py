@@ -304,3 +304,14 @@ def test_a_part_that_fails_fails_the_composition_and_nothing_else(tmp_path: Path
         made.build(keep_going=True)
     assert (made.published / "ends").is_dir() and not (made.published / "whole").exists()
     assert not made.lock.exists()
+
+
+def test_what_a_part_draws_at_random_is_held_against_nobody(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", {"whole": {"parts": PARTS}})
+    head = onnx.load(tmp_path / "p" / "head.onnx")
+    head.graph.node[1].op_type = "RandomNormalLike"
+    onnx.save(head, tmp_path / "p" / "head.onnx")
+    group = Built(made, made.build()).group("whole")
+    assert group.verify is not None and group.state == "built"
+    told = [f.message for f in group.verify.findings if f.check == "outputs"]
+    assert told == ["random: on the same inputs the source model gives other 'logits' each time"]
