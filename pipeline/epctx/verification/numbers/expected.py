@@ -71,12 +71,14 @@ class Expected:
         inputs: with fixed shapes, in the order of the model.
         sets: which inputs it is run on.
         kept: where `keep` has put outputs; None: nowhere.
+        alone: nothing is compiled meanwhile.
     """
 
     source: SourceModel
     inputs: Sequence[InputSpec]
     sets: InputSets
     kept: Path | None = None
+    alone: bool = True
     _session: ort.InferenceSession | None = None
     _ran: str | None = None
 
@@ -117,7 +119,7 @@ class Expected:
         if self._session is not None:
             return
         try:
-            self._session = sessions.open_source(self.source.source)
+            self._session = sessions.open_source(self.source.source, spins=self.alone)
         except Exception as error:  # onnxruntime's errors have no common class
             _refuse_host(error)
             raise self._refused("ONNX Runtime refuses the source model", error) from error
@@ -204,7 +206,7 @@ def keep(
             continue
         yield source.name, None
         model = SourceModel.read(source)
-        expected = Expected(model, inputs, sets)
+        expected = Expected(model, inputs, sets, alone=False)
         another = sets.another(inputs)
         for case in (*sets.cases(inputs), *([] if another is None else [another])):
             if budget.used_up:

@@ -37,17 +37,21 @@ class NotComparable(Exception):
     """An output is of a kind that has no numbers to compare; says which."""
 
 
-def open_source(source: ModelSource, *, threads: int = 0) -> ort.InferenceSession:
+def open_source(
+    source: ModelSource, *, threads: int = 0, spins: bool = True
+) -> ort.InferenceSession:
     """A stock session of a source model, by path, its weights mapped where they are external.
 
     Args:
         source: the model.
         threads: 0: one for each core.
+        spins: threads that wait keep their core for a while, which whoever works beside them lacks.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     for name, size in source.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)
     model: str | bytes = str(source.path)
