@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -15,12 +16,12 @@ from tests.kit.building import mlp
 from tests.kit.inline import Inline
 
 
-def job(tmp_path: Path, *names: str, **inputs: object) -> SourceJob:
+def job(tmp_path: Path, *names: str, **inputs: Any) -> SourceJob:
     for name in names:
         onnx.save(mlp(), tmp_path / f"{name}.onnx")
     return SourceJob(
         sources=tuple(ModelSource(name=n, path=tmp_path / f"{n}.onnx") for n in names),
-        settings=VerifySettings(inputs=VerifyInputs(**inputs)),  # type: ignore[arg-type]
+        settings=VerifySettings(inputs=VerifyInputs(**inputs)),
         folder=tmp_path / "kept",
     )
 

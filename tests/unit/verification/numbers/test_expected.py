@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -51,8 +52,8 @@ def shifted(op: str) -> tuple[onnx.NodeProto, ...]:
     return helper.make_node(op, ["i", "hundred"], ["j"]), gather("j")
 
 
-def of(model: ModelSource, kept: Path | None = None, **inputs: object) -> tuple[Expected, Case]:
-    sets = InputSets(VerifyInputs(**inputs))  # type: ignore[arg-type]
+def of(model: ModelSource, kept: Path | None = None, **inputs: Any) -> tuple[Expected, Case]:
+    sets = InputSets(VerifyInputs(**inputs))
     specs = source_model.inputs(model)
     return Expected(SourceModel.read(model), specs, sets, kept), next(sets.cases(specs))
 
