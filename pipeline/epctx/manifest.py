@@ -19,6 +19,45 @@ OptionValue = str | int | float | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """`verify.tolerance`; None: the default of the EP and precision.
+
+    Attributes:
+        cosine_min: least cosine similarity of an output, -1 to 1.
+        max_abs: largest absolute difference, in the output's unit.
+        max_rel: largest difference relative to the output's scale: its largest ordinary magnitude.
+        sqnr_min: least signal-to-quantization-noise ratio, in decibels.
+        top_k_min: of the decided rows of scores, the least share whose largest elements must be the
+            same ones, 0 to 1.
+        saturates_at: magnitudes beyond it may come out as it, or as infinite, with their sign: the
+            largest number of the type that the EP computes in.
+    """
+
+    cosine_min: float | None = None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    sqnr_min: float | None = None
+    top_k_min: float | None = None
+    saturates_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """`reference` of a model: one that does what it should do, as the float one of a quantized one.
+
+    Attributes:
+        path: the `.onnx` file, absolute.
+        external_data_dir: as in ModelSource.
+        tolerance: how far the compiled model may be from it; None in a field: what the EP allows
+            quantized models.
+    """
+
+    path: Path
+    external_data_dir: Path | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSource:
     """A source model, as the manifest names it.
 
@@ -28,6 +67,7 @@ class ModelSource:
         external_data_dir: where external data is resolved, absolute; None: the model's folder.
         dimensions: symbolic dimension name to its fixed size, in elements (>= 1).
         shapes: graph input name to its whole fixed shape.
+        reference: what the compiled model is compared with beside its source.
     """
 
     name: str
@@ -35,6 +75,20 @@ class ModelSource:
     external_data_dir: Path | None = None
     dimensions: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reference: Reference | None = None
+
+    @property
+    def as_reference(self) -> ModelSource | None:
+        """The reference as a source, with the dimensions and shapes of this one."""
+        if self.reference is None:
+            return None
+        return ModelSource(
+            name=self.name,
+            path=self.reference.path,
+            external_data_dir=self.reference.external_data_dir,
+            dimensions=self.dimensions,
+            shapes=self.shapes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,29 +153,6 @@ class VerifyInputs:
     count: int = 1
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
-    """`verify.tolerance`; None: the default of the EP and precision.
-
-    Attributes:
-        cosine_min: least cosine similarity of an output, -1 to 1.
-        max_abs: largest absolute difference, in the output's unit.
-        max_rel: largest difference relative to the output's scale: its largest ordinary magnitude.
-        sqnr_min: least signal-to-quantization-noise ratio, in decibels.
-        top_k_min: of the decided rows of scores, the least share whose largest elements must be the
-            same ones, 0 to 1.
-        saturates_at: magnitudes beyond it may come out as it, or as infinite, with their sign: the
-            largest number of the type that the EP computes in.
-    """
-
-    cosine_min: float | None = None
-    max_abs: float | None = None
-    max_rel: float | None = None
-    sqnr_min: float | None = None
-    top_k_min: float | None = None
-    saturates_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ def _of_finding(folder: str, finding: Finding, *, strict: bool) -> ElementTree.E
 
 
 def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
-    inputs = f"{numbers.input_set}, {numbers.sessions}"
+    inputs = f"{numbers.input_set}, {numbers.sessions}, against {numbers.right}"
     case = _case(folder, "numbers", f"{numbers.model}: output {numbers.output} ({inputs})")
     found = numbers.comparison
     measured = (

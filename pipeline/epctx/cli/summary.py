@@ -160,7 +160,8 @@ def _details(group: GroupReport) -> Iterator[Text]:
         )
         words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)
         yield Text(
-            f"  {each.model}: output {each.output!r} ({each.input_set}, {each.sessions}): {words}"
+            f"  {each.model}: output {each.output!r} ({each.input_set}, {each.sessions}, "
+            f"against {each.right}): {words}"
         )
     if group.stages:
         spent: dict[str, float] = {}

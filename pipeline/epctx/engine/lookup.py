@@ -123,7 +123,7 @@ class Lookup:
         """What is to be verified of a session group that is compiled.
 
         Raises:
-            ModelError: a file with inputs cannot be read.
+            ModelError: a file with inputs, or a reference, cannot be read.
         """
         assert compiled.key is not None
         record = make.verify(
@@ -131,10 +131,26 @@ class Lookup:
             compiled=compiled.key,
             outputs=compiled.outputs,
             models=[(m.source, m.found) for m in compiled.models if m.found is not None],
+            references={
+                m.source.name: self._reference(reference)
+                for m in compiled.models
+                if (reference := m.source.as_reference) is not None
+            },
             inputs=self.inputs(group),
             toolchain=self.toolchain,
         )
         return self._verified(record)
+
+    def _reference(self, source: ModelSource) -> SourceDigests:
+        """What a reference is made of: nothing loads it before it is verified with."""
+        from epctx.graph.serde import skeleton
+
+        found = self.sources.find(source)
+        if found is None:
+            proto = skeleton.read(source.path)
+            places = {skeleton.location(tensor) for tensor in skeleton.external_tensors(proto)}
+            found = self.sources.of(source, tuple(sorted(places)))
+        return found
 
     def folder(self, sessions: Sequence[Verified], outputs: Mapping[str, Digest]) -> Verified:
         """What is to be verified of a folder beside its session groups.

@@ -19,6 +19,7 @@ from epctx.keys.records import (
     OptimizeRecord,
     PartitionRecord,
     RecordingRecord,
+    ReferenceRecord,
     ToleranceRecord,
     VerifiedModel,
     VerifyRecord,
@@ -122,6 +123,7 @@ def verify(
     compiled: Digest,
     outputs: Mapping[str, Digest],
     models: Sequence[tuple[ModelSource, SourceDigests]],
+    references: Mapping[str, SourceDigests],
     inputs: InputsRecord | None,
     toolchain: Toolchain,
 ) -> VerifyRecord:
@@ -132,13 +134,14 @@ def verify(
         compiled: the key of its compile action.
         outputs: file name to digest.
         models: the session group's models in order, each with its source's digests.
+        references: those of the models' references, by the model's name.
         inputs: what they are run with; None: they are not.
     """
     settings = group.verify
     return VerifyRecord(
         compile=str(compiled),
         outputs={name: str(content) for name, content in outputs.items()},
-        models=tuple(_verified(source, found) for source, found in models),
+        models=tuple(_verified(source, found, references) for source, found in models),
         inputs=inputs,
         tolerance=_tolerance(settings.tolerance),
         numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
@@ -202,7 +205,7 @@ def part(
         links={name: (origin.part, origin.output) for name, origin in part.links.items()},
         inputs=dict(part.inputs),
         providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
-        source=_verified(*source),
+        source=_verified(*source, {}),
     )
 
 
@@ -253,13 +256,23 @@ def _initializers(settings: ExternalInitializers | None) -> InitializersRecord |
     return InitializersRecord(file=settings.file, size_threshold=settings.size_threshold)
 
 
-def _verified(source: ModelSource, found: SourceDigests) -> VerifiedModel:
+def _verified(
+    source: ModelSource, found: SourceDigests, references: Mapping[str, SourceDigests]
+) -> VerifiedModel:
+    asked, reference = source.reference, references.get(source.name)
     return VerifiedModel(
         name=source.name,
         model=str(found.model),
         data=tuple(map(str, found.data)),
         dimensions=dict(source.dimensions),
         shapes=dict(source.shapes),
+        reference=None
+        if asked is None or reference is None
+        else ReferenceRecord(
+            model=str(reference.model),
+            data=tuple(map(str, reference.data)),
+            tolerance=_tolerance(asked.tolerance),
+        ),
     )
 
 

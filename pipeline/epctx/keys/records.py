@@ -163,11 +163,21 @@ class RecordingRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReferenceRecord:
+    """`reference` of a model; `model` and `data` as in OptimizeRecord."""
+
+    model: str
+    data: tuple[str, ...]
+    tolerance: ToleranceRecord
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifiedModel:
     """A model to verify: its name, and the source model that it is compared with.
 
     Attributes:
         model, data, dimensions, shapes: as in OptimizeRecord.
+        reference: what else it is compared with.
     """
 
     name: str
@@ -175,6 +185,7 @@ class VerifiedModel:
     data: tuple[str, ...]
     dimensions: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
+    reference: ReferenceRecord | None
 
 
 @dataclass(frozen=True, kw_only=True)

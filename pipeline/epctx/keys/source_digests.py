@@ -71,6 +71,34 @@ class Sources:
             self.records.refuse("references", model.hex, f"refers to data outside: {fault}")
             return None
         self.records.used("references", model.hex)
+        return self._of(source, model, locations, seen)
+
+    def of(self, source: ModelSource, locations: tuple[str, ...]) -> SourceDigests:
+        """What the source is made of, by the locations that were read in it; remembered.
+
+        Raises:
+            ModelError: a location leads out of its folder.
+        """
+        fault = next(filter(None, map(location_fault, locations)), None)
+        if fault is not None:
+            raise ModelError(
+                "refers to data outside",
+                file=str(source.path),
+                why=fault,
+                remedy="keep external data beside the model, or set `external_data_dir`",
+            )
+        seen = [_identity(source.path, _MODEL)]
+        found = self._of(source, self.model(source), locations, seen)
+        self.remember(found)
+        return found
+
+    def _of(
+        self,
+        source: ModelSource,
+        model: Digest,
+        locations: tuple[str, ...],
+        seen: list[Identity],
+    ) -> SourceDigests:
         folder = data_folder(source)
         seen += [_identity(folder / location, _needed(source)) for location in locations]
         data = (self.data(source, folder / location) for location in locations)

@@ -105,9 +105,11 @@ def seconds(duration: str) -> float:
 
 def _model(name: str, node: Node, places: Places) -> ModelSource:
     settings = {**_settings(node), "name": name}
-    for key in ("path", "external_data_dir"):
-        if key in settings:
-            settings[key] = places.absolute(str(settings[key])).as_posix()
+    sections = [settings, *([_section(settings, "reference")] if "reference" in settings else [])]
+    for section in sections:
+        for key in ("path", "external_data_dir"):
+            if key in section:
+                section[key] = places.absolute(str(section[key])).as_posix()
     return _convert(settings, ModelSource)
 
 

@@ -110,10 +110,11 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputNumbers:
-    """One output of one model on one input set, compared with the source model's.
+    """One output of one model on one input set, compared with what is right.
 
     Attributes:
         model: the EPContext model's file name.
+        right: what it is compared with: the source model, its reference, parts, golden outputs.
         input_set: which inputs: `seed 0, set 1` or the file's name.
         tolerance: what was allowed; None in a field: not judged by it.
         passed: the comparison is within the tolerance.
@@ -123,6 +124,7 @@ class OutputNumbers:
     output: str
     input_set: str
     sessions: Sessions
+    right: str = "the source model"
     comparison: Comparison
     tolerance: Tolerance
     passed: bool

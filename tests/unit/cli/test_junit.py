@@ -62,7 +62,7 @@ def test_each_finding_and_each_output_is_a_test() -> None:
         ("dist/g.integrity", "sums: m.onnx"),
         ("dist/g.integrity", "sums"),
         ("dist/g.integrity", "sums: m.onnx"),
-        ("dist/g.numbers", "m.onnx: output y (seed 0, set 1, files)"),
+        ("dist/g.numbers", "m.onnx: output y (seed 0, set 1, files, against the source model)"),
     ]
     assert [[type(result) for result in case.result] for case in cases] == [
         [],

@@ -35,6 +35,7 @@ from epctx.manifest import (
     OptimizeSettings,
     PartitionSettings,
     ProviderSpec,
+    Reference,
     Tolerance,
     VerifyInputs,
     VerifySettings,
@@ -64,6 +65,7 @@ class Case:
     cpu: host.Cpu = field(default_factory=lambda: cpu("avx"))
     own: str = "sources"
     extensions: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, SourceDigests] = field(default_factory=dict)
 
 
 def of(text: str) -> Digest:
@@ -143,6 +145,7 @@ def make(case: Case) -> Records:
             compiled=key(compiled),
             outputs=case.outputs,
             models=[(model, case.sources[model.name]) for model in case.group.models],
+            references=case.references,
             inputs=None if case.inputs is None else making.inputs(case.inputs, digests),
             toolchain=toolchain,
         )
@@ -208,6 +211,17 @@ def source(**changes: Any) -> Edit:
     def edit(case: Case) -> Case:
         changed = replace(case.sources["one"], **changes)
         return replace(case, sources={**case.sources, "one": changed})
+
+    return edit
+
+
+def referred(content: str = "float", **limits: float) -> Edit:
+    """The first model has a reference."""
+    found = SourceDigests(model=of(content), locations=("w",), data=(of(f"{content}.data"),))
+    asked = Reference(path=Path("float.onnx"), tolerance=Tolerance(**limits))
+
+    def edit(case: Case) -> Case:
+        return models(reference=asked)(replace(case, references={"one": found}))
 
     return edit
 
@@ -399,6 +413,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
     ("ToleranceRecord.sqnr_min", tolerance(sqnr_min=20.0), {VERIFY, FOLDER}),
     ("ToleranceRecord.top_k_min", tolerance(top_k_min=0.9), {VERIFY, FOLDER}),
+    ("VerifiedModel.reference", referred(), {VERIFY, FOLDER}),
     ("ToleranceRecord.saturates_at", tolerance(saturates_at=65504.0), {VERIFY, FOLDER}),
     ("VerifyRecord.allow_nonfinite", verify(allow_nonfinite=True), {VERIFY, FOLDER}),
     ("VerifyRecord.numbers", verify(numbers="generating"), {VERIFY, FOLDER}),
@@ -434,6 +449,16 @@ def test_what_changes_a_field_changes_the_keys_that_have_it(
     before = [key(record) for record in make(case)]
     after = [key(record) for record in make(edit(case))]
     assert {i for i in range(5) if before[i] != after[i]} == keys
+
+
+@pytest.mark.parametrize(
+    "other",
+    [referred("other"), referred(cosine_min=0.9)],
+    ids=["its content", "its tolerance"],
+)
+def test_what_changes_a_reference_changes_the_key_of_verify_alone(case: Case, other: Edit) -> None:
+    before, after = ([key(record) for record in make(edit(case))] for edit in (referred(), other))
+    assert {i for i in range(5) if before[i] != after[i]} == {VERIFY, FOLDER}
 
 
 RECORDS = (

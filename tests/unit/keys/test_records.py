@@ -16,7 +16,9 @@ from epctx.keys.records import (
     VerifiedModel,
 )
 
-SOURCE = VerifiedModel(name="head", model="blake3:1", data=(), dimensions={}, shapes={})
+SOURCE = VerifiedModel(
+    name="head", model="blake3:1", data=(), dimensions={}, shapes={}, reference=None
+)
 PROVIDER = ProviderRecord(provider="EP", options={}, code="c", toolchain={}, host={})
 PART = ComposedModel(
     part="head",

@@ -65,9 +65,9 @@ def numbers(report: BuildReport) -> tuple[NumbersRow, ...]:
     """Every output of every model, what is nearest to its tolerance or beyond it first."""
     rows: list[NumbersRow] = []
     for group in report.groups:
-        outputs: dict[tuple[str, str], list[OutputNumbers]] = {}
+        outputs: dict[tuple[str, str, str], list[OutputNumbers]] = {}
         for each in group.verify.numbers if group.verify else ():
-            outputs.setdefault((each.model, each.output), []).append(each)
+            outputs.setdefault((each.model, each.output, each.right), []).append(each)
         for found in outputs.values():
             worst = max(found, key=_severity)
             rows.append(

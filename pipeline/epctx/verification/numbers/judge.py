@@ -25,6 +25,7 @@ _TELLING = (
     "model with real weights tells more than one with random ones"
 )
 
+_SOURCE: Final = "the source model"
 LITTLE: Final = 0.05
 """An output of which a smaller share could have failed is "not checkable"."""
 
@@ -41,6 +42,7 @@ class Judge:
         idle: outputs that can be wrong, but whose being right says nothing.
         random: outputs that nothing is right for; they are not compared.
         right: who computed what is right.
+        reference: judges the same outputs by those of another model, by the label of the input set.
     """
 
     file: str
@@ -50,7 +52,8 @@ class Judge:
     asked: Tolerance
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
-    right: str = "the source model"
+    right: str = _SOURCE
+    reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
 
     def judge(
@@ -74,6 +77,7 @@ class Judge:
                 output=name,
                 input_set=label,
                 sessions=self.sessions,
+                right=self.right,
                 comparison=found,
                 tolerance=allowed,
                 passed=excess is None,
@@ -83,9 +87,14 @@ class Judge:
             if excess is not None:
                 message = f"{label}: output '{name}': {excess}{_worst(found)}"
                 yield self._finding("fail", message, _REMEDY)
+        if self.reference is not None:
+            judge, outputs = self.reference
+            yield from judge.judge(label, outputs[label], actual)
 
     def summary(self) -> Iterator[Finding]:
         """After the last input set: what has passed, and what a comparison could not tell."""
+        if self.reference is not None:
+            yield from self.reference[0].summary()
         if not self._judged:
             return
         outputs: dict[str, list[Comparison]] = {}
@@ -134,7 +143,8 @@ class Judge:
             yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
 
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
-        told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]})"
+        against = "" if self.right == _SOURCE else f", against {self.right}"
+        told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]}{against})"
         return Finding("numbers", "outputs", self.file, outcome, told, remedy)
 
 

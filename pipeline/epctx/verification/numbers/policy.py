@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from epctx.errors import ManifestError
+from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
@@ -28,6 +30,7 @@ from epctx.verification.numbers.runs import (
     constant,
     unheard,
 )
+from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import (
     Impossible,
     Preparation,
@@ -128,6 +131,29 @@ class _Run(Runs):
             task.random = expected.random(task.cases[0], task.expected[0])
             yield from tell_random(task.model, task.random)
             yield from self._sensitivity(task, expected)
+            yield from self._compute_reference(task, inputs)
+
+    def _compute_reference(self, task: Task, inputs: Sequence[InputSpec]) -> Iterator[Found]:
+        """What another model gives that the manifest names beside the source."""
+        asked = task.source.source.as_reference
+        if asked is None:
+            return
+        source = SourceModel.read(asked)
+        faults = source.interface_faults(task.model)
+        if faults:
+            raise ManifestError(
+                f"{asked.path.name} is no reference of the model {asked.name}: {'; '.join(faults)}",
+                where=f"models.{asked.name}.reference",
+                remedy="give a model with the same inputs and outputs: what a quantizer was given",
+            )
+        reference = Expected(source, inputs, self.preparation.inputs)
+        try:
+            task.reference = {case.label: reference.of(case) for case, _ in task.ready}
+        except (Unfed, NotHere) as error:
+            yield unchecked(task.model, f"not against its reference: {error}", error.remedy)
+        except sessions.NotComparable as error:
+            remedy = "only tensors and sequences can be compared"
+            yield unchecked(task.model, f"not against its reference: {error}", remedy)
 
     def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
@@ -209,7 +235,7 @@ class _Run(Runs):
             yield found
 
     def _judge(self, task: Task, who: Sessions) -> Judge:
-        return Judge(
+        judge = Judge(
             file=task.model.file,
             sessions=who,
             providers=self.folder.providers.of(task.model.sources),
@@ -218,3 +244,10 @@ class _Run(Runs):
             idle=task.idle,
             random=task.random,
         )
+        reference = task.source.source.reference
+        if reference is None or not task.reference:
+            return judge
+        other = replace(
+            judge, precision="quantized", asked=reference.tolerance, right="its reference"
+        )
+        return replace(judge, reference=(other, task.reference))

@@ -27,6 +27,7 @@ class Task:
             is used up.
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
         random: outputs that the source gives otherwise each time; nothing is compared with them.
+        reference: what the reference gives, by the label of the case; empty: there is none.
     """
 
     model: ContextModel
@@ -35,6 +36,7 @@ class Task:
     expected: list[dict[str, Array]] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
+    reference: dict[str, dict[str, Array]] = field(default_factory=dict)
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:
