@@ -18,7 +18,6 @@ import onnx
 import pytest
 
 from epctx import api
-from epctx import lockfile as locks
 from epctx.commands.package import checking
 from epctx.commands.package.report import PackageReport
 from epctx.errors import CompileError, InvalidManifest, StorageError, UsageError
@@ -168,10 +167,7 @@ def test_weights_that_variants_share_are_stored_once_and_found_by_the_reader(
     assert report.passed
     assert {n.sessions for f in report.folders for n in f.numbers} == {"files"}
     held = {f.subject for f in report.findings("pass") if f.check == "lock"}
-    assert held == {
-        *(f"{target}/g/{name}" for target in ("cpu", "mixed") for name in ("a_ctx.onnx", "a.data")),
-        "mixed/g/a_reference.bin",
-    }
+    assert held == tree(made(project))
 
 
 def option(manifest: dict[str, Any], target: str) -> str:
@@ -270,8 +266,8 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
 def test_an_output_that_changes_meanwhile_is_not_packaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epctx.commands.package import contents, items
-    from epctx.commands.package.items import Item
+    from epctx.files import items
+    from epctx.files.items import Item
 
     project = with_extras(tmp_path)
     found = items.found
@@ -281,7 +277,7 @@ def test_an_output_that_changes_meanwhile_is_not_packaged(
         path.write_text("another", encoding="utf-8")
         return item
 
-    monkeypatch.setattr(contents, "found", changing)
+    monkeypatch.setattr(items, "found", changing)
     with pytest.raises(StorageError, match="changed while it was packaged"):
         package(project)
     assert not made(project).exists()
@@ -489,27 +485,6 @@ def test_the_reader_refuses_what_it_does_check(
         Request(package=str(folder), provider="", component="a"), scratch=tmp_path
     )
     assert message in answer.error
-
-
-def test_a_package_is_held_to_a_lock(sound: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(sound, tmp_path / "p")
-    model = folder / "one" / "g" / "a_reference.bin"
-    model.write_bytes(model.read_bytes() + b"x")
-    (folder / "two" / "g" / "a_ctx.onnx").unlink()
-    resum(folder)
-    lock = locks.read(sound.parent.parent / "m.lock.yaml")
-    found = checking.check(folder, "p", lock=lock, where="the lock m.lock.yaml").report
-    faults = [(f.subject, f.message) for f in found.findings if f.check == "lock" and f.remedy]
-    assert faults == [
-        ("one/g/a_reference.bin", "is not what the lock m.lock.yaml says"),
-        ("two/g/a_ctx.onnx", "is missing"),
-    ]
-    (folder / "one").rename(folder / "three")
-    edit(lambda document: variants(document)["one"].update(variant_directory="three/g"))(folder)
-    found = checking.check(folder, "p", lock=lock, where="the lock").report
-    assert ("three/g", "is of no group of the lock") in [
-        (f.subject, f.message) for f in found.findings if f.outcome == "fail"
-    ]
 
 
 def test_packages_below_a_folder_are_found_beside_groups(sound: Path) -> None:

@@ -314,6 +314,7 @@ class _Run:
             [(group.planned, group.sessions) for group in groups],
             self._lookup.toolchain,
             [(each.planned, each.files) for each in composed],
+            whole=self._plan.whole,
         )
 
     def _write_lock(self, new: Lock) -> None:
@@ -323,7 +324,9 @@ class _Run:
             with open_entry(self._lock_file) as stream:
                 if stream.read() == content:
                     return
-            if not between_locks(lockfile.read(self._lock_file), new):
+            old = lockfile.read(self._lock_file)
+            # One of an older epctx says nothing of packages: that is no difference, but a lack.
+            if not between_locks(old, new) and (old.package is None) is (new.package is None):
                 return
         except (OSError, LockError):
             pass  # there is none, or what is there is replaced

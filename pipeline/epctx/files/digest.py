@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
@@ -109,6 +109,19 @@ def of_file(path: Path, algorithm: Algorithm = "blake3") -> Digest:
     """Digest a file's content, streaming."""
     with path.open("rb", buffering=0) as stream:
         return of_stream(stream, algorithm)
+
+
+def of_folder(files: Mapping[str, Digest]) -> Digest:
+    """The SHA-256 of what `sha256sum` prints of a folder's files, sorted by path.
+
+    So it is the digest of a whole SHA256SUMS, ONNX Runtime's hash of a shared asset, and `dirHash`
+    of in-toto (Go's Hash1).
+
+    Args:
+        files: the SHA-256 of each file, by its path in the folder, with `/`.
+    """
+    lines = (f"{files[path].hex}  {path}\n" for path in sorted(files, key=str.encode))
+    return of_chunks((line.encode() for line in lines), "sha256")
 
 
 def canonical_json(value: object) -> bytes:

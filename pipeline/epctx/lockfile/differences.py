@@ -13,6 +13,7 @@ from epctx.lockfile.types import (
     LockedFile,
     LockedGroup,
     LockedModel,
+    LockedPackage,
     LockedToolchain,
 )
 
@@ -80,6 +81,8 @@ def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) 
         groups=kept,
         compositions=_only(lock.compositions, compositions),
         execution_providers=_only(lock.execution_providers, providers),
+        golden=_only(lock.golden, {*groups, *compositions}),
+        package=None,
         sources=_only(lock.sources, sources),
     )
 
@@ -136,6 +139,9 @@ def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
         yield from _between("setting", name, before, after, _plain_settings, "built")
     for name, one, other in _both(old.compositions, new.compositions):
         yield from _between("setting", name, one, other, _plain_composition, "composed")
+    # An older lock says nothing of packages: nothing of it differs.
+    if old.package is not None and new.package is not None:
+        yield from _between("setting", "package", old.package, new.package, _plain_package, "")
 
 
 def _between(
@@ -162,6 +168,19 @@ def _plain_composition(composition: LockedComposition) -> Mapping[str, object]:
         "embed_mode": composition.embed_mode,
         "order": composition.order,
         "parts": composition.parts,
+    }
+
+
+def _plain_package(package: LockedPackage) -> Mapping[str, object]:
+    """What a package holds beside what was built, and what is said of the EPs."""
+    return {
+        "version": package.version,
+        "description": package.description,
+        "component": package.component,
+        "assets": package.assets,
+        "execution_providers": package.execution_providers,
+        "variants": {variant.group: variant for variant in package.variants},
+        "order": tuple(variant.group for variant in package.variants),
     }
 
 

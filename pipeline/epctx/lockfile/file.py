@@ -5,7 +5,7 @@ The form is schemas/lock.schema.json; `types` are its types, and there is one re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ import msgspec
 
 from epctx import limits
 from epctx.errors import LockError
-from epctx.files import filenames
+from epctx.files import filenames, paths
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.lockfile import yaml_text
-from epctx.lockfile.types import VERSION, Lock
+from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedPackage
 
 if TYPE_CHECKING:
     import yaml
@@ -34,8 +34,9 @@ def place(manifest: Path) -> Path:
 def text(lock: Lock) -> str:
     """A lock as it is written: sorted, one entry a line, the same for the same lock."""
     plain = msgspec.to_builtins(lock)
-    if not lock.compositions:
-        del plain["compositions"]
+    for name in ("compositions", "golden", "package"):
+        if not plain.get(name):
+            plain.pop(name, None)
     return HEAD + yaml_text.text(plain)
 
 
@@ -97,8 +98,41 @@ def _check(lock: Lock) -> None:
         for name in (target, group):
             if problem := filenames.problem(name):
                 raise ValueError(f"a target or group {problem}")
-        for file in files.values():
-            Digest("sha256", file.sha256)
+        _digests(files)
+    for folder, files in lock.golden.items():
+        if folder not in lock.folders:
+            raise ValueError(f"golden files are of no folder: {folder!r}")
+        _names(files)
+        _digests(files)
+    if lock.package is not None:
+        _check_package(lock, lock.package)
+
+
+def _check_package(lock: Lock, package: LockedPackage) -> None:
+    for variant in package.variants:
+        group = lock.groups.get(variant.group)
+        if group is None or set(variant.models) != set(group.models):
+            raise ValueError(f"the package has what no group is: {variant.group!r}")
+        if unknown := set(variant.execution_providers) - set(package.execution_providers):
+            raise ValueError(f"the package has no EP {min(unknown)!r}")
+        _names(variant.files)
+        _digests(variant.files)
+    for files in package.assets.values():
+        for path in files:
+            if problem := paths.objection(path):
+                raise ValueError(f"the file {path!r} of an asset: {problem}")
+        _digests(files)
+
+
+def _names(files: Iterable[str]) -> None:
+    for name in files:
+        if not paths.is_bare(name):
+            raise ValueError(f"{name!r} is no file name")
+
+
+def _digests(files: Mapping[str, LockedFile]) -> None:
+    for file in files.values():
+        Digest("sha256", file.sha256)
 
 
 READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _version_1}

@@ -191,6 +191,60 @@ class LockedComposition:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LockedRuntime:
+    """What a package says of an EP, and where it is selected by.
+
+    Attributes:
+        device: cpu, gpu or npu; None: whatever the EP has.
+        native: ONNX Runtime itself has the EP.
+        options: the provider options of a session.
+        sources: values of a node's `source` that it accepts, sorted.
+    """
+
+    device: str | None
+    native: bool
+    options: Mapping[str, str]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedVariant:
+    """A group for one target in a package.
+
+    Attributes:
+        execution_providers: in priority order: names of the package's `execution_providers`.
+        files: what the manifest puts beside its models, by name.
+        group: `<target>/<group>`.
+        models: in the manifest's order, which is that of the components.
+    """
+
+    execution_providers: tuple[str, ...]
+    files: Mapping[str, LockedFile]
+    group: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedPackage:
+    """What a package holds beside what the lock says of groups: with it, every byte follows.
+
+    Attributes:
+        assets: the manifest's, by name: each file by its path in the asset.
+        component: the one component that onnxruntime-genai reads; None: one for each model.
+        execution_providers: by ONNX Runtime's name; what else is said of one EP is `name#2`.
+        variants: in the order in which ONNX Runtime tries them.
+        description, version: as in the manifest.
+    """
+
+    assets: Mapping[str, Mapping[str, LockedFile]]
+    component: str | None
+    description: str | None
+    execution_providers: Mapping[str, LockedRuntime]
+    variants: tuple[LockedVariant, ...]
+    version: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lock:
     """A whole lock.
 
@@ -201,15 +255,21 @@ class Lock:
         execution_providers: by ONNX Runtime's name; a second toolchain of one EP is `name#2`.
         cpus: by a name that is a digest of the rest.
         compositions: by `<target>/<composition>`, likewise.
+        golden: golden inputs and outputs of a release that was made with `--golden`, by
+            `<target>/<group or composition>` and name; SHA256SUMS is not among them.
         groups: by `<target>/<group>`, the folder below `dist/<name>`.
+        package: what `epctx package` makes of them; None: nothing is packaged, or the lock is
+            of a part of a manifest, or of an older epctx, which said nothing of packages.
     """
 
     compositions: Mapping[str, LockedComposition] = field(default_factory=dict)
     cpus: Mapping[str, LockedCpu] = field(default_factory=dict)
     execution_providers: Mapping[str, LockedToolchain]
+    golden: Mapping[str, Mapping[str, LockedFile]] = field(default_factory=dict)
     groups: Mapping[str, LockedGroup]
     lock_version: Literal[1] = 1
     name: str
+    package: LockedPackage | None = None
     sources: Mapping[str, LockedSource]
     toolchain: Mapping[str, str]
 

@@ -49,3 +49,12 @@ def test_what_is_no_digest_is_none_however_it_comes(text: str) -> None:
         digest.Digest("blake3", text)
     with pytest.raises(msgspec.ValidationError, match="is no digest"):
         codec.decode(codec.encode({"algorithm": "blake3", "hex": text}), digest.Digest)
+
+
+def test_that_of_a_folder_is_of_a_line_a_file_sorted_by_path() -> None:
+    files = {name: digest.of_bytes(name.encode(), "sha256") for name in ("b", "a/z", "a.txt", "é")}
+    lines = [
+        f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n"
+        for name in ("a.txt", "a/z", "b", "é")
+    ]
+    assert digest.of_folder(files).hex == hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -10,12 +10,15 @@ from epctx.lockfile.types import (
     LockedGroup,
     LockedInitializers,
     LockedModel,
+    LockedPackage,
     LockedPart,
     LockedPartition,
     LockedProvider,
+    LockedRuntime,
     LockedSession,
     LockedSource,
     LockedToolchain,
+    LockedVariant,
 )
 
 
@@ -85,6 +88,28 @@ def lock() -> Lock:
         outputs={"whole_ctx.onnx": LockedFile(sha256="4" * 64, size=40)},
         parts={"decode": part},
     )
+    package = LockedPackage(
+        assets={"tokenizer": {"vocab/a.txt": LockedFile(sha256="5" * 64, size=50)}},
+        component="model",
+        description="small",
+        execution_providers={
+            "QNNExecutionProvider": LockedRuntime(
+                device="npu",
+                native=True,
+                options={"htp_performance_mode": "burst"},
+                sources=("QNNExecutionProvider",),
+            )
+        },
+        variants=(
+            LockedVariant(
+                execution_providers=("QNNExecutionProvider",),
+                files={"readme.txt": LockedFile(sha256="6" * 64, size=60)},
+                group="default/llm",
+                models=("prefill", "decode"),
+            ),
+        ),
+        version="1.2.0",
+    )
     return Lock(
         compositions={"default/whole": whole},
         name="tiny-llm",
@@ -105,5 +130,7 @@ def lock() -> Lock:
                 family="6", flags=("avx", "avx2"), model="143", vendor="GenuineIntel"
             )
         },
+        golden={"default/llm": {"golden.json": LockedFile(sha256="7" * 64, size=77)}},
         groups={"default/llm": group},
+        package=package,
     )

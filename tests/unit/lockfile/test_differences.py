@@ -195,6 +195,22 @@ def test_causes_come_before_outputs(lock: Lock) -> None:
     assert [kind for kind, _ in told(lock, new)] == ["toolchain", "output"]
 
 
+def test_a_lock_that_says_nothing_of_packages_differs_in_nothing_there(lock: Lock) -> None:
+    """One of an older epctx: it still holds a build to all that it says."""
+    assert told(replace(lock, package=None), lock) == []
+
+
+def test_another_file_of_a_package_is_told(lock: Lock) -> None:
+    assert lock.package is not None
+    (variant,) = lock.package.variants
+    other = replace(variant, files={"readme.txt": LockedFile(sha256="8" * 64, size=60)})
+    new = replace(lock, package=replace(lock.package, variants=(other,), version="2"))
+    assert [what for _, what in told(lock, new)] == [
+        'package: version: "1.2.0" is now "2"',
+        f'package: variants.default/llm.files.readme.txt.sha256: "{"6" * 64}" is now "{"8" * 64}"',
+    ]
+
+
 def leaves(value: object, *path: str | int) -> Iterator[tuple[str | int, ...]]:
     if isinstance(value, dict) and value:
         for key, child in value.items():
@@ -224,8 +240,9 @@ def edited(value: object) -> object:
     raise TypeError(value)
 
 
-APART = {"code", "epctx/compile", "cpus", "cpu", "name", "lock_version", "sharing"}
-"""Names, what tells where a binary was made, and what matters only if bytes differ."""
+APART = {"code", "epctx/compile", "cpus", "cpu", "golden", "name", "lock_version", "sharing"}
+"""Names, what tells where a binary was made, what is released beside what was built, and what
+matters only if bytes differ."""
 
 
 def test_every_field_that_can_matter_is_compared(lock: Lock) -> None:

@@ -40,7 +40,8 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
     for name, definition in definitions.items():
         mine = schema if name == "Lock" else schema["$defs"][name]
         assert set(mine["properties"]) == set(definition["properties"]), name
-        absent = {"compositions"} if name == "Lock" else set()  # where there are none
+        optional = {"compositions", "golden", "package"}  # absent where there are none
+        absent = optional if name == "Lock" else set()
         assert set(mine["required"]) == set(definition["properties"]) - absent, name
         assert mine["additionalProperties"] is False, name
     assert set(schema["$defs"]) - {"blake3", "sha256"} == set(definitions) - {"Lock"}
@@ -48,8 +49,10 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
 
 
 def test_what_is_composed_of_nothing_leaves_no_line(lock: Lock) -> None:
-    assert "compositions:" in locks.text(lock)
-    assert "compositions" not in locks.text(replace(lock, compositions={}))
+    none = locks.text(replace(lock, compositions={}, golden={}, package=None))
+    for name in ("compositions", "golden", "package"):
+        assert f"\n{name}:" in f"\n{locks.text(lock)}"
+        assert f"\n{name}:" not in none
 
 
 def test_outputs_of_a_group(lock: Lock) -> None:
@@ -152,6 +155,37 @@ def test_scalars_are_those_of_a_manifest(lock: Lock) -> None:
 def test_a_field_of_another_kind_is_named(lock: Lock) -> None:
     error = refusal(locks.text(lock).replace("size: 70", "size: large"))
     assert "`$.sources[...].size`" in str(error.why)
+
+
+@pytest.mark.parametrize(
+    ("said", "other", "why"),
+    [
+        (
+            "default/llm:\n    golden.json",
+            "default/x:\n    golden.json",
+            "golden files are of no folder",
+        ),
+        ("golden.json:", '"../golden.json":', "is no file name"),
+        ("readme.txt:", "a/readme.txt:", "is no file name"),
+        ("vocab/a.txt:", "../a.txt:", "of an asset: it has `..`"),
+        ("group: default/llm", "group: default/x", "the package has what no group is"),
+        ("        - decode\n", "", "the package has what no group is"),
+        (
+            "- execution_providers:\n        - QNN",
+            "- execution_providers:\n        - Q",
+            "has no EP",
+        ),
+        ("5" * 64, "5", "is no digest"),
+        ("6" * 64, "6", "is no digest"),
+        ("7" * 64, "7", "is no digest"),
+    ],
+)
+def test_what_a_package_or_golden_files_cannot_be(
+    lock: Lock, said: str, other: str, why: str
+) -> None:
+    text = locks.text(lock)
+    place = text.rindex(said) if said.startswith(" ") else text.index(said)
+    assert why in str(refusal(text[:place] + other + text[place + len(said) :]).why)
 
 
 def test_a_missing_lock(tmp_path: Path) -> None:

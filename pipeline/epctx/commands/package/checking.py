@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from epctx import codec
-from epctx.commands.package import assets, form, hashes
+from epctx.commands.package import against_lock, assets, form, hashes
 from epctx.commands.package.form import ASSETS, MANIFEST, Component, OrtInfo, Package, Variant
 from epctx.commands.package.links import PackagePlaces, Unresolved
 from epctx.commands.package.verdicts import (
@@ -127,12 +127,8 @@ class _Checking:
         )
 
     def against_lock(self, lock: Lock, where: str) -> Iterator[Finding]:
-        """After `run`: the variants' folders against the lock of the build."""
-        places = {
-            name: [name, *(p.relative_to(self._root).as_posix() for p in held.data.values())]
-            for name, held in self._folders.items()
-        }
-        yield from hashes.against_lock(self._digests, places, lock, where)
+        """Every file against the lock of the build."""
+        yield from against_lock.check(self._root, self._entries, self._digests, lock, where)
 
     def _read(self, path: str, kind: type[T]) -> T:
         """A JSON file of the package. Raises Unresolved."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx import lockfile
 from epctx.cache.digests import FreshDigests
 from epctx.commands import build
 from epctx.commands.package import writing
@@ -59,6 +60,8 @@ def run(
     package = writing.write(
         done.plan.manifest,
         done.report,
+        # What the build left of it says the same, and is what the package will be held to.
+        lockfile.read(lockfile.place(manifest)),
         _place(options.out, done.plan),
         digests=done.cache.digests
         if done.cache is not None and not options.locked

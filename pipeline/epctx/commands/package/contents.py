@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from epctx.commands.package import assets
-from epctx.commands.package.items import Item, found
 from epctx.commands.package.variants import BuiltGroup, BuiltModel
-from epctx.files import listing
 from epctx.files.digest import Digest
+from epctx.files.items import Item, digest_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +29,7 @@ class Contents:
     saved: int
 
 
-def asset(path: Path) -> dict[str, Item]:
-    """The files of an asset of the manifest, by their paths in it.
-
-    Raises:
-        ModelError: one cannot be read.
-    """
-    if path.is_file():
-        return {path.name: found(path)}
-    inside = sorted(p for p in listing.below(path) if p.is_file())
-    return {each.relative_to(path).as_posix(): found(each) for each in inside}
-
-
-def arrange(
-    groups: Sequence[BuiltGroup],
-    extra: Callable[[BuiltGroup], Mapping[str, Item]],
-    shared: Iterable[Mapping[str, Item]],
-) -> Contents:
+def arrange(groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]]) -> Contents:
     """Give every file its place.
 
     Folders that are the same to the byte are one. External data that the models of several folders
@@ -55,19 +37,18 @@ def arrange(
 
     Args:
         groups: what was built, in the order of the variants.
-        extra: the files beside a group's models.
         shared: the assets of the manifest.
     """
     items: dict[str, Item] = {}
     for files in shared:
-        _put(items, assets.folder(hash_of(files)), files)
+        _put(items, assets.folder(digest_of(files)), files)
     wholes: dict[Digest, str] = {}
     folders: list[str] = []
     held: dict[str, tuple[BuiltGroup, Mapping[str, Item]]] = {}
     saved = 0
     for group in groups:
-        files = {**group.files, **extra(group)}
-        place = wholes.setdefault(hash_of(files), f"{group.target}/{group.name}")
+        files = group.files
+        place = wholes.setdefault(digest_of(files), f"{group.target}/{group.name}")
         folders.append(place)
         if place in held:
             saved += sum(item.size for item in files.values())
@@ -101,12 +82,7 @@ def _common(held: Iterable[tuple[BuiltGroup, Mapping[str, Item]]]) -> Counter[Di
 
 def _data_of(model: BuiltModel, files: Mapping[str, Item]) -> Digest | None:
     """The canonical hash of a model's external data; None if it has none."""
-    return hash_of({name: files[name] for name in model.data}) if model.data else None
-
-
-def hash_of(files: Mapping[str, Item]) -> Digest:
-    """The canonical hash of a folder with these files."""
-    return assets.of_files({name: item.sha256 for name, item in files.items()})
+    return digest_of({name: files[name] for name in model.data}) if model.data else None
 
 
 def _put(items: dict[str, Item], folder: str, files: Mapping[str, Item]) -> None:

@@ -12,33 +12,33 @@ from epctx.commands.package.contents import Contents
 from epctx.commands.package.form import Component, ExecutorInfo, Json, OrtInfo, Package, Variant
 from epctx.commands.package.variants import BuiltGroup, BuiltModel
 from epctx.files.digest import Digest
-from epctx.lockfile.types import Lock, LockedModel
-from epctx.manifest import DEFAULT_EP, Manifest
+from epctx.lockfile.types import Lock, LockedModel, LockedPackage
+from epctx.manifest import DEFAULT_EP
 
 
 def describe(
-    manifest: Manifest,
+    lock: Lock,
+    settings: LockedPackage,
     groups: Sequence[BuiltGroup],
     contents: Contents,
-    lock: Lock,
     assets: Mapping[str, Digest],
 ) -> Package:
     """The manifest of a package.
 
     Args:
+        lock: of the build.
+        settings: what it says of the package.
         groups: what was built, in the order of the variants.
         contents: where it goes; `folders` are those of `groups`.
-        lock: of the build.
         assets: the assets of the manifest, by name.
     """
-    settings = manifest.package
-    if settings.genai is None:
+    if settings.component is None:
         components = _components(groups, contents)
     else:
-        components = {settings.genai.component: _of_group(groups, contents)}
+        components = {settings.component: _of_group(groups, contents)}
     return Package(
         schema_version=form.SCHEMA_VERSION,
-        package_name=manifest.name,
+        package_name=lock.name,
         package_version=settings.version,
         description=settings.description,
         components=components,

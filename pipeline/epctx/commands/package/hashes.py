@@ -19,7 +19,6 @@ from epctx.files import digest, hashing
 from epctx.files.digest import Digest
 from epctx.files.outputs import SUMS
 from epctx.files.regular import open_regular
-from epctx.lockfile.types import Lock
 from epctx.verification import integrity
 from epctx.verification.findings import Finding
 
@@ -49,34 +48,6 @@ def check(
     read = {name: result for name, result in found.items() if isinstance(result, Digest)}
     yield from _sums(root, read)
     yield from _assets(read, entries)
-
-
-def against_lock(
-    found: Mapping[str, Digest | str], places: Mapping[str, Sequence[str]], lock: Lock, where: str
-) -> Iterator[Finding]:
-    """Hold the models of a package to the lock of the build that it was made of.
-
-    Args:
-        found: those of `read`.
-        places: for each variant's folder, `<target>/<group>`, where its files may be: the folder
-            itself, and the assets that have its models' data.
-        lock: of the build.
-        where: the lock in messages.
-    """
-    for key, folders in places.items():
-        group = lock.groups.get(key)
-        if group is None:
-            message = f"is of no group of {where}"
-            yield _finding("lock", key, "fail", message, _CHANGED)
-            continue
-        for name, file in sorted(group.outputs.items()):
-            digests = [found.get(f"{folder}/{name}") for folder in folders]
-            subject = f"{key}/{name}"
-            if Digest("sha256", file.sha256) in digests:
-                yield _finding("lock", subject, "pass", f"its SHA-256 is that of {where}")
-            else:
-                message = f"is not what {where} says" if any(digests) else "is missing"
-                yield _finding("lock", subject, "fail", message, _CHANGED)
 
 
 def _sums(root: Path, found: Mapping[str, Digest]) -> Iterator[Finding]:
@@ -125,7 +96,7 @@ def _asset(place: str, files: Mapping[str, Digest]) -> Finding:
     if foreign:
         message = f"holds {foreign[0]!r}, which is not in Unicode's form NFC"
         return _finding("assets", place, "fail", message, _CHANGED)
-    own = assets.of_files(files)
+    own = digest.of_folder(files)
     if own.hex != named[1]:
         message = f"holds what is {own.hex[:16]}…, not what its name says"
         return _finding("assets", place, "fail", message, _CHANGED)

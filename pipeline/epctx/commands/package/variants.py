@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epctx.commands.package.items import Item
 from epctx.errors import ModelError
+from epctx.files.digest import Digest
+from epctx.files.items import Item
 from epctx.files.outputs import context_file
+from epctx.lockfile.types import Lock, LockedGroup, LockedPackage, LockedVariant
 from epctx.manifest import DEFAULT_EP
-from epctx.providers import hooks, registry
 
 if TYPE_CHECKING:
-    from epctx.engine.report import GroupReport
-    from epctx.lockfile.types import LockedGroup
-    from epctx.manifest import ModelGroup
-    from epctx.providers.base import ExecutionProvider
     from epctx.verification.folder import ContextModel
 
 
@@ -55,7 +51,12 @@ class BuiltModel:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltGroup:
-    """A group that was built for a target. `files`: every output but SHA256SUMS, by name."""
+    """A group that was built for a target.
+
+    Attributes:
+        files: every output but SHA256SUMS, and what the manifest puts beside them, by name.
+        locked: what the lock says of the group.
+    """
 
     target: str
     name: str
@@ -64,70 +65,67 @@ class BuiltGroup:
     locked: LockedGroup
 
 
-def of_group(
-    group: ModelGroup, report: GroupReport, locked: LockedGroup, folder: Path
+def of_lock(
+    lock: Lock, package: LockedPackage, variant: LockedVariant, items: Mapping[Digest, Item]
 ) -> BuiltGroup:
-    """A built group.
+    """A group as the lock has it.
 
     Args:
-        folder: where it was published.
+        items: files by SHA-256: all that the lock names of the group is among them.
 
     Raises:
-        ProviderUnavailable: an EP of it is not installed.
         ModelError: a model cannot be read back.
     """
-    providers = [registry.create(spec) for spec in group.execution_providers]
-    sharing = {name for members in group.sharing_groups.values() for name in members}
-    models = tuple(
-        _model(model.name, _read(folder / context_file(model.name)), providers, sharing)
-        for model in group.models
-    )
-    files = {
-        file.name: Item(
-            size=file.size, sha256=file.sha256, blake3=file.blake3, source=folder / file.name
-        )
-        for file in report.files
-    }
-    return BuiltGroup(
-        target=report.target, name=group.name, models=models, files=files, locked=locked
-    )
-
-
-def _read(path: Path) -> ContextModel:
-    from epctx.verification.folder import Unreadable, read_proto, summarize
-
-    try:
-        return summarize(path.name, read_proto(path))
-    except Unreadable as error:
-        raise ModelError(
-            "cannot be read back",
-            file=path.as_posix(),
-            why=str(error),
-            remedy="run the command again; something changes the outputs meanwhile",
-        ) from error
+    locked = lock.groups[variant.group]
+    target, _, name = variant.group.partition("/")
+    held = {**locked.outputs, **variant.files}
+    files = {file: items[Digest("sha256", each.sha256)] for file, each in held.items()}
+    models = (_model(model, package, variant, locked, files) for model in variant.models)
+    return BuiltGroup(target=target, name=name, models=tuple(models), files=files, locked=locked)
 
 
 def _model(
     name: str,
-    model: ContextModel,
-    providers: Sequence[ExecutionProvider],
-    sharing: set[str],
+    package: LockedPackage,
+    variant: LockedVariant,
+    locked: LockedGroup,
+    files: Mapping[str, Item],
 ) -> BuiltModel:
     from epctx.graph.epcontext import COMPATIBILITY
 
-    used = [p for p in providers if p.sources & set(model.sources)]
-    first = used[0] if used else None
-    described = first if isinstance(first, hooks.DescribesSessions) else None
+    model = _read(files[context_file(name)], context_file(name))
+    runtimes = [
+        (each.partition("#")[0], package.execution_providers[each])
+        for each in variant.execution_providers
+    ]
+    sharing = {m for s in locked.session_groups.values() if s.sharing is not None for m in s.models}
+    used = [(ep, each) for ep, each in runtimes if set(each.sources) & set(model.sources)]
+    ep, first = used[0] if used else (DEFAULT_EP, None)
     return BuiltModel(
         name=name,
         file=model.file,
-        ep=first.name if first is not None else DEFAULT_EP,
-        others=tuple(provider.name for provider in used[1:]),
-        device=described.device_kind() if described is not None else None,
-        compatibility=model.metadata.get(COMPATIBILITY + first.name) if first is not None else None,
-        options=described.inference_options() if described is not None else {},
+        ep=ep,
+        others=tuple(name for name, _ in used[1:]),
+        device=first.device if first is not None else None,
+        compatibility=model.metadata.get(COMPATIBILITY + ep) if used else None,
+        options=first.options if first is not None else {},
         sharing=name in sharing and bool(used),
         data=model.data,
         native=first is None or first.native,
         contexts=bool(model.contexts),
     )
+
+
+def _read(item: Item, name: str) -> ContextModel:
+    from epctx.verification.folder import Unreadable, read_proto, summarize
+
+    assert item.source is not None
+    try:
+        return summarize(name, read_proto(item.source))
+    except Unreadable as error:
+        raise ModelError(
+            "cannot be read back",
+            file=item.source.as_posix(),
+            why=str(error),
+            remedy="run the command again; something changes the outputs meanwhile",
+        ) from error

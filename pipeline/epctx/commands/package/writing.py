@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from epctx import lockfile
 from epctx.cache.digests import FileDigests
-from epctx.commands.package import contents, describing, finding, form, variants
-from epctx.commands.package import items as items_
-from epctx.commands.package.contents import Contents
-from epctx.commands.package.form import MANIFEST, Package
-from epctx.commands.package.items import Item
+from epctx.commands.package import derived, finding
+from epctx.commands.package.derived import Derived
+from epctx.commands.package.form import Package
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.commands.package.variants import BuiltGroup
+from epctx.engine.lock import packaged
 from epctx.engine.output.place import Place
 from epctx.engine.report import BuildReport
 from epctx.errors import StorageError, UsageError
 from epctx.files import digest, hashing, outputs
 from epctx.files.digest import Digest
+from epctx.files.items import Item
 from epctx.lockfile.types import Lock
-from epctx.manifest import GENAI_CONFIG, Manifest
+from epctx.manifest import Manifest
 
 _AGAIN = "run the command again, and let nothing else write there meanwhile"
 
@@ -28,6 +28,7 @@ _AGAIN = "run the command again, and let nothing else write there meanwhile"
 def write(
     manifest: Manifest,
     report: BuildReport,
+    lock: Lock,
     place: Place,
     *,
     digests: FileDigests,
@@ -37,17 +38,18 @@ def write(
 
     Args:
         report: of a whole successful build into `place`.
+        lock: that the build was held to, or that it wrote: the package follows from it.
         digests: tells what the package that is there has in it.
         waiting: called once if a build holds the output.
 
     Raises:
-        UsageError: none of the groups that are to be packaged was built.
+        LockError: the lock says nothing of a package.
         ModelError: a file of `package` cannot be read.
-        ProviderUnavailable: an EP is not installed.
         StorageError: the disk refuses, or something changed files meanwhile.
     """
     with place.locked(waiting):
-        groups, package, arranged, items = _made(manifest, report, place)
+        made = _derived(manifest, report, lock, place)
+        items = made.items
         same = _is_there(place.package, items, digests)
         if not same:
             _stage(items, place.staged_package)
@@ -57,8 +59,8 @@ def write(
         state="up to date" if same else "written",
         files=len(items),
         size=sum(item.size for item in items.values()),
-        saved=arranged.saved,
-        variants=tuple(_variants(package, groups)),
+        saved=made.saved,
+        variants=tuple(_variants(made.package, made.groups)),
         build=report,
     )
 
@@ -87,60 +89,27 @@ def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
         )
 
 
-def _made(
-    manifest: Manifest, report: BuildReport, place: Place
-) -> tuple[Sequence[BuiltGroup], Package, Contents, Mapping[str, Item]]:
-    lock = report.lock
-    groups = _groups(manifest, report, lock, place) if lock is not None else []
-    if lock is None or not groups:
-        raise UsageError(
-            "nothing was built that could be packaged",
-            file=manifest.path.name,
-            remedy="name groups in `package.groups` that a target builds",
+def _derived(manifest: Manifest, report: BuildReport, lock: Lock, place: Place) -> Derived:
+    """The package that follows from the lock, of what was built and of the manifest's own files."""
+    package = derived.settings(lock, where=lockfile.place(manifest.path).name)
+    brought = packaged.brought(manifest)
+    own = [item for files in brought.files.values() for item in files.values()]
+    own += [item for files in brought.assets.values() for item in files.values()]
+    built = [
+        Item(
+            size=file.size,
+            sha256=file.sha256,
+            blake3=file.blake3,
+            source=place.group(group.target, group.group) / file.name,
         )
-    files = {name: contents.asset(path) for name, path in manifest.package.assets.items()}
-    assets = {name: contents.hash_of(held) for name, held in files.items()}
-
-    def extra(group: BuiltGroup) -> dict[str, Item]:
-        return _extra(manifest, group, assets)
-
-    arranged = contents.arrange(groups, extra, files.values())
-    package = describing.describe(manifest, groups, arranged, lock, assets)
-    items = {**arranged.items, MANIFEST: items_.made(form.encode(package))}
-    lines = (f"{items[path].sha256.hex}  {path}\n" for path in sorted(items))
-    sums = items_.made("".join(lines).encode())
-    return groups, package, arranged, {**items, outputs.SUMS: sums}
-
-
-def _groups(manifest: Manifest, report: BuildReport, lock: Lock, place: Place) -> list[BuiltGroup]:
-    reports = {(group.target, group.group): group for group in report.groups}
-    return [
-        variants.of_group(
-            group,
-            reports[target.name, group.name],
-            lock.groups[f"{target.name}/{group.name}"],
-            place.group(target.name, group.name),
-        )
-        for target in manifest.targets
-        for group in target.groups
-        if manifest.package.holds(group.name)
+        for group in report.groups
+        for file in group.files
     ]
-
-
-def _extra(manifest: Manifest, group: BuiltGroup, assets: Mapping[str, Digest]) -> dict[str, Item]:
-    """The manifest's files for a variant; genai's configuration is told where the tokenizer is."""
-    settings = manifest.package
-    made = {}
-    for name in settings.files:
-        path = settings.file(name, target=group.target, group=group.name)
-        made[name] = items_.found(path)
-        tokenizer = settings.genai.tokenizer if settings.genai is not None else None
-        if name == GENAI_CONFIG and tokenizer is not None:
-            config = json.loads(path.read_text(encoding="utf-8"))
-            config["model"]["tokenizer_dir"] = str(assets[tokenizer])
-            text = json.dumps(config, indent=4, ensure_ascii=False)
-            made[name] = items_.made(f"{text}\n".encode())
-    return made
+    known = {item.sha256: item for item in (*own, *built)}
+    for name, file in derived.needed(lock, package):
+        if Digest("sha256", file.sha256) not in known:
+            raise StorageError("changed while it was packaged", file=name, remedy=_AGAIN)
+    return derived.derive(lock, package, known)
 
 
 def _variants(package: Package, groups: Sequence[BuiltGroup]) -> list[PackagedVariant]:

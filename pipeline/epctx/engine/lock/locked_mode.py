@@ -52,7 +52,7 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
     # What is missing is told once, as that and not as a source that nobody uses any more.
     _refuse(tuple(dict.fromkeys(missing)), plan)
     compositions = [(planned, ()) for planned in plan.compositions]
-    new = writer.make(plan.manifest, groups, lookup.toolchain, compositions)
+    new = writer.make(plan.manifest, groups, lookup.toolchain, compositions, whole=plan.whole)
     _refuse(causes_between(_part(old, plan), new), plan)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from epctx._version import __version__
+from epctx.engine.lock import packaged
 from epctx.engine.plan import PlannedComposition, PlannedGroup
 from epctx.engine.state import Compiled, Optimized
 from epctx.files import digest
@@ -41,8 +42,14 @@ def make(
     groups: Sequence[tuple[PlannedGroup, Sequence[Compiled]]],
     toolchain: Toolchain,
     compositions: Sequence[tuple[PlannedComposition, Sequence[OutputFile]]] = (),
+    *,
+    whole: bool = True,
 ) -> Lock:
-    """The lock of groups and compositions, as far as what came of them is known."""
+    """The lock of groups and compositions, as far as what came of them is known.
+
+    Args:
+        whole: they are all of the manifest: what it packages is in the lock, too.
+    """
     lock = _Lock(manifest, toolchain)
     made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
     return Lock(
@@ -54,6 +61,7 @@ def make(
         execution_providers=lock.toolchains,
         groups=made,
         name=manifest.name,
+        package=packaged.locked(manifest, toolchain) if whole else None,
         sources=lock.sources,
         toolchain=_libraries(toolchain, _COMPOSING if compositions else _MAKING),
     )

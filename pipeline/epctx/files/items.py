@@ -1,12 +1,13 @@
-"""One thing that goes into a package: a file of somebody's, or a text that is made."""
+"""A file by its content: where it is copied from, or the text that it is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from epctx.errors import ModelError
-from epctx.files import digest
+from epctx.files import digest, listing
 from epctx.files.digest import Digest
 
 
@@ -15,13 +16,14 @@ class Item:
     """A file of a package.
 
     Attributes:
-        sha256, blake3: of what it must be; `size` in bytes.
+        sha256: of what it must be; `size` in bytes.
+        blake3: likewise; None: it is not known.
         source: where it is copied from; None: it is `content`.
     """
 
     size: int
     sha256: Digest
-    blake3: Digest
+    blake3: Digest | None = None
     source: Path | None = None
     content: bytes = b""
 
@@ -53,3 +55,20 @@ def found(path: Path) -> Item:
             blake3=digest.of_file(path),
             source=path,
         )
+
+
+def below(path: Path) -> dict[str, Item]:
+    """A file, or every file of a folder, by path from it, with `/`.
+
+    Raises:
+        ModelError: one cannot be read.
+    """
+    if path.is_file():
+        return {path.name: found(path)}
+    inside = sorted(p for p in listing.below(path) if p.is_file())
+    return {each.relative_to(path).as_posix(): found(each) for each in inside}
+
+
+def digest_of(files: Mapping[str, Item]) -> Digest:
+    """The digest of a folder with these files (`files.digest.of_folder`)."""
+    return digest.of_folder({name: item.sha256 for name, item in files.items()})

@@ -1,0 +1,147 @@
+"""What the lock says of the package: all that does not follow from the groups' outputs.
+
+`epctx build` writes it, whether a package is made or not: the lock is a function of the manifest
+and the toolchain, and whoever has it can tell every byte of the package.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from epctx.files import items
+from epctx.files.items import Item
+from epctx.keys import Toolchain
+from epctx.lockfile.types import LockedFile, LockedPackage, LockedRuntime, LockedVariant
+from epctx.manifest import GENAI_CONFIG, Manifest, ModelGroup, PackageSettings, ProviderSpec
+from epctx.providers import hooks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """The manifest's own files for a package.
+
+    Attributes:
+        assets: by the asset's name and the path in it.
+        files: by `<target>/<group>` and name: what is put beside the group's models.
+    """
+
+    assets: Mapping[str, Mapping[str, Item]]
+    files: Mapping[str, Mapping[str, Item]]
+
+
+def brought(manifest: Manifest) -> Brought:
+    """Read the manifest's own files.
+
+    Raises:
+        ModelError: one cannot be read.
+    """
+    settings = manifest.package
+    assets = {name: items.below(path) for name, path in settings.assets.items()}
+    return Brought(
+        assets=assets,
+        files={
+            f"{target}/{group.name}": _beside(settings, assets, target, group.name)
+            for target, group in _packaged(manifest)
+        },
+    )
+
+
+def paths(manifest: Manifest) -> Iterator[Path]:
+    """The manifest's own files and folders for a package."""
+    settings = manifest.package
+    yield from settings.assets.values()
+    for target, group in _packaged(manifest):
+        for name in settings.files:
+            yield settings.file(name, target=target, group=group.name)
+
+
+def locked(manifest: Manifest, toolchain: Toolchain) -> LockedPackage | None:
+    """What the lock says; None: nothing is packaged.
+
+    Raises:
+        ModelError: a file of the manifest's `package` cannot be read.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP refuses its options.
+    """
+    settings = manifest.package
+    own = brought(manifest)
+    runtimes = _Runtimes(toolchain)
+    variants = tuple(
+        LockedVariant(
+            execution_providers=runtimes.of(group),
+            files=_locked(own.files[f"{target}/{group.name}"]),
+            group=f"{target}/{group.name}",
+            models=tuple(model.name for model in group.models),
+        )
+        for target, group in _packaged(manifest)
+    )
+    if not variants:
+        return None
+    return LockedPackage(
+        assets={name: _locked(files) for name, files in own.assets.items()},
+        component=None if settings.genai is None else settings.genai.component,
+        description=settings.description,
+        execution_providers=runtimes.known,
+        variants=variants,
+        version=settings.version,
+    )
+
+
+def _packaged(manifest: Manifest) -> Iterator[tuple[str, ModelGroup]]:
+    for target in manifest.targets:
+        for group in target.groups:
+            if manifest.package.holds(group.name):
+                yield target.name, group
+
+
+def _locked(files: Mapping[str, Item]) -> dict[str, LockedFile]:
+    return {
+        name: LockedFile(sha256=item.sha256.hex, size=item.size) for name, item in files.items()
+    }
+
+
+def _beside(
+    settings: PackageSettings, assets: Mapping[str, Mapping[str, Item]], target: str, group: str
+) -> dict[str, Item]:
+    """The manifest's files for a variant; genai's configuration is told where the tokenizer is."""
+    made = {}
+    for name in settings.files:
+        path = settings.file(name, target=target, group=group)
+        made[name] = items.found(path)
+        tokenizer = settings.genai.tokenizer if settings.genai is not None else None
+        if name == GENAI_CONFIG and tokenizer is not None:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            config["model"]["tokenizer_dir"] = str(items.digest_of(assets[tokenizer]))
+            text = json.dumps(config, indent=4, ensure_ascii=False)
+            made[name] = items.made(f"{text}\n".encode())
+    return made
+
+
+@dataclass
+class _Runtimes:
+    """What is said of EPs, each content once, by a name."""
+
+    toolchain: Toolchain
+    known: dict[str, LockedRuntime] = field(default_factory=dict)
+
+    def of(self, group: ModelGroup) -> tuple[str, ...]:
+        """The names of what is said of a group's EPs, in priority order."""
+        return tuple(map(self._name, group.execution_providers))
+
+    def _name(self, spec: ProviderSpec) -> str:
+        provider = self.toolchain.ep(spec)
+        described = provider if isinstance(provider, hooks.DescribesSessions) else None
+        runtime = LockedRuntime(
+            device=described.device_kind() if described is not None else None,
+            native=provider.native,
+            options=dict(described.inference_options()) if described is not None else {},
+            sources=tuple(sorted(provider.sources)),
+        )
+        number, name = 1, provider.name
+        while self.known.setdefault(name, runtime) != runtime:
+            number += 1
+            name = f"{provider.name}#{number}"
+        return name
