@@ -59,6 +59,7 @@ def build(
     golden: bool = False,
     archive: bool = False,
     attest: bool = False,
+    builder_id: str | None = None,
     allow_outside: bool = False,
     listener: Listener | None = None,
 ) -> BuildReport:
@@ -76,6 +77,7 @@ def build(
         golden: put inputs and expected outputs into each group's folder.
         archive: write `<name>.tar` with all that was published.
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
+        builder_id: who builds, a URI, for the attestation; None: as the CI system's variables say.
         allow_outside: paths may lead out of the manifest's folder.
         listener: hears of the build's events, from several threads, one at a time.
 
@@ -94,7 +96,7 @@ def build(
             keep_going=keep_going,
             numbers=verify,
             locked=locked,
-            release=Release(golden=golden, archive=archive, attest=attest),
+            release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
         ),
         listener=listener or (lambda event: None),
         only=only,
@@ -156,10 +158,10 @@ def verify(
     Models are read and run in worker processes: one that crashes an EP's SDK is a finding.
 
     Args:
-        paths: folders, or EPContext models.
+        paths: folders, EPContext models; with a lock, archives and attestations.
         manifest: what they were built from: its options and prefixes are checked, and numbers
             against its source models.
-        lock: the lock that a release holds to: sizes and digests are checked against it.
+        lock: the lock that a release holds to: every byte must follow from it.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
@@ -171,15 +173,19 @@ def verify(
     """
     from epctx import lockfile as locks
     from epctx.commands.package import checking, finding
-    from epctx.commands.verify import command
+    from epctx.commands.verify import command, releases
     from epctx.commands.verify import folders as group_folders
     from epctx.parsing import load
 
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
-    requests = group_folders.find(named)
-    folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
     locked = None if lock is None else locks.read(Path(lock))
     where = "" if lock is None else f"the lock {Path(lock).name}"
+    files = releases.named(named)
+    named = [each for each in named if each not in files]
+    files += releases.beside(named, locked) if locked is not None else []
+    released = [releases.check(each, locked, where) for each in files]
+    requests = group_folders.find(named)
+    folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
     packages = [
         checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
         for each in folders
@@ -197,9 +203,10 @@ def verify(
         told = {each.folder for each in missing}
         missing += [each for each in unlocked if each.folder not in told]
     return command.run(
-        [replace(each, golden=golden) for each in (*requests, *inside)],
+        [*(replace(each, golden=golden) for each in requests), *inside],
         missing,
-        packages=[package.report for package in packages],
+        others=[*released, *(package.report for package in packages)],
+        golden=golden,
         strict=strict,
     )
 

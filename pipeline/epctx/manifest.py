@@ -310,9 +310,15 @@ def filled(path: str, *, target: str, group: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A whole manifest, resolved. `path` is the file, absolute."""
+    """A whole manifest, resolved.
+
+    Attributes:
+        path: the file, absolute.
+        sha256: of the bytes that were parsed, in hex: the file may be another by now.
+    """
 
     name: str
     path: Path
     targets: tuple[Target, ...]
     package: PackageSettings = field(default_factory=PackageSettings)
+    sha256: str = ""

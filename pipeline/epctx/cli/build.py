@@ -37,6 +37,12 @@ def build(
         bool,
         typer.Option("--attest", help="Write an in-toto attestation with SLSA provenance, too."),
     ] = False,
+    builder_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI", help="Who builds, for --attest; else what the CI system's variables say."
+        ),
+    ] = None,
     allow_outside: AllowOutside = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
@@ -54,7 +60,7 @@ def build(
                 keep_going=keep_going,
                 numbers=not no_verify,
                 locked=locked,
-                release=Release(golden=golden, archive=archive, attest=attest),
+                release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
             ),
             listener=listener,
             only=only or (),

@@ -30,7 +30,10 @@ def verify(
     ui: UI,
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR|MODEL", help="Folders of built groups, packages, or models."),
+        typer.Argument(
+            metavar="DIR|MODEL",
+            help="Folders of built groups, packages, models; with --lock, files of a release.",
+        ),
     ],
     *,
     manifest: Annotated[

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,10 +26,11 @@ from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
+from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
-from epctx.engine.release import Release, release
+from epctx.engine.release import Release, Releasing
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
@@ -89,7 +90,7 @@ def run(
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
-    options.release.refuse_parts(plan)
+    options.release.refuse(plan)
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
         cache = _cache_at(Location(folder=place.staging / "cache"), listener)
@@ -145,7 +146,10 @@ class _Run:
             self._cache.sweep()
         with self._place.locked(self._once("another build holds the output")):
             old = lockfile.read(self._lock_file) if self._options.locked else None
+            record.refuse_another_manifest(self._place, self._plan.manifest.path)
             if old is not None:
+                if self._options.release.golden:
+                    locked_mode.refuse_unknown_golden(old, self._plan)
                 locked_mode.refuse_other_causes(old, self._plan, self._lookup)
                 locked_mode.refuse_edited_outputs(old, self._plan, self._place)
             groups = [self._assess(planned) for planned in self._plan.groups]
@@ -262,6 +266,8 @@ class _Run:
         if old is not None and new is not None:
             locked_mode.refuse_differences(old, new, self._plan)
         wanted = not failures or self._options.keep_going
+        if wanted:
+            self._withdraw(groups, composed, whole=new is not None and self._plan.whole)
         reports = [publish.group(each, self._place, self._cache, wanted=wanted) for each in groups]
         reports += [
             publish.composition(each, self._place, self._cache, wanted=wanted) for each in composed
@@ -289,9 +295,48 @@ class _Run:
                 self._write_lock(new)
         asked = self._options.release
         if new is not None and asked.asked:
-            report = release(asked, self._plan, self._place, self._events, report, new)
+            anchor = old if old is not None else lockfile.read(self._lock_file)
+            releasing = Releasing(
+                self._plan, self._place, self._events, anchor, locked=old is not None
+            )
+            report = releasing.release(asked, report)
             self._write_report(report, failures)
         return report, next((f for f in failures if not isinstance(f, Cancelled)), None)
+
+    def _withdraw(
+        self, groups: Sequence[GroupState], composed: Sequence[CompositionState], *, whole: bool
+    ) -> None:
+        """Before anything is published: remove what was released of something else.
+
+        Raises:
+            StorageError: somebody wrote to such a file; or the system refuses.
+        """
+        made = {
+            f"{each.planned.target}/{each.planned.group.name}": each.files
+            for each in groups
+            if each.failure is None and (each.progress is not None or each.up_to_date)
+        }
+        made |= {
+            f"{each.planned.target}/{each.planned.composition.name}": each.files
+            for each in composed
+            if each.failure is None and each.result is not None
+        }
+        if not made:
+            return
+        place, known = self._place, record.read(self._place)
+        if record.is_stale(known, made, whole=whole):
+            record.refuse_edited(place, known.released)
+            for name in record.remove(place, known.released):
+                self._notice(f"{name} was of what was published before: it is removed")
+            known = replace(known, released={}, of={})
+        changed = any(not each.up_to_date for each in groups)
+        if changed or any(not each.up_to_date for each in composed):
+            for name in record.unknown(place, known.released):
+                self._notice(f"nothing tells that {name} is of what is published: it is left")
+        record.write(place, self._plan.manifest.path, known.released, known.of)
+
+    def _notice(self, text: str) -> None:
+        self._events.emit(Event(group=self._plan.manifest.name, state="notice", detail=text))
 
     def _emit_composed(
         self, reports: Sequence[GroupReport], composed: Sequence[CompositionState]
@@ -328,6 +373,7 @@ class _Run:
             # One of an older epctx says nothing of packages: that is no difference, but a lack.
             if not between_locks(old, new) and (old.package is None) is (new.package is None):
                 return
+            content = lockfile.text(writer.with_golden(new, old)).encode()
         except (OSError, LockError):
             pass  # there is none, or what is there is replaced
         atomic.replace(self._lock_file, content)

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from epctx.cache import Cache
+from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Cancelled
 from epctx.engine.output.place import Place
-from epctx.engine.output.published import contents_of
+from epctx.engine.output.published import contents_of, difference
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
 from epctx.engine.state import Compiled, CompositionState, GroupState
 from epctx.files import identity
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import GOLDEN, OutputFile
 from epctx.stages.report import ModelReport
 
 
@@ -110,8 +111,10 @@ def _whole(composed: CompositionState) -> ModelReport:
 def _swap(
     target: str, group: str, files: Sequence[OutputFile], place: Place, cache: Cache | None
 ) -> None:
-    staged = place.staged(target, group)
+    staged, published = place.staged(target, group), place.group(target, group)
     contents = contents_of(files)
+    if (published / GOLDEN).is_dir() and difference(published, files, FreshDigests()) is None:
+        return  # the same was built anew: its golden files belong to it
     # Taken while nobody else knows the files: what settled by now is as it was hashed.
     seen = {name: identity.of_path(staged / name) for name in contents}
     place.publish(target, group)

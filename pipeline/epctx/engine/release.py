@@ -5,14 +5,19 @@ Made while the output is held, after everything is published and the lock is wri
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
+from epctx import lockfile
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor
-from epctx.engine.output import archive, attestation
+from epctx.engine.lock import locked_mode
+from epctx.engine.output import archive, attestation, builder, record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
@@ -22,10 +27,13 @@ from epctx.errors import UsageError
 from epctx.files import atomic, outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
-from epctx.lockfile.types import Lock
+from epctx.lockfile import released
+from epctx.lockfile.types import Lock, LockedFile
 from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
 from epctx.worker.pool import Pool
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,75 +44,198 @@ class Release:
         golden: golden inputs and expected outputs in each group's folder.
         archive: `dist/<name>.tar` of all that was published.
         attest: `dist/<name>.intoto.json`.
+        builder: who builds, a URI, for the attestation; None: as the CI system says.
     """
 
     golden: bool = False
     archive: bool = False
     attest: bool = False
+    builder: str | None = None
 
     @property
     def asked(self) -> bool:
         """Anything is."""
         return self.golden or self.archive or self.attest
 
-    def refuse_parts(self, plan: Plan) -> None:
-        """A release is of a whole manifest.
+    def refuse(self, plan: Plan) -> None:
+        """A release is of a whole manifest, and a builder is a URI.
 
         Raises:
-            UsageError: a part of one was to be released.
+            UsageError: a part of one was to be released; the builder makes no sense.
         """
         if self.asked and not plan.whole:
             raise UsageError(
                 "a release is of the whole manifest, and --only leaves something out",
                 remedy="leave out --only, or --golden, --archive and --attest",
             )
-
-
-def release(
-    asked: Release, plan: Plan, place: Place, events: Events, report: BuildReport, lock: Lock
-) -> BuildReport:
-    """Make what is asked for; return the report with it.
-
-    Raises:
-        ModelError: a source does not run, or is no longer the one that was built from.
-        ManifestError: no golden inputs can be made.
-        StorageError: the disk refuses, or a published file was changed.
-        Interrupted: the user asked to stop; what is there is whole.
-    """
-    if asked.golden:
-        report = replace(report, groups=_golden(plan, place, events, report.groups))
-    files = dict(_files(report))
-    made = ReleaseReport()
-    if asked.archive:
-        _emit(events, plan, "archive")
-        tar = place.out / f"{place.name}.tar"
-        made = replace(made, archive=archive.write(tar, place.root, files))
-    if asked.attest:
-        _emit(events, plan, "attestation")
-        subjects = {f"{place.name}/{name}": file for name, file in files.items()}
-        if made.archive is not None:
-            subjects[made.archive.name] = made.archive
-        content = attestation.make(plan.manifest.path, lock, subjects)
-        path = place.out / f"{place.name}.intoto.json"
-        atomic.replace(path, content)
-        made = replace(made, attestation=_file(path.name, content))
-    return replace(report, release=made)
-
-
-def _golden(
-    plan: Plan, place: Place, events: Events, groups: tuple[GroupReport, ...]
-) -> tuple[GroupReport, ...]:
-    """The groups and compositions with their golden files."""
-    jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
-    jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
-    executor = Pool(work=place.work / "golden", logs=place.logs)
-    with Scheduler(executor, interrupted="interrupted, the groups are published"):
-        return tuple(
-            replace(
-                group, golden=_golden_of(executor, events, group, jobs[group.target, group.group])
+        if self.builder is not None and not self.attest:
+            raise UsageError(
+                "--builder-id is of an attestation, and none is asked for",
+                remedy="add --attest, or leave it out",
             )
-            for group in groups
-        )
+        if self.builder is not None and not _URI.fullmatch(self.builder):
+            raise UsageError(
+                f"the builder {self.builder!r} is no URI",
+                remedy="name who builds by a URI, like https://ci.example.com/builders/release",
+            )
+
+
+class Releasing:
+    """Makes the files of a release, while the output is held.
+
+    Args:
+        lock: that the build was held to, or that it wrote: what is released follows from it.
+        locked: it stays as it is.
+    """
+
+    def __init__(
+        self, plan: Plan, place: Place, events: Events, lock: Lock, *, locked: bool
+    ) -> None:
+        self._plan = plan
+        self._place = place
+        self._events = events
+        self._lock = lock
+        self._locked = locked
+
+    def release(self, asked: Release, report: BuildReport) -> BuildReport:
+        """Make what is asked for; return the report with it.
+
+        What was released before and is not made now stays if it says the same of what is there;
+        else it is removed.
+
+        Raises:
+            ModelError: a source does not run, or is no longer the one that was built from.
+            ManifestError: no golden inputs can be made.
+            LockError: golden files are not those of the lock.
+            StorageError: the disk refuses, or a published file was changed.
+            Interrupted: the user asked to stop; what is there is whole.
+        """
+        place, stale = self._place, set[str]()
+        if asked.golden:
+            before = self._lock.golden
+            report = replace(report, groups=self._golden(report.groups))
+            if self._lock.golden != before:
+                stale |= {place.archive.name, place.attestation.name}
+        files = released.files(self._lock, self._with_golden())
+        made = ReleaseReport()
+        if asked.archive:
+            self._emit("archive")
+            made = replace(made, archive=archive.write(place.archive, place.root, files))
+            stale.discard(place.archive.name)
+            if self._note(made.archive):
+                stale.add(place.attestation.name)
+        self._withdraw(stale)
+        if asked.attest:
+            self._emit("attestation")
+            content = attestation.make(
+                self._plan.manifest, self._lock, self._subjects(files), self._builder(asked)
+            )
+            atomic.replace(place.attestation, content)
+            made = replace(made, attestation=_file(place.attestation.name, content))
+            self._note(made.attestation)
+        return replace(report, release=made)
+
+    def _builder(self, asked: Release) -> str:
+        found = asked.builder or builder.identify(os.environ)
+        if found is None:
+            self._notice(
+                "nobody says who builds: the attestation names an unidentified builder; "
+                "--builder-id URI names one"
+            )
+        return found or builder.UNIDENTIFIED
+
+    def _note(self, file: OutputFile | None) -> bool:
+        """Record a file; whether it is another than before."""
+        assert file is not None
+        new = LockedFile(sha256=file.sha256.hex, size=file.size)
+        changed = self._known.get(file.name) != new
+        record.add(self._place, self._plan.manifest.path, file.name, new, self._lock)
+        return changed
+
+    @property
+    def _known(self) -> Mapping[str, LockedFile]:
+        """What was released of what is published, by name."""
+        return record.read(self._place).released
+
+    def _withdraw(self, stale: set[str]) -> None:
+        """Remove what was released of something else, unless it is made anew."""
+        known = record.read(self._place)
+        old = {name: file for name, file in known.released.items() if name in stale}
+        record.refuse_edited(self._place, old)
+        for name in record.remove(self._place, old):
+            self._notice(f"{name} was of other golden files or another archive: it is removed")
+        left = {name: file for name, file in known.released.items() if name not in old}
+        record.write(self._place, self._plan.manifest.path, left, known.of)
+
+    def _with_golden(self) -> list[str]:
+        """The folders that have the golden files of the lock."""
+        folders = (folder.partition("/") for folder in self._lock.golden)
+        places = ((target, name, self._place.group(target, name)) for target, _, name in folders)
+        return [f"{target}/{name}" for target, name, place in places if (place / GOLDEN).is_dir()]
+
+    def _subjects(self, files: Mapping[str, LockedFile]) -> dict[str, LockedFile]:
+        """Everything that is released, by path from the output folder."""
+        place = self._place
+        subjects = {f"{place.name}/{name}": file for name, file in files.items()}
+        if (archived := self._known.get(place.archive.name)) and place.archive.exists():
+            subjects[place.archive.name] = archived
+        return subjects
+
+    def _golden(self, groups: tuple[GroupReport, ...]) -> tuple[GroupReport, ...]:
+        """The groups and compositions with their golden files, which the lock has from now on."""
+        plan, place = self._plan, self._place
+        jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
+        jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
+        executor = Pool(work=place.work / "golden", logs=place.logs)
+        with Scheduler(executor, interrupted="interrupted, the groups are published"):
+            made = tuple(
+                replace(group, golden=self._golden_of(executor, group, jobs[key]))
+                for group in groups
+                if (key := (group.target, group.group))
+            )
+        golden = {f"{each.target}/{each.group}": _locked(each.golden) for each in made}
+        if not self._locked:
+            new = replace(self._lock, golden=golden)
+            if new != self._lock:
+                path = lockfile.place(plan.manifest.path)
+                atomic.replace(path, lockfile.text(new).encode())
+            self._lock = new
+        return made
+
+    def _golden_of(
+        self, executor: Executor, group: GroupReport, job: GoldenJob
+    ) -> tuple[OutputFile, ...]:
+        progress = Progress(f"{group.group}@{group.target}", self._events)
+        with executor.lane(None) as lane:
+            made = progress.run(lane, group.group, job, GoldenResult)
+        if self._locked:
+            folder = f"{group.target}/{group.group}"
+            locked = self._lock.golden[folder]
+            locked_mode.refuse_other_golden(folder, locked, _locked(made.files), self._plan)
+        published = job.built / GOLDEN
+        with outputs.writing(published):
+            if published.exists():
+                shutil.rmtree(published)
+            job.folder.rename(published)
+            outputs.sync_folder(job.built)
+        return made.files
+
+    def _notice(self, text: str) -> None:
+        self._events.emit(Event(group=self._plan.manifest.name, state="notice", detail=text))
+
+    def _emit(self, what: str) -> None:
+        name, emit = self._plan.manifest.name, self._events.emit
+        emit(Event(group=name, state="running", subject=what, stage="release"))
+        emit(Event(group=name, state="done", subject=what))
+
+
+def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
+    """Golden files as the lock has them: their SHA256SUMS follows from it."""
+    return {
+        file.name: LockedFile(sha256=file.sha256.hex, size=file.size)
+        for file in files
+        if file.name != SUMS
+    }
 
 
 def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
@@ -124,32 +255,6 @@ def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
     )
 
 
-def _golden_of(
-    executor: Executor, events: Events, group: GroupReport, job: GoldenJob
-) -> tuple[OutputFile, ...]:
-    progress = Progress(f"{group.group}@{group.target}", events)
-    with executor.lane(None) as lane:
-        made = progress.run(lane, group.group, job, GoldenResult)
-    published = job.built / GOLDEN
-    with outputs.writing(published):
-        if published.exists():
-            shutil.rmtree(published)
-        job.folder.rename(published)
-        outputs.sync_folder(job.built)
-    return made.files
-
-
-def _files(report: BuildReport) -> Iterator[tuple[str, OutputFile]]:
-    """Every published file, by its path from the manifest's output folder."""
-    for group in report.groups:
-        place = f"{group.target}/{group.group}"
-        for file in group.files:
-            yield f"{place}/{file.name}", file
-        yield f"{place}/{SUMS}", _file(SUMS, outputs.sums(group.files))
-        for file in group.golden:
-            yield f"{place}/{GOLDEN}/{file.name}", file
-
-
 def _file(name: str, content: bytes) -> OutputFile:
     return OutputFile(
         name=name,
@@ -157,8 +262,3 @@ def _file(name: str, content: bytes) -> OutputFile:
         sha256=of_bytes(content, "sha256"),
         blake3=of_bytes(content),
     )
-
-
-def _emit(events: Events, plan: Plan, what: str) -> None:
-    events.emit(Event(group=plan.manifest.name, state="running", subject=what, stage="release"))
-    events.emit(Event(group=plan.manifest.name, state="done", subject=what))

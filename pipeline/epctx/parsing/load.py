@@ -87,6 +87,7 @@ def parse(read: Document) -> Manifest:
         path=read.path,
         targets=tuple(_target(root, tree, models, places) for tree in precedence.targets(root)),
         package=_package(root.get("package"), places),
+        sha256=read.sha256,
     )
 
 

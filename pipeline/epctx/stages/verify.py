@@ -75,7 +75,10 @@ def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
         numbers = (ComposedNumbers(composed=request.composed, started=started), *golden)
     known: tuple[Policy, ...] = (
         Integrity(
-            expected=request.expected, passed=frozenset(request.passed), written=request.written
+            expected=request.expected,
+            golden=request.golden_expected,
+            passed=frozenset(request.passed),
+            written=request.written,
         ),
         Conformance(),
         Claims(claims=request.claims),

@@ -18,7 +18,7 @@ from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import digest, hashing, paths
 from epctx.files.digest import Algorithm, Digest
-from epctx.files.outputs import SUMS, OutputFile
+from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.files.regular import open_regular, require_bounded
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import GroupFolder
@@ -27,6 +27,9 @@ from epctx.verification.request import ExpectedFile
 _finding: Final = partial(Finding, "integrity")
 _LINE: Final = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)")
 _CHANGED: Final = "do not ship it: build again, or restore the file from where it was released"
+_GOLDEN: Final = (
+    "copy them again from where they were released, or write them with `epctx build --golden`"
+)
 _EXTRA: Final = "remove it, or build again: nothing but what was built belongs in the folder"
 
 
@@ -35,6 +38,7 @@ class Integrity:
     """Every file against `SHA256SUMS` and what is expected; fields as in `VerifyRequest`."""
 
     expected: tuple[ExpectedFile, ...] | None = None
+    golden: tuple[ExpectedFile, ...] | None = None
     passed: frozenset[str] = frozenset()
     written: tuple[OutputFile, ...] = ()
     name: PolicyName = field(default="integrity", init=False)
@@ -58,6 +62,31 @@ class Integrity:
         if self.expected is not None:
             expected = self._open(self.expected)
             yield from _compare(folder, "lock", "the lock", expected, wanted, self.passed)
+        if (folder.path / GOLDEN).is_dir():
+            yield from self._golden(folder.path / GOLDEN)
+
+    def _golden(self, folder: Path) -> Iterator[Finding]:
+        """Golden inputs and outputs: their own sums, and the lock."""
+        name = f"{GOLDEN}/{SUMS}"
+        faults = list(sums_of(folder))
+        for subject, fault in faults:
+            yield _finding("golden", f"{GOLDEN}/{subject}", "fail", fault, _GOLDEN)
+        if not faults:
+            yield _finding("golden", name, "pass", "the golden files are those that were made")
+        if self.expected is None:
+            return
+        if self.golden is None:
+            yield _finding("lock", name, "fail", "the lock says nothing of golden files", _GOLDEN)
+            return
+        listed = {each.name: each for each in self.golden}
+        for entry in sorted({*paths.entries(folder), *listed}):
+            subject = f"{GOLDEN}/{entry}"
+            if entry not in listed:
+                yield _finding("lock", subject, "fail", "is not in the lock", _EXTRA)
+            elif (reason := _verdict(folder, listed[entry])) is not None:
+                yield _finding("lock", subject, "fail", f"{reason} the lock", _GOLDEN)
+            else:
+                yield _finding("lock", subject, "pass", "its SHA-256 is that of the lock")
 
     def _open(self, listed: Sequence[ExpectedFile]) -> list[ExpectedFile]:
         return [each for each in listed if each.name not in self.passed]

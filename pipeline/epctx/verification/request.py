@@ -111,6 +111,7 @@ class VerifyRequest:
         group: what the manifest asks for, with the source models; None: unknown.
         composed: what the folder is a composition of; None: of nothing, or that is unknown.
         expected: what the lock says of the folder's files; None: no lock.
+        golden_expected: what the lock says of its golden files, SHA256SUMS too; None: nothing.
         recorded: where the generating sessions' outputs are (`numbers.recordings`); None: nowhere.
         computed: where the sources' outputs are that were computed beside the compile, as
             `recorded` has the generating sessions'; None: nowhere.
@@ -131,6 +132,7 @@ class VerifyRequest:
     group: ModelGroup | None = None
     composed: Composed | None = None
     expected: tuple[ExpectedFile, ...] | None = None
+    golden_expected: tuple[ExpectedFile, ...] | None = None
     recorded: Path | None = None
     computed: Path | None = None
     passed: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from epctx.commands.package.form import Package
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.commands.package.variants import BuiltGroup
 from epctx.engine.lock import packaged
+from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.report import BuildReport
 from epctx.errors import StorageError, UsageError
@@ -54,6 +55,7 @@ def write(
         if not same:
             _stage(items, place.staged_package)
             place.publish_package()
+        record.add(place, manifest.path, place.package.name, record.of_package(place), lock)
     return PackageReport(
         path=place.package.name,
         state="up to date" if same else "written",

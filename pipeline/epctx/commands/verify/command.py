@@ -21,7 +21,8 @@ def run(
     requests: Sequence[VerifyRequest],
     missing: Sequence[Missing] = (),
     *,
-    packages: Sequence[FolderReport] = (),
+    others: Sequence[FolderReport] = (),
+    golden: bool = False,
     strict: bool = False,
 ) -> VerifyReport:
     """Verify the folders, several at a time; the report has them in the order asked.
@@ -29,7 +30,9 @@ def run(
     Args:
         requests: the folders.
         missing: what is not there.
-        packages: what was found about packages as a whole: first in the report.
+        others: what was found about packages as a whole and files of a release: first in the
+            report.
+        golden: golden files are to be run: a folder must be there that can have some.
         strict: what cannot be checked counts as a failure.
 
     Raises:
@@ -43,7 +46,9 @@ def run(
             reports = scheduler.results(
                 [scheduler.submit(_verify, pool, each) for each in requests]
             )
-    folders = (*packages, *reports, *map(_absent, missing))
+    folders = (*others, *reports, *map(_absent, missing))
+    if golden and not any(request.golden for request in requests):
+        folders += (_without_golden(),)
     return VerifyReport(folders=folders, strict=strict)
 
 
@@ -71,6 +76,13 @@ def _is_isolated(spec: ProviderSpec) -> bool:
         return registry.is_isolated(spec)
     except EpctxError:
         return False  # it is not here: a finding, and nothing of it is loaded
+
+
+def _without_golden() -> FolderReport:
+    message = "there are no golden inputs: nothing that was named can have some"
+    remedy = "name the folder of a group, or of a whole release made with `epctx build --golden`"
+    finding = Finding("numbers", "golden", ".", "fail", message, remedy)
+    return FolderReport(folder=".", findings=(finding,))
 
 
 def _absent(missing: Missing) -> FolderReport:

@@ -13,7 +13,8 @@ from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
 from epctx.files.outputs import CONTEXT_SUFFIX, SUMS, context_file
-from epctx.lockfile.types import Lock
+from epctx.lockfile import released
+from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
 
@@ -102,13 +103,24 @@ def match_lock(
     }
     matched = []
     for request in requests:
-        outputs = folders[_key(request, known, record)]
-        expected = tuple(
-            ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
-            for name, file in sorted(outputs.items())
+        key = _key(request, known, record)
+        golden = lock.golden.get(key)
+        made = None if golden is None else {**golden, SUMS: released.sums(golden)}
+        matched.append(
+            replace(
+                request,
+                expected=_expected(folders[key]),
+                golden_expected=None if made is None else _expected(made),
+            )
         )
-        matched.append(replace(request, expected=expected))
     return matched, _missing(requests, folders, _roots(paths, lock.name), record)
+
+
+def _expected(files: Mapping[str, LockedFile]) -> tuple[ExpectedFile, ...]:
+    return tuple(
+        ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
+        for name, file in sorted(files.items())
+    )
 
 
 def _missing(

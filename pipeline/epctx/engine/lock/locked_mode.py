@@ -18,7 +18,13 @@ from epctx.files import digest, hashing
 from epctx.files.outputs import SUMS
 from epctx.keys.source_digests import SourceDigests, data_folder
 from epctx.lockfile import place as lock_place
-from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
+from epctx.lockfile.differences import (
+    Difference,
+    between_locks,
+    causes_between,
+    file_difference,
+    part_of,
+)
 from epctx.lockfile.types import Lock, LockedFile, LockedGroup
 from epctx.manifest import ModelSource
 
@@ -54,6 +60,49 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
     compositions = [(planned, ()) for planned in plan.compositions]
     new = writer.make(plan.manifest, groups, lookup.toolchain, compositions, whole=plan.whole)
     _refuse(causes_between(_part(old, plan), new), plan)
+
+
+def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
+    """Before anything runs: golden files that are to be made are those of the lock.
+
+    Raises:
+        LockError: it has none of some folder.
+    """
+    folders = [_name(planned) for planned in plan.groups]
+    folders += [f"{each.target}/{each.composition.name}" for each in plan.compositions]
+    lacking = [folder for folder in folders if folder not in old.golden]
+    if lacking:
+        raise LockError(
+            f"says nothing of golden files of {', '.join(lacking)}",
+            file=lock_place(plan.manifest.path).name,
+            remedy="run `epctx build --golden` without --locked, and check in the lock it writes",
+        )
+
+
+def refuse_other_golden(
+    folder: str, locked: Mapping[str, LockedFile], made: Mapping[str, LockedFile], plan: Plan
+) -> None:
+    """Before they are published: golden files are those of the lock.
+
+    Args:
+        folder: `<target>/<group or composition>`.
+        locked: what the lock says of its golden files, by name.
+        made: what they are.
+
+    Raises:
+        LockError: they are others.
+    """
+    for name in sorted({*locked, *made}):
+        what = file_difference(locked.get(name), made.get(name))
+        if what is not None:
+            raise LockError(
+                f"golden/{name} of {folder} {what}",
+                file=lock_place(plan.manifest.path).name,
+                why="expected outputs are what the default EP computes on this host's CPU: on "
+                "another kind of CPU the last digits differ",
+                remedy="make the release on a host like the one where the lock was written, or "
+                "run `epctx build --golden` without --locked, and check in the lock it writes",
+            )
 
 
 def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from epctx._version import __version__
@@ -65,6 +66,12 @@ def make(
         sources=lock.sources,
         toolchain=_libraries(toolchain, _COMPOSING if compositions else _MAKING),
     )
+
+
+def with_golden(new: Lock, old: Lock) -> Lock:
+    """A lock with the golden files of an older one, of the folders that are what they were."""
+    same = (name for name, files in new.folders.items() if old.folders.get(name) == files)
+    return replace(new, golden={name: old.golden[name] for name in same if name in old.golden})
 
 
 def _composition(planned: PlannedComposition, files: Sequence[OutputFile]) -> LockedComposition:

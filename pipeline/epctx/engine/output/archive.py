@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ from epctx.files import outputs
 from epctx.files.atomic import replacing
 from epctx.files.digest import HashingWriter
 from epctx.files.outputs import OutputFile
+from epctx.lockfile.types import LockedFile
 
 _CHUNK = 1 << 20
 
@@ -50,7 +51,7 @@ class _Source:
         return self._hasher.hexdigest()
 
 
-def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile:
+def write(path: Path, root: Path, files: Mapping[str, LockedFile]) -> OutputFile:
     """Write an archive, whole or not at all.
 
     Args:
@@ -66,27 +67,95 @@ def write(path: Path, root: Path, files: Mapping[str, OutputFile]) -> OutputFile
         # tarfile only writes to it; the type it asks for reads and seeks, too.
         with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
             for folder in _folders(root.name, files):
-                info = tarfile.TarInfo(folder)
-                info.type, info.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(info)
+                archive.addfile(_of_folder(folder))
             for name, file in sorted(files.items()):
                 _add(archive, root, name, file)
     writer = sink.writer
     return OutputFile(name=path.name, size=writer.size, sha256=writer.sha256, blake3=writer.blake3)
 
 
-def _folders(root: str, files: Mapping[str, OutputFile]) -> list[str]:
+def fault(
+    path: Path, root: str, files: Mapping[str, LockedFile], optional: Collection[str]
+) -> str | None:
+    """What keeps an archive from being, to the byte, what `write` makes of some files; None: it is.
+
+    Nothing is unpacked, and no header of the archive is believed: each is compared with that which
+    would be written.
+
+    Args:
+        root: the name of the folder that they are in.
+        files: as in `write`.
+        optional: folders, by path from `root`, that may be missing as a whole.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    left = dict(files)
+    with path.open("rb") as stream:
+        for folder in _folders(root, files):
+            inner = folder.removeprefix(f"{root}/")
+            if not _goes_on(stream, _bytes(_of_folder(folder))):
+                if inner not in optional:
+                    return f"has something else where {folder}/ should be"
+                left = {n: file for n, file in left.items() if not n.startswith(f"{inner}/")}
+        for name, file in sorted(left.items()):
+            if not _goes_on(stream, _bytes(_of_file(f"{root}/{name}", file))):
+                return f"has something else where {name} should be"
+            if _hash(stream, file.size) != file.sha256:
+                return f"has another {name}"
+            if not _goes_on(stream, bytes(-file.size % tarfile.BLOCKSIZE)):
+                return f"has something hidden after {name}"
+        end = stream.tell() + 2 * tarfile.BLOCKSIZE
+        end += -end % tarfile.RECORDSIZE
+        if not _goes_on(stream, bytes(end - stream.tell())) or stream.read(1):
+            return "has something after its last file"
+    return None
+
+
+def _goes_on(stream: BinaryIO, expected: bytes) -> bool:
+    """Whether these bytes come next; else the stream stays where it is."""
+    place = stream.tell()
+    if stream.read(len(expected)) == expected:
+        return True
+    stream.seek(place)
+    return False
+
+
+def _hash(stream: BinaryIO, size: int) -> str:
+    hasher = hashlib.sha256()
+    while size and (data := stream.read(min(size, _CHUNK))):
+        hasher.update(data)
+        size -= len(data)
+    return hasher.hexdigest()
+
+
+def _bytes(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.PAX_FORMAT, tarfile.ENCODING, "surrogateescape")
+
+
+def _folders(root: str, files: Mapping[str, LockedFile]) -> list[str]:
     parents = {f"{root}/{parent.as_posix()}" for name in files for parent in _parents(name)}
     return sorted({root, *parents})
+
+
+def _of_folder(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode = tarfile.DIRTYPE, 0o755
+    return info
+
+
+def _of_file(name: str, file: LockedFile) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = file.size, 0o644
+    return info
 
 
 def _parents(name: str) -> list[PurePosixPath]:
     return [parent for parent in PurePosixPath(name).parents if parent != PurePosixPath(".")]
 
 
-def _add(archive: tarfile.TarFile, root: Path, name: str, file: OutputFile) -> None:
-    info = tarfile.TarInfo(f"{root.name}/{name}")
-    info.size, info.mode = file.size, 0o644
+def _add(archive: tarfile.TarFile, root: Path, name: str, file: LockedFile) -> None:
+    info = _of_file(f"{root.name}/{name}", file)
     path = root / name
     try:
         with path.open("rb") as stream:
@@ -97,5 +166,5 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, file: OutputFile) -> N
         if error.errno is not None and path.exists():
             raise
         raise outputs.changed(path) from error  # it is gone, or too short
-    if more or source.sha256 != file.sha256.hex:
+    if more or source.sha256 != file.sha256:
         raise outputs.changed(path)

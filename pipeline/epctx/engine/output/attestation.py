@@ -2,39 +2,37 @@
 
 An in-toto Statement v1 with a SLSA v1 provenance predicate, by the maintained bindings
 (`in-toto-attestation`). Unsigned; a signer wraps it (design section 13). It says nothing of time,
-host or user, so it is the same for the same release.
+host or user but who builds, so it is the same for the same release by the same builder.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from epctx import lockfile as locks
-from epctx.errors import ModelError, VerificationError
-from epctx.files import hashing
-from epctx.files.digest import HashingWriter, of_bytes
-from epctx.files.outputs import OutputFile
-from epctx.lockfile.types import Lock, LockedSource
+from epctx.engine.output import materials
+from epctx.errors import VerificationError
+from epctx.files.digest import of_bytes
+from epctx.lockfile.types import Lock, LockedFile
+from epctx.manifest import Manifest
 
 if TYPE_CHECKING:
     from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/epctx#build/v1"
-_CHUNK = 1 << 20
 
 
-def make(manifest: Path, lock: Lock, subjects: Mapping[str, OutputFile]) -> bytes:
+def make(manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], builder: str) -> bytes:
     """The attestation of a release.
 
     Args:
-        manifest: what it was built from.
+        manifest: what it was built from, as it was when it was parsed.
         lock: of the build.
         subjects: what was released, by name: paths from the output folder, with `/`.
+        builder: who builds: a URI.
 
     Raises:
         ModelError: a source is gone, or is no longer the one that was built from.
@@ -45,8 +43,7 @@ def make(manifest: Path, lock: Lock, subjects: Mapping[str, OutputFile]) -> byte
     from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
     from in_toto_attestation.v1.statement import Statement
 
-    text = manifest.read_bytes()
-    entry = _descriptor(manifest.name, {"sha256": of_bytes(text, "sha256").hex})
+    entry = _descriptor(manifest.path.name, {"sha256": manifest.sha256})
     written = locks.text(lock).encode()
     version = lock.toolchain["epctx"]
     predicate = provenance_pb2.Provenance()
@@ -67,12 +64,13 @@ def make(manifest: Path, lock: Lock, subjects: Mapping[str, OutputFile]) -> byte
             },
         }
     )
-    materials = [entry, *_sources(manifest.parent, lock.sources), *_packages(lock.toolchain)]
-    definition.resolved_dependencies.extend(each.pb for each in materials)
-    predicate.run_details.builder.id = f"pkg:pypi/epctx@{version}"
+    found = materials.of_lock(lock, manifest.path.parent)
+    listed = [entry, *(_descriptor(each.name, each.digests, each.uri) for each in found)]
+    definition.resolved_dependencies.extend(each.pb for each in listed)
+    predicate.run_details.builder.id = builder
     predicate.run_details.builder.version["epctx"] = version
     statement = Statement(
-        [_descriptor(n, {"sha256": f.sha256.hex}).pb for n, f in sorted(subjects.items())],
+        [_descriptor(n, {"sha256": f.sha256}).pb for n, f in sorted(subjects.items())],
         PREDICATE,
         json_format.MessageToDict(predicate),
     )
@@ -80,6 +78,33 @@ def make(manifest: Path, lock: Lock, subjects: Mapping[str, OutputFile]) -> byte
     content = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
     check(content)
     return content
+
+
+def said(content: bytes) -> tuple[str, dict[str, str]]:
+    """Of a sound attestation: the SHA-256 of its lock, and of each subject, by name.
+
+    Raises:
+        VerificationError: as `check`, or it is none that epctx made.
+    """
+    check(content)
+    document = json.loads(content)
+    definition = document["predicate"]["buildDefinition"]
+    try:
+        if definition["buildType"] != BUILD_TYPE:
+            raise KeyError(definition["buildType"])
+        lock = str(definition["internalParameters"]["lock"]["sha256"])
+        subjects = {each["name"]: str(each["digest"]["sha256"]) for each in document["subject"]}
+    except (KeyError, TypeError) as error:
+        raise VerificationError(
+            "is no attestation of epctx's",
+            why=f"it lacks {error}",
+            remedy="hold it to its own builder's rules",
+        ) from error
+    if len(subjects) != len(document["subject"]):
+        raise VerificationError(
+            "names a subject twice", remedy="write it with `epctx build --attest`"
+        )
+    return lock, subjects
 
 
 def check(content: bytes) -> None:
@@ -127,41 +152,3 @@ def _plain(descriptor: ResourceDescriptor) -> dict[str, object]:
 
     plain: dict[str, object] = json_format.MessageToDict(descriptor.pb)
     return plain
-
-
-def _packages(toolchain: Mapping[str, str]) -> Iterator[ResourceDescriptor]:
-    """The distributions that made the bytes; beside them are digests of epctx's own sources."""
-    for name, version in sorted(toolchain.items()):
-        if "/" not in name:
-            distribution, _, own = version.rpartition(" ")
-            yield _descriptor(name, {}, uri=f"pkg:pypi/{distribution or name}@{own}")
-
-
-def _sources(folder: Path, sources: Mapping[str, LockedSource]) -> Iterable[ResourceDescriptor]:
-    found = hashing.of_each(lambda name: _source(folder, name, sources[name]), sorted(sources))
-    return found.values()
-
-
-def _source(folder: Path, name: str, source: LockedSource) -> ResourceDescriptor:
-    """A source with its SHA-256, which nothing else needed, and its BLAKE3, which it is held to."""
-    path = folder / name
-    blake3 = source.digest.partition(":")[2]
-    with (
-        ModelError.if_refused(
-            "cannot be read for the attestation",
-            file=str(path),
-            remedy="build again while nothing changes the sources",
-        ),
-        path.open("rb") as stream,
-        Path(os.devnull).open("wb") as sink,
-    ):
-        writer = HashingWriter(sink)
-        while chunk := stream.read(_CHUNK):
-            writer.write(chunk)
-    if writer.blake3.hex != blake3:
-        raise ModelError(
-            "was changed while it was built from",
-            file=str(path),
-            remedy="build again while nothing changes the sources",
-        )
-    return _descriptor(name, {"blake3": blake3, "sha256": writer.sha256.hex})

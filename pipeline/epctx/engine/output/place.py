@@ -6,7 +6,9 @@
     dist/<name>.staging/old/…              the former one while it is swapped
     dist/<name>.staging/work/…             scratch of the build
     dist/<name>.logs/                      logs of workers that failed
+    dist/<name>.tar, <name>.intoto.json    of a release
     dist/.<name>.lock                      the OS lock that a build holds
+    dist/.<name>.record.json               what the next build must know (engine.output.record)
 
 Everything is beside the place it will have, on the same file system, so that a rename is enough.
 """
@@ -26,6 +28,9 @@ from epctx.files.listing import is_folder, is_link
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
+ENDINGS = (PACKAGE, ".build.json", ".intoto.json", ".logs", ".report.html", ".staging", ".tar")
+"""What names beside `dist/<name>/` end with: no manifest's name may, or its outputs would lie where
+those of another have such a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,26 @@ class Place:
     def package(self) -> Path:
         """Where the model package is published."""
         return self.out / f"{self.name}{PACKAGE}"
+
+    @property
+    def archive(self) -> Path:
+        """The archive of a release."""
+        return self.out / f"{self.name}.tar"
+
+    @property
+    def attestation(self) -> Path:
+        """The attestation of a release."""
+        return self.out / f"{self.name}.intoto.json"
+
+    @property
+    def releases(self) -> tuple[Path, ...]:
+        """What may have been released of what is published."""
+        return self.archive, self.attestation, self.package
+
+    @property
+    def record(self) -> Path:
+        """What the next build must know (`engine.output.record`)."""
+        return self.out / f".{self.name}.record.json"
 
     @property
     def staged_package(self) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from epctx import limits
 from epctx.errors import InvalidManifest, ManifestError, Violation
+from epctx.files import digest
 from epctx.parsing.document import build
 from epctx.parsing.document.tree import Node
 
@@ -18,12 +19,14 @@ class Document:
     Attributes:
         file: as the user named it, with `/`.
         path: absolute.
+        sha256: of its bytes, in hex.
         violations: what JSON has no form for: duplicate keys, tags, infinite numbers.
         broken: the nodes that these are about; what they should be is not known.
     """
 
     file: str
     path: Path
+    sha256: str
     root: Node
     violations: tuple[Violation, ...] = ()
     broken: frozenset[Node] = frozenset()
@@ -76,7 +79,12 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
         raise _refusal(file, line, column, "is not UTF-8", "save the file as UTF-8") from None
     tree = build.build(text, file=file)
     return Document(
-        file=file, path=path, root=tree.root, violations=tree.violations, broken=tree.broken
+        file=file,
+        path=path,
+        sha256=digest.of_bytes(data, "sha256").hex,
+        root=tree.root,
+        violations=tree.violations,
+        broken=tree.broken,
     )
 
 

@@ -1,0 +1,221 @@
+"""`dist/.<name>.record.json`: what the next build must know of what lies in the output folder.
+
+Which manifest it came from, so that another one of the same name does not overwrite it in silence;
+and which files were released beside it, by digest, so that they go when it becomes another. It is
+believed in nothing else: a file is removed only from the three places that `Place` names, and only
+if it is what epctx put there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from epctx import codec, limits
+from epctx.engine.output.place import Place
+from epctx.errors import EpctxError, ModelError, StorageError, UsageError
+from epctx.files import atomic, digest, hashing, paths
+from epctx.files.entries import discard, open_entry
+from epctx.files.filenames import fold
+from epctx.files.outputs import SUMS, OutputFile, sums, writing
+from epctx.files.regular import open_regular
+from epctx.lockfile import released as lock_released
+from epctx.lockfile.types import Lock, LockedFile
+from epctx.parsing import document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What lies in the output folder of one name.
+
+    Attributes:
+        manifest: the path of the manifest from the output folder, with `/`; on Windows absolute if
+            it is on another drive.
+        released: by name beside `dist/<name>/`: an archive, an attestation; of a package the folder
+            with what is its SHA256SUMS.
+        of: what they are of: of each published folder, `<target>/<group or composition>`, the
+            SHA-256 of its SHA256SUMS.
+    """
+
+    manifest: str = ""
+    released: Mapping[str, LockedFile] = field(default_factory=dict)
+    of: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(place: Place) -> Record:
+    """The record; where there is none that can be read, as before the first build, an empty one."""
+    try:
+        with open_entry(place.record) as stream:
+            return codec.decode(stream.read(limits.RECORD_BYTES.value), Record)
+    except (OSError, msgspec.MsgspecError):
+        return Record()
+
+
+def write(
+    place: Place, manifest: Path, released: Mapping[str, LockedFile], of: Mapping[str, str]
+) -> None:
+    """Write the record, if it says something else.
+
+    Args:
+        manifest: what is published came from.
+        released, of: as in `Record`.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    new = Record(manifest=_relative(manifest, place.out), released=released, of=of)
+    if new != read(place):
+        atomic.replace(place.record, codec.encode(new, indent=2) + b"\n")
+
+
+def add(place: Place, manifest: Path, name: str, file: LockedFile, lock: Lock) -> None:
+    """Note that a file was released of all that a lock says. Raises StorageError as `write`."""
+    folders = lock.folders.items()
+    of = {folder: lock_released.sums(files).sha256 for folder, files in folders}
+    write(place, manifest, {**read(place).released, name: file}, of)
+
+
+def is_stale(known: Record, made: Mapping[str, Sequence[OutputFile]], *, whole: bool) -> bool:
+    """Whether what was released is of something else than what is about to be published.
+
+    Args:
+        made: every file but SHA256SUMS of each folder that is about to be.
+        whole: there will be no other folder.
+    """
+    if not known.released:
+        return False
+    if whole and known.of.keys() != made.keys():
+        return True
+    return any(
+        known.of.get(folder) != digest.of_bytes(sums(files), "sha256").hex
+        for folder, files in made.items()
+    )
+
+
+def refuse_another_manifest(place: Place, manifest: Path) -> None:
+    """What is published is of this manifest, or of one that is not there any more.
+
+    A manifest that was moved, or a folder of outputs that was copied or came out of a cache, is no
+    other: then nothing of that name lies where the record says.
+
+    Raises:
+        UsageError: another manifest of the same name has its outputs there; nothing was changed.
+    """
+    known = read(place)
+    if not known.manifest:
+        return
+    other = Path(os.path.normpath(place.out / known.manifest))
+    if _name(other) != fold(place.name) or _same(other, manifest):
+        return
+    raise UsageError(
+        f"has the name of another manifest, {_shown(other)}, whose outputs are in {place.out}",
+        file=manifest.as_posix(),
+        why=f"both are called {place.name}: each would replace what the other built",
+        remedy="give one of them another `name`, or another folder with --out",
+    )
+
+
+def refuse_edited(place: Place, released: Mapping[str, LockedFile]) -> None:
+    """What was released is as it was made: it is about to be removed.
+
+    Raises:
+        StorageError: something else wrote to it; nothing was changed.
+    """
+    for path, file in _there(place, released):
+        if not _is(path, file):
+            raise StorageError(
+                "is of what was published before, and was changed since",
+                file=path.as_posix(),
+                why="the outputs are about to become others, and it would stay beside them",
+                remedy="move it away, or remove it, and build again",
+            )
+
+
+def remove(place: Place, released: Mapping[str, LockedFile]) -> list[str]:
+    """Remove released files that do not belong to what is published any more; return their names.
+
+    Raises:
+        StorageError: the system refuses.
+    """
+    removed = []
+    for path, _ in _there(place, released):
+        with writing(path):
+            discard(path)
+        removed.append(path.name)
+    return removed
+
+
+def unknown(place: Place, released: Mapping[str, LockedFile]) -> list[str]:
+    """What lies where releases go, and is none that epctx knows of."""
+    return [p.name for p in place.releases if os.path.lexists(p) and p.name not in released]
+
+
+def of_package(place: Place) -> LockedFile:
+    """A package as the record has it.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    path = place.package / SUMS
+    with StorageError.if_refused("cannot be read", file=str(path), remedy="package it again"):
+        return LockedFile(sha256=digest.of_file(path, "sha256").hex, size=path.stat().st_size)
+
+
+def _there(place: Place, released: Mapping[str, LockedFile]) -> Iterator[tuple[Path, LockedFile]]:
+    for path in place.releases:
+        if path.name in released and os.path.lexists(path):
+            yield path, released[path.name]
+
+
+def _is(path: Path, file: LockedFile) -> bool:
+    try:
+        if not path.is_dir():
+            return _hash(path) == file.sha256
+        names = [name for name in paths.entries(path) if name != SUMS]
+        found = hashing.of_each(lambda name: digest.Digest("sha256", _hash(path / name)), names)
+        return digest.of_folder(found).hex == file.sha256
+    except (OSError, ModelError):
+        return False
+
+
+def _hash(path: Path) -> str:
+    _, descriptor = open_regular(path, where=path.name)
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        return digest.of_stream(stream, "sha256").hex
+
+
+def _relative(path: Path, folder: Path) -> str:
+    try:
+        return Path(os.path.relpath(path.resolve(), folder)).as_posix()
+    except ValueError:  # Windows: on another drive
+        return path.resolve().as_posix()
+
+
+def _shown(path: Path) -> str:
+    try:
+        return Path(os.path.relpath(path)).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def _name(path: Path) -> str | None:
+    """The name that a manifest gives itself, for a file system without case; None: it is none."""
+    try:
+        with open_entry(path) as stream:
+            data = stream.read(limits.MANIFEST_BYTES.value + 1)
+        name = document.parse(data, file=path.as_posix(), path=path).root.get("name")
+    except (OSError, EpctxError):
+        return None
+    return None if name is None or name.string is None else fold(name.string)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """They are one file, or copies of one: two checkouts of a manifest may share a folder."""
+    try:
+        return one.samefile(other) or one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
