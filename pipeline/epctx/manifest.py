@@ -321,4 +321,4 @@ class Manifest:
     path: Path
     targets: tuple[Target, ...]
     package: PackageSettings = field(default_factory=PackageSettings)
-    sha256: str = ""
+    sha256: str = field(default="", compare=False)

@@ -16,7 +16,9 @@ from epctx.commands.package import checking
 from epctx.errors import LockError
 from epctx.lockfile.types import Lock
 from epctx.verification.findings import Finding
-from tests.integration.test_package_contents import (
+from tests.kit import projects
+from tests.kit.command_line import epctx
+from tests.kit.packaged import (
     DAMAGES,
     Damage,
     edit,
@@ -28,8 +30,6 @@ from tests.integration.test_package_contents import (
     variants,
     with_extras,
 )
-from tests.kit import projects
-from tests.kit.command_line import epctx
 from tests.kit.projects import Project
 
 

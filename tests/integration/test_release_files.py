@@ -41,7 +41,7 @@ def make(folder: Path, **variables: str) -> Made:
     files = {
         path.relative_to(dist).as_posix(): path.read_bytes()
         for path in sorted(dist.rglob("*"))
-        if path.is_file() and path.name not in ("m.build.json", ".m.lock")
+        if path.is_file() and path.name not in ("m.build.json", ".m.lock", ".m.record.json")
     }
     return Made(folder, files)
 

@@ -22,6 +22,12 @@ SUMS = "SHA256SUMS"
 CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
+BESIDE = (
+    *(".build.json", ".intoto.json", ".logs", ".ortpackage", ".record.json", ".report.html"),
+    *(".staging", ".tar"),
+)
+"""What the names of files and folders beside `dist/<name>/` end with. No manifest's name may: the
+outputs of `m.staging` would lie where a build of `m` removes everything."""
 
 
 @dataclass(frozen=True, kw_only=True)

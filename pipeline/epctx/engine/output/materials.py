@@ -7,6 +7,7 @@ there any more, and a package that is installed from a folder has none.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -108,6 +109,7 @@ def _package(name: str, version: str) -> Material:
     return Material(name=name, uri=f"pkg:pypi/{name}@{version}", digests=digests)
 
 
+@functools.cache
 def _dir_hash(name: str) -> Digest | None:
     distribution = importlib.metadata.distribution(name)
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
@@ -136,9 +138,16 @@ def _is_of_the_wheel(file: PurePosixPath) -> bool:
 
 
 def _libraries(lock: Lock) -> Iterator[Material]:
-    """Shared libraries of EPs and of onnxruntime, as the lock has them."""
-    for each in lock.execution_providers.values():
+    """Shared libraries of EPs and of onnxruntime, and epctx's own code, as the lock has them."""
+    for name, text in lock.toolchain.items():
+        yield from _blake3(name, text)
+    for ep, each in lock.execution_providers.items():
+        yield from _blake3(f"{ep}/code", each.code.rpartition(" ")[2])
         for name, text in each.toolchain.items():
-            algorithm, _, hexadecimal = text.partition(":")
-            if algorithm == "blake3":
-                yield Material(name=name, digests={"blake3": hexadecimal})
+            yield from _blake3(name, text)
+
+
+def _blake3(name: str, text: str) -> Iterator[Material]:
+    algorithm, _, hexadecimal = text.partition(":")
+    if algorithm == "blake3":
+        yield Material(name=name, digests={"blake3": hexadecimal})

@@ -28,9 +28,6 @@ from epctx.files.listing import is_folder, is_link
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
-ENDINGS = (PACKAGE, ".build.json", ".intoto.json", ".logs", ".report.html", ".staging", ".tar")
-"""What names beside `dist/<name>/` end with: no manifest's name may, or its outputs would lie where
-those of another have such a file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epctx.files.filenames import fold
+from epctx.files.outputs import BESIDE
 from epctx.parsing import precedence
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, quoted
@@ -15,11 +16,22 @@ from epctx.text import did_you_mean
 
 def check(root: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind."""
+    yield from _name(root.get("name"))
     for key in ("model_groups", "targets"):
         yield from _folders(root.get(key))
     yield from _paths(root.get("models"), places)
     yield from _inputs(root)
     yield from _targets(root)
+
+
+def _name(name: Node | None) -> Iterator[Problem]:
+    """A manifest called as what lies beside the outputs of another."""
+    text = name.string if name is not None else None
+    for ending in BESIDE if text is not None else ():
+        if name is not None and text is not None and fold(text).endswith(ending):
+            other = quoted(text[: -len(ending)])
+            what = f"ends with {ending}: its outputs would lie where a manifest {other} has its own"
+            yield at(name, what, "choose another name")
 
 
 def _folders(named: Node | None) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from epctx.engine.output import archive
 from epctx.errors import StorageError
 from epctx.files import digest
-from epctx.files.outputs import OutputFile
+from epctx.lockfile.types import LockedFile
 
 CONTENTS: Mapping[str, bytes] = {
     "default/llm/SHA256SUMS": b"sums",
@@ -22,18 +22,14 @@ CONTENTS: Mapping[str, bytes] = {
 }
 
 
-def put(root: Path, contents: Mapping[str, bytes]) -> dict[str, OutputFile]:
+def put(root: Path, contents: Mapping[str, bytes]) -> dict[str, LockedFile]:
     files = {}
     for name, content in contents.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        files[name] = OutputFile(
-            name=path.name,
-            size=len(content),
-            sha256=digest.of_bytes(content, "sha256"),
-            blake3=digest.of_bytes(content),
-        )
+        sha256 = digest.of_bytes(content, "sha256").hex
+        files[name] = LockedFile(sha256=sha256, size=len(content))
     return files
 
 
@@ -79,3 +75,61 @@ def test_what_is_not_what_was_built_is_refused(tmp_path: Path, content: bytes | 
         archive.write(tmp_path / "m.tar", tmp_path / "m", files)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tar"]
     assert (tmp_path / "m.tar").read_bytes() == b"the last one"
+
+
+GOLDEN = ("default/llm/golden",)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, dict[str, LockedFile]]:
+    files = put(tmp_path / "m", CONTENTS)
+    archive.write(tmp_path / "m.tar", tmp_path / "m", files)
+    return tmp_path / "m.tar", files
+
+
+def test_what_was_written_has_no_fault(made: tuple[Path, dict[str, LockedFile]]) -> None:
+    path, files = made
+    assert archive.fault(path, "m", files, GOLDEN) is None
+    assert archive.fault(path, "m", files, ()) is None
+
+
+def test_golden_files_may_be_left_out_as_a_whole(
+    made: tuple[Path, dict[str, LockedFile]], tmp_path: Path
+) -> None:
+    path, files = made
+    without = {name: file for name, file in files.items() if "golden" not in name}
+    archive.write(path, tmp_path / "m", without)
+    assert archive.fault(path, "m", files, GOLDEN) is None
+    assert archive.fault(path, "m", files, ()) == (
+        "has something else where m/default/llm/golden/ should be"
+    )
+
+
+def test_no_bit_of_an_archive_is_another(made: tuple[Path, dict[str, LockedFile]]) -> None:
+    """Of headers, padding and the end as of what the files hold."""
+    path, files = made
+    content = path.read_bytes()
+    for place in range(0, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert archive.fault(path, "m", files, GOLDEN) is not None, place
+
+
+@pytest.mark.parametrize("change", [lambda c: c + b"\0", lambda c: c[:-1], lambda c: c * 2, len])
+def test_an_archive_ends_where_it_must(
+    made: tuple[Path, dict[str, LockedFile]], change: Callable[[bytes], object]
+) -> None:
+    path, files = made
+    changed = change(path.read_bytes())
+    path.write_bytes(changed if isinstance(changed, bytes) else b"")
+    assert archive.fault(path, "m", files, GOLDEN) is not None
+
+
+def test_a_member_too_many_or_too_few_is_a_fault(
+    made: tuple[Path, dict[str, LockedFile]], tmp_path: Path
+) -> None:
+    path, files = made
+    put(tmp_path / "m", {"default/llm/run.sh": b"echo"})
+    extra = LockedFile(sha256=digest.of_bytes(b"echo", "sha256").hex, size=4)
+    assert archive.fault(path, "m", {**files, "default/llm/run.sh": extra}, GOLDEN) is not None
+    archive.write(path, tmp_path / "m", {**files, "default/llm/run.sh": extra})
+    assert archive.fault(path, "m", files, GOLDEN) is not None

@@ -9,22 +9,31 @@ from typing import Any
 
 import pytest
 
+from epctx import lockfile as locks
 from epctx.engine.output import attestation
 from epctx.errors import ModelError, VerificationError
 from epctx.files import digest
-from epctx.files.outputs import OutputFile
-from epctx.lockfile.types import Lock, LockedSource, LockedToolchain
+from epctx.lockfile.types import Lock, LockedFile, LockedSource, LockedToolchain
+from epctx.manifest import Manifest
 
 Document = dict[str, Any]
 
 
+PARSED = digest.of_bytes(b"name: m\n", "sha256").hex
+BUILDER = "https://ci.example.com/release"
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """One whose file is another by now."""
+    (folder / "models").mkdir(parents=True)
+    (folder / "models" / "tiny.onnx").write_bytes(b"weights")
+    (folder / "m.yaml").write_text("name: edited\n")
+    return Manifest(name="m", path=folder / "m.yaml", targets=(), sha256=PARSED)
+
+
 @pytest.fixture
-def manifest(tmp_path: Path) -> Path:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "tiny.onnx").write_bytes(b"weights")
-    path = tmp_path / "m.yaml"
-    path.write_text("name: m\n")
-    return path
+def manifest(tmp_path: Path) -> Manifest:
+    return manifest_in(tmp_path)
 
 
 @pytest.fixture
@@ -46,18 +55,13 @@ def lock() -> Lock:
     )
 
 
-def subject(content: bytes = b"model") -> OutputFile:
-    return OutputFile(
-        name="a_ctx.onnx",
-        size=len(content),
-        sha256=digest.of_bytes(content, "sha256"),
-        blake3=digest.of_bytes(content),
-    )
+def subject(content: bytes = b"model") -> LockedFile:
+    return LockedFile(sha256=digest.of_bytes(content, "sha256").hex, size=len(content))
 
 
 @pytest.fixture
-def made(manifest: Path, lock: Lock) -> bytes:
-    return attestation.make(manifest, lock, {"m/default/g/a_ctx.onnx": subject()})
+def made(manifest: Manifest, lock: Lock) -> bytes:
+    return attestation.make(manifest, lock, {"m/default/g/a_ctx.onnx": subject()}, BUILDER)
 
 
 def test_it_names_what_was_released_and_from_what(made: bytes) -> None:
@@ -65,48 +69,44 @@ def test_it_names_what_was_released_and_from_what(made: bytes) -> None:
     assert document["_type"] == "https://in-toto.io/Statement/v1"
     assert document["predicateType"] == "https://slsa.dev/provenance/v1"
     assert document["subject"] == [
-        {"name": "m/default/g/a_ctx.onnx", "digest": {"sha256": subject().sha256.hex}}
+        {"name": "m/default/g/a_ctx.onnx", "digest": {"sha256": subject().sha256}}
     ]
     definition = document["predicate"]["buildDefinition"]
     materials = definition["resolvedDependencies"]
     assert [each["name"] for each in materials] == [
-        "m.yaml",
-        "models/tiny.onnx",
-        "epctx",
-        "onnx",
-        "onnxruntime",
+        *("m.yaml", "models/tiny.onnx", "epctx", "onnx", "onnxruntime-qnn"),
+        *("EP/code", "epctx/compile"),
     ]
+    assert materials[0]["digest"] == {"sha256": PARSED}, "of what was parsed"
     assert materials[1]["digest"] == {
         "blake3": digest.of_bytes(b"weights").hex,
         "sha256": digest.of_bytes(b"weights", "sha256").hex,
     }
-    assert materials[-1]["uri"] == "pkg:pypi/onnxruntime-qnn@2.7"
+    assert materials[4]["uri"] == "pkg:pypi/onnxruntime-qnn@2.7"
     assert definition["externalParameters"]["manifest"] == materials[0]
     assert definition["internalParameters"]["execution_providers"]["EP"]["toolchain"] == {
         "sdk": "2"
     }
     assert document["predicate"]["runDetails"] == {
-        "builder": {"id": "pkg:pypi/epctx@0.1.0", "version": {"epctx": "0.1.0"}}
+        "builder": {"id": BUILDER, "version": {"epctx": "0.1.0"}}
     }
 
 
 def test_it_is_the_same_wherever_it_is_made(made: bytes, lock: Lock, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
-    (other / "models").mkdir(parents=True)
-    (other / "models" / "tiny.onnx").write_bytes(b"weights")
-    (other / "m.yaml").write_text("name: m\n")
-    again = attestation.make(other / "m.yaml", lock, {"m/default/g/a_ctx.onnx": subject()})
+    subjects = {"m/default/g/a_ctx.onnx": subject()}
+    again = attestation.make(manifest_in(other), lock, subjects, BUILDER)
     assert again == made
     assert str(tmp_path).encode() not in made
 
 
 @pytest.mark.parametrize("change", [lambda p: p.write_bytes(b"another"), lambda p: p.unlink()])
 def test_a_source_that_is_another_now_is_refused(
-    manifest: Path, lock: Lock, change: Callable[[Path], object]
+    manifest: Manifest, lock: Lock, change: Callable[[Path], object]
 ) -> None:
-    change(manifest.parent / "models" / "tiny.onnx")
+    change(manifest.path.parent / "models" / "tiny.onnx")
     with pytest.raises(ModelError):
-        attestation.make(manifest, lock, {"a": subject()})
+        attestation.make(manifest, lock, {"a": subject()}, BUILDER)
 
 
 def without(*path: str) -> Callable[[Document], None]:
@@ -157,3 +157,25 @@ def test_what_breaks_a_schema_is_noticed(made: bytes, edit: Callable[[Document],
 def test_what_is_no_json_is_noticed() -> None:
     with pytest.raises(VerificationError):
         attestation.check(b"\xff{")
+
+
+def test_what_it_says_of_lock_and_subjects_is_read_back(made: bytes, lock: Lock) -> None:
+    written = digest.of_bytes(locks.text(lock).encode(), "sha256").hex
+    assert attestation.said(made) == (written, {"m/default/g/a_ctx.onnx": subject().sha256})
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put("https://example.com/build", "predicate", "buildDefinition", "buildType"),
+        without("predicate", "buildDefinition", "internalParameters", "lock"),
+        put([{"name": "a", "digest": {"sha1": "0" * 40}}], "subject"),
+        put([{"name": "a", "digest": {"sha256": "0" * 64}}] * 2, "subject"),
+    ],
+)
+def test_an_attestation_of_others_is_refused(made: bytes, edit: Callable[[Document], None]) -> None:
+    document = json.loads(made)
+    edit(document)
+    attestation.check(json.dumps(document).encode())
+    with pytest.raises(VerificationError):
+        attestation.said(json.dumps(document).encode())

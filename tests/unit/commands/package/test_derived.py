@@ -1,0 +1,35 @@
+"""A package as it follows from a lock; `tests/integration/test_package_locked.py` has it whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from epctx.commands.package import derived
+from epctx.errors import LockError
+from epctx.lockfile.types import Lock, LockedFile, LockedPackage, LockedVariant
+
+PACKAGE = LockedPackage(
+    assets={"tokenizer": {"vocab.txt": LockedFile(sha256="5" * 64, size=5)}},
+    component=None,
+    description=None,
+    execution_providers={},
+    variants=(),
+    version=None,
+)
+LOCK = Lock(execution_providers={}, groups={}, name="m", sources={}, toolchain={}, package=PACKAGE)
+
+
+def test_a_lock_that_says_nothing_of_a_package_says_how_to_get_one() -> None:
+    assert derived.settings(LOCK, where="m.lock.yaml") is PACKAGE
+    with pytest.raises(LockError, match="says nothing of a package") as caught:
+        derived.settings(replace(LOCK, package=None), where="m.lock.yaml")
+    assert "epctx build" in caught.value.remedy and caught.value.exit_code == 8
+
+
+def test_assets_are_needed_like_outputs() -> None:
+    assert [name for name, _ in derived.needed(LOCK, PACKAGE)] == ["tokenizer/vocab.txt"]
+    unknown = LockedVariant(execution_providers=(), files={}, group="x/y", models=())
+    with pytest.raises(KeyError):  # a lock that was read has no such variant
+        list(derived.needed(LOCK, replace(PACKAGE, variants=(unknown,))))
