@@ -23,7 +23,7 @@ from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.events import Event, Listener
 from epctx.engine.executor import Cancelled
 from epctx.engine.last_keys import History
-from epctx.engine.lock import locked_mode, writer
+from epctx.engine.lock import locked_mode, packaged, writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
 from epctx.engine.output import record
@@ -164,6 +164,8 @@ class _Run:
         targets = {self._place.root / planned.target for planned in self._plan.groups}
         watched.note((self._lock_file, self._place.report, self._place.root, *targets))
         watched.absent(self._place.staging)
+        for path in packaged.paths(self._plan.manifest):
+            watched.below(path)
         verified = [planned.group.verify for planned in self._plan.groups]
         verified += [planned.composition.verify for planned in self._plan.compositions]
         if any(settings.inputs.files for settings in verified):

@@ -145,6 +145,10 @@ class Watched:
             self.note(_tree(folder))
         self.note(folder or os.curdir for folder in sys.path)
 
+    def below(self, path: Path) -> None:
+        """A file, or a folder with everything below it."""
+        self.note((path, *_tree(path)))
+
     def absent(self, path: Path) -> None:
         """A path that must not be there."""
         self._absent.append(str(path))

@@ -235,7 +235,7 @@ class GoldenNumbers:
             for model in models:
                 golden = record.models.get(_name(model))
                 wrong = next((failed[file] for file in model.files if file in failed), None)
-                if golden is None:
+                if golden is None or not golden.sets:
                     yield finding(model, "golden", "fail", "has no golden inputs", _AGAIN)
                 elif wrong is not None:
                     reason = f"not run, since {wrong.policy} failed: {wrong.subject}"

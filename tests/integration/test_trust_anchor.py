@@ -1,0 +1,196 @@
+"""The table of artifacts in SECURITY.md: what tells a change of each, with the lock and without.
+
+Whoever changes something here knows of SHA256SUMS, and writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from epctx import api
+from epctx import lockfile as locks
+from epctx.files import digest
+from epctx.verification.findings import VerifyReport
+from tests.kit import projects
+from tests.kit.compositions import PARTS
+from tests.kit.compositions import project as composed
+from tests.kit.inline import Inline
+from tests.kit.projects import Project
+
+FOLDERS = {"group": "default/ends", "composition": "default/whole", "golden": "default/ends/golden"}
+BUILDER = "https://ci.example.com/release"
+
+
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Without worker processes: nothing here crashes."""
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr("epctx.worker.pool.Worker", Inline)
+        projects.steady(patching)
+        yield patching
+
+
+@pytest.fixture(scope="module")
+def released(patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = composed(tmp_path_factory.mktemp("anchor") / "p", {"whole": {"parts": PARTS}})
+    made.build(golden=True, archive=True, attest=True, builder_id=BUILDER)
+    api.package(made.manifest, out=made.folder / "dist")
+    return made
+
+
+@pytest.fixture
+def dist(released: Project, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(released.folder / "dist", tmp_path / "dist"))
+
+
+def resum(folder: Path) -> None:
+    names = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != "SHA256SUMS")
+    lines = [f"{digest.of_file(folder / name, 'sha256').hex}  {name}\n" for name in names]
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+
+
+def told(report: VerifyReport) -> set[str]:
+    """The files that integrity finds something wrong with."""
+    return {f.subject for f in report.findings("fail") if f.policy == "integrity"}
+
+
+def models(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix in (".onnx", ".npz"))
+
+
+def flip(folder: Path) -> None:
+    path = models(folder)[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def lose(folder: Path) -> None:
+    models(folder)[0].unlink()
+
+
+def add(folder: Path) -> None:
+    (folder / "notes.txt").write_bytes(b"echo")
+
+
+CHANGES = {"changed": flip, "missing": lose, "too many": add}
+
+
+def test_as_it_was_released_everything_is_verified(released: Project, dist: Path) -> None:
+    report = api.verify(dist, lock=released.lock, golden=True)
+    assert report.passed
+    names = {Path(each.folder).name for each in report.folders}
+    assert names == {
+        *("m.tar", "m.intoto.json", "m.ortpackage"),
+        *("ends", "middle", "whole"),
+    }
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_change_of_a_folder_is_told_by_its_sums(
+    kind: str, change: Callable[[Path], None], dist: Path
+) -> None:
+    change(dist / "m" / FOLDERS[kind])
+    assert told(api.verify(dist / "m"))
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_change_by_who_writes_sums_anew_is_told_by_the_lock(
+    kind: str, change: Callable[[Path], None], released: Project, dist: Path
+) -> None:
+    folder = dist / "m" / FOLDERS[kind]
+    change(folder)
+    resum(folder)
+    assert not told(api.verify(dist / "m"))
+    report = api.verify(dist / "m", lock=released.lock)
+    assert told(report) and not report.passed
+
+
+@pytest.mark.parametrize("kind", ["group", "composition"])
+def test_a_folder_that_is_missing_is_told_by_the_lock(
+    kind: str, released: Project, dist: Path
+) -> None:
+    shutil.rmtree(dist / "m" / FOLDERS[kind])
+    report = api.verify(dist / "m", lock=released.lock)
+    assert any(f.check == "files" for f in report.findings("fail"))
+
+
+def test_golden_files_that_are_missing_are_told_where_they_are_asked_for(
+    released: Project, dist: Path
+) -> None:
+    """A folder may go without them; to run them, it may not."""
+    shutil.rmtree(dist / "m" / FOLDERS["golden"])
+    assert api.verify(dist / "m", lock=released.lock).passed
+    report = api.verify(dist / "m", golden=True)
+    (fault,) = report.findings("fail")
+    assert (fault.check, fault.message) == ("golden", "there are no golden inputs in the folder")
+
+
+def test_golden_files_of_no_model_are_told(dist: Path) -> None:
+    folder = dist / "m" / FOLDERS["golden"]
+    record = json.loads((folder / "golden.json").read_bytes())
+    left = {name: {**model, "sets": []} for name, model in record["models"].items()}
+    for models_left in ({}, left):
+        text = json.dumps({**record, "models": models_left})
+        (folder / "golden.json").write_text(text, encoding="utf-8")
+        resum(folder)
+        report = api.verify(dist / "m" / "default" / "ends", golden=True)
+        faults = [f for f in report.findings("fail") if f.check == "golden"]
+        assert {f.subject for f in faults} == {"encoder_ctx.onnx", "head_ctx.onnx"}
+
+
+def test_packages_have_no_golden_files_and_it_is_told(dist: Path) -> None:
+    report = api.verify(dist / "m.ortpackage", golden=True)
+    assert [f.check for f in report.findings("fail")] == ["golden"]
+    assert api.verify(dist, golden=True).passed, "the groups beside it have some"
+
+
+def test_golden_files_that_the_lock_does_not_know_are_told(released: Project, dist: Path) -> None:
+    lock = locks.read(released.lock)
+    text = locks.text(type(lock)(**{**vars(lock), "golden": {}}))
+    (dist / "m.lock.yaml").write_text(text, encoding="utf-8")
+    report = api.verify(dist / "m" / "default" / "ends", lock=dist / "m.lock.yaml")
+    assert told(report) == {"golden/SHA256SUMS"}
+
+
+def test_files_of_a_release_beside_the_groups_are_held_to_the_lock_too(
+    released: Project, dist: Path
+) -> None:
+    """As a workflow verifies the whole of `dist`: nothing in it is passed over."""
+    with (dist / "m.tar").open("ab") as stream:
+        stream.write(b"more")
+    report = api.verify(dist, lock=released.lock)
+    assert told(report) == {"m.tar"}
+
+
+def test_who_built_it_is_said_by_who_signs_it(released: Project, dist: Path) -> None:
+    """No digest tells who wrote an attestation: without a signature its builder is a claim."""
+    path = dist / "m.intoto.json"
+    document = json.loads(path.read_bytes())
+    document["predicate"]["runDetails"]["builder"]["id"] = "https://example.com/another"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert api.verify(path, lock=released.lock).passed
+
+
+def test_a_report_is_believed_in_nothing(released: Project, dist: Path) -> None:
+    """Neither to pass what is wrong, nor to fail what is right."""
+    report = dist / "m.build.json"
+    document = json.loads(report.read_bytes())
+    flip(dist / "m" / FOLDERS["group"])
+    (path,) = models(dist / "m" / FOLDERS["group"])[:1]
+    for group in document["groups"]:
+        for file in group["files"]:
+            if file["name"] == path.name:
+                file["sha256"]["hex"] = digest.of_file(path, "sha256").hex
+    report.write_text(json.dumps(document), encoding="utf-8")
+    assert told(api.verify(dist, lock=released.lock)) == {path.name}
+    shutil.copytree(released.folder / "dist" / "m", dist / "m", dirs_exist_ok=True)
+    report.write_bytes(b"{")
+    assert api.verify(dist, lock=released.lock).passed
