@@ -200,6 +200,9 @@ def verify(
     if lock is not None and locked is not None:
         record = Path(lock).name
         requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
+        roots = group_folders.roots_of(named, locked)
+        found = (releases.strays(root, locked, where) for root in roots)
+        released += [each for each in found if each is not None]
         told = {each.folder for each in missing}
         missing += [each for each in unlocked if each.folder not in told]
     return command.run(

@@ -113,6 +113,28 @@ def test_a_change_by_who_writes_sums_anew_is_told_by_the_lock(
     assert told(report) and not report.passed
 
 
+STRAYS = {
+    "a file": lambda root: (root / "run.sh").write_bytes(b"echo"),
+    "a file of a target": lambda root: (root / "default" / "run.sh").write_bytes(b"echo"),
+    "an empty folder": lambda root: (root / "other").mkdir(),
+    "a link": lambda root: (root / "default" / "link").symlink_to("/etc"),
+    "a group": lambda root: shutil.copytree(root / "default/ends", root / "default/evil"),
+    "a group of another case": lambda root: shutil.copytree(
+        root / "default/ends", root / "default/ENDS"
+    ),
+    "a target": lambda root: shutil.copytree(root / "default", root / "evil"),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_is_of_no_group_of_the_lock_is_told(name: str, released: Project, dist: Path) -> None:
+    """A copy of what was built, too: the lock has none of that name."""
+    STRAYS[name](dist / "m")
+    for named in (dist, dist / "m"):
+        report = api.verify(named, lock=released.lock)
+        assert told(report) and not report.passed
+
+
 @pytest.mark.parametrize("kind", ["group", "composition"])
 def test_a_folder_that_is_missing_is_told_by_the_lock(
     kind: str, released: Project, dist: Path

@@ -279,6 +279,23 @@ def test_a_read_only_cache_gets_no_note() -> None:
 
 
 @pytest.mark.usefixtures("settled")
+def test_of_a_folder_everything_below_is_looked_at(folder: Path) -> None:
+    """As of the assets of a package: the lock has their digests."""
+    (folder / "asset" / "deep").mkdir(parents=True)
+    (folder / "asset" / "deep" / "vocab.txt").write_text("words")
+    cache = Cache(locate(), print)
+    recall(ARGUMENTS)
+    watched = Watched()
+    watched.below(folder / "asset")
+    watched.below(folder / "file")
+    watched.remember(cache.records, SAYS)
+    cache.close()
+    assert recall(ARGUMENTS) == SAYS
+    (folder / "asset" / "deep" / "vocab.txt").write_text("other")
+    assert recall(ARGUMENTS) is None
+
+
+@pytest.mark.usefixtures("settled")
 def test_code_is_every_file_of_a_package_and_where_python_looks(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -94,8 +94,14 @@ def match(
 def match_lock(
     requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
 ) -> tuple[list[VerifyRequest], list[Missing]]:
-    """The requests with what the lock says of their files; `match` says the rest."""
+    """The requests with what the lock says of their files; `match` says the rest.
+
+    What is in the folder of the lock's whole release, and is none of its groups, is left to
+    `commands.verify.releases.strays`.
+    """
     record = f"the lock {where}"
+    roots = _roots(paths, lock.name)
+    requests = [each for each in requests if not _is_astray(each.folder, roots, lock)]
     folders = lock.folders
     known = {
         key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
@@ -113,7 +119,18 @@ def match_lock(
                 golden_expected=None if made is None else _expected(made),
             )
         )
-    return matched, _missing(requests, folders, _roots(paths, lock.name), record)
+    return matched, _missing(requests, folders, roots, record)
+
+
+def roots_of(paths: Sequence[Path], lock: Lock) -> list[Path]:
+    """The folders of a lock's whole release that were named, or that are in one that was named."""
+    return _roots(paths, lock.name)
+
+
+def _is_astray(folder: Path, roots: Sequence[Path], lock: Lock) -> bool:
+    """A folder in that of the whole release that is none of the lock's, whatever is in it."""
+    inside = (folder.relative_to(root).as_posix() for root in roots if folder.is_relative_to(root))
+    return any(key not in lock.folders for key in inside)
 
 
 def _expected(files: Mapping[str, LockedFile]) -> tuple[ExpectedFile, ...]:

@@ -1,4 +1,4 @@
-"""Files of a release beside the groups, held to the lock: an archive, an attestation."""
+"""What a release has beside the groups, held to the lock: archive, attestation, what is astray."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from epctx.commands.verify.folders import words
 from epctx.engine.output import archive, attestation
 from epctx.errors import EpctxError, UsageError
 from epctx.files import digest
+from epctx.files import paths as paths_
 from epctx.files.outputs import GOLDEN
 from epctx.files.regular import open_regular
 from epctx.lockfile import released
@@ -37,6 +38,16 @@ def beside(paths: Sequence[Path], lock: Lock) -> list[Path]:
     names = (f"{lock.name}{ending}" for ending in (ARCHIVE, ATTESTATION))
     found = (folder / name for name in names for folder in paths)
     return [path for path in found if path.is_file()]
+
+
+def strays(root: Path, lock: Lock, where: str) -> FolderReport | None:
+    """What lies in the folder of a whole release, and in no group's; None: nothing does."""
+    held = tuple(f"{folder}/" for folder in lock.folders)
+    found = [entry for entry in paths_.entries(root) if not entry.startswith(held)]
+    message = f"is of no group of {where}"
+    remedy = "remove it: nothing but what was built belongs there; or name the right lock"
+    findings = tuple(_finding(entry, "fail", message, remedy) for entry in found)
+    return FolderReport(folder=words(root), findings=findings) if findings else None
 
 
 def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
