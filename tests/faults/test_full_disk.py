@@ -78,9 +78,11 @@ def hold(
             for files in (template.old, template.new)
         ]
         assert found in wholes, story
-    allowed = {"m", "m.build.json", ".m.lock", "m.logs", "m.staging"}
+    allowed = {"m", "m.build.json", ".m.lock", ".m.record.json", "m.logs", "m.staging"}
     left = {path.name for path in (room.project / "dist").iterdir()}
-    assert {name for name in left if not name.startswith(".m.build.json.")} <= allowed, story
+    assert {
+        name for name in left if not name.startswith((".m.build.json.", "..m.record.json."))
+    } <= allowed, story
 
 
 def recovered(template: Template, room: Room, again: Ended, number: int) -> None:
@@ -89,7 +91,12 @@ def recovered(template: Template, room: Room, again: Ended, number: int) -> None
     assert again.code == 0, story
     assert template.project(room).files() == template.new, story
     left = sorted(path.name for path in (room.project / "dist").iterdir())
-    assert [name for name in left if name != "m.logs"] == [".m.lock", "m", "m.build.json"], story
+    assert [name for name in left if name != "m.logs"] == [
+        ".m.lock",
+        ".m.record.json",
+        "m",
+        "m.build.json",
+    ], story
     checked = check(Cache(Location(folder=room.cache), print))
     assert (checked.corrupt, checked.incomplete) == ((), 0), story
 

@@ -88,7 +88,7 @@ def test_builds_of_one_output_wait_for_each_other(tmp_path: Path) -> None:
     assert [process.returncode for process in processes] == [0, 0, 0], said
     assert sum("waiting, another build holds the output" in text for text in said) == 2
     assert sorted(p.name for p in (project.folder / "dist").iterdir()) == [
-        ".m.lock", "m", "m.build.json",
+        ".m.lock", ".m.record.json", "m", "m.build.json",
     ]  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def check_after(project: Project, clean: dict[str, bytes], lock: bytes) -> float
     assert project.files() == clean
     assert project.lock.read_bytes() == lock
     assert sorted(p.name for p in (project.folder / "dist").iterdir()) == [
-        ".m.lock", "m", "m.build.json",
+        ".m.lock", ".m.record.json", "m", "m.build.json",
     ]  # fmt: skip
     assert not any((locate().root / "temporary").iterdir())
     checked = check(Cache(locate(), print))

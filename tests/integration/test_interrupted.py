@@ -82,7 +82,7 @@ def test_nothing_is_left_and_nothing_is_lost(
     assert "Traceback" not in stderr and "a bug in epctx" not in stderr
     assert made.files() == files and made.lock.read_bytes() == lock
     left = sorted(path.name for path in (made.folder / "dist").iterdir())
-    assert left == [".m.lock", "m", "m.build.json"]
+    assert left == [".m.lock", ".m.record.json", "m", "m.build.json"]
     checked = check(Cache(locate(), print))
     assert (checked.corrupt, checked.incomplete) == ((), 0)
 

@@ -73,9 +73,8 @@ def test_other_groups_are_built_and_the_report_is_right(tmp_path: Path, provider
     assert "Traceback" not in killed.stderr and "a bug in epctx" not in killed.stderr
     assert sorted(path.name for path in made.published.iterdir()) == ["first", "last"]
     dist = sorted(path.name for path in (made.folder / "dist").iterdir())
-    assert (
-        {".m.lock", "m", "m.build.json"} <= set(dist) <= {".m.lock", "m", "m.build.json", "m.logs"}
-    )
+    there = {".m.lock", ".m.record.json", "m", "m.build.json"}
+    assert there <= set(dist) <= {*there, "m.logs"}
     assert not made.lock.exists()
 
     checked = check(Cache(locate(), print))

@@ -39,7 +39,7 @@ from epctx.errors import EpctxError, LockError, StorageError
 from epctx.files import atomic, outputs
 from epctx.files.entries import open_entry
 from epctx.lockfile.differences import between_locks
-from epctx.lockfile.types import Lock
+from epctx.lockfile.types import Lock, LockedFile
 from epctx.worker.pool import Pool
 
 
@@ -326,16 +326,18 @@ class _Run:
         if not made:
             return
         place, known = self._place, record.read(self._place)
+        stale: Mapping[str, LockedFile] = {}
         if record.is_stale(known, made, whole=whole):
-            record.refuse_edited(place, known.released)
-            for name in record.remove(place, known.released):
-                self._notice(f"{name} was of what was published before: it is removed")
+            stale = known.released
+            record.refuse_edited(place, stale)
             known = replace(known, released={}, of={})
+        record.write(place, self._plan.manifest.path, known.released, known.of)
+        for name in record.remove(place, stale):
+            self._notice(f"{name} was of what was published before: it is removed")
         changed = any(not each.up_to_date for each in groups)
         if changed or any(not each.up_to_date for each in composed):
             for name in record.unknown(place, known.released):
                 self._notice(f"nothing tells that {name} is of what is published: it is left")
-        record.write(place, self._plan.manifest.path, known.released, known.of)
 
     def _notice(self, text: str) -> None:
         self._events.emit(Event(group=self._plan.manifest.name, state="notice", detail=text))

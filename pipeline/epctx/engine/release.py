@@ -162,10 +162,10 @@ class Releasing:
         known = record.read(self._place)
         old = {name: file for name, file in known.released.items() if name in stale}
         record.refuse_edited(self._place, old)
-        for name in record.remove(self._place, old):
-            self._notice(f"{name} was of other golden files or another archive: it is removed")
         left = {name: file for name, file in known.released.items() if name not in old}
         record.write(self._place, self._plan.manifest.path, left, known.of)
+        for name in record.remove(self._place, old):
+            self._notice(f"{name} was of other golden files or another archive: it is removed")
 
     def _with_golden(self) -> list[str]:
         """The folders that have the golden files of the lock."""
