@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from epctx import lockfile as locks
 from epctx.engine.output.builder import UNIDENTIFIED
 from epctx.engine.release import Release
 from epctx.errors import CompileError, LockError, StorageError, UsageError
+from epctx.lockfile.types import Lock, LockedFile
+from epctx.manifest import Manifest
 from tests.kit.projects import Project
 
 ALL = {"golden": True, "archive": True, "attest": True}
@@ -232,9 +234,11 @@ def test_the_manifest_that_was_parsed_is_named(
     parsed = digest.of_file(project.manifest, "sha256").hex
     make = attestation.make
 
-    def edited(*arguments: object) -> bytes:
+    def edited(
+        manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], builder: str
+    ) -> bytes:
         project.manifest.write_text("name: another\n", encoding="utf-8")
-        return make(*arguments)  # type: ignore[arg-type]
+        return make(manifest, lock, subjects, builder)
 
     monkeypatch.setattr(attestation, "make", edited)
     project.build(attest=True)
