@@ -5,8 +5,9 @@ arithmetic (design section 7). Weights that nodes make must reach an execution p
 initializers (real-eps.md section 14).
 
 numpy evaluates, not onnxruntime (`arithmetic` says why) and not onnx's reference evaluator, which
-for some ops goes through float64 and which holds every result in memory. Bit-exact means what ONNX
-says. onnxruntime's CPU EP says otherwise of one thing: between float16 nodes it leaves out
+for some ops goes through float64 and which holds every result in memory. Bit-exact means what
+onnxruntime's CPU kernels compute at ORT_DISABLE_ALL (tests/fuzz/graphs holds it so), in all but one
+thing: between float16 nodes the CPU EP leaves out
 roundings, so that a Cast of a weight to float16 before such a node rounds when it is folded, and
 does not when it is run (measured on 1.31.1).
 """

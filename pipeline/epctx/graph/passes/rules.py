@@ -66,7 +66,7 @@ def _cast_back(match: Match) -> ir.Value | None:
 
 def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
     """Every value of integer type `narrow` is one of integer type `wide`."""
-    if not (wide.is_integer() and narrow.is_integer() and narrow.bitwidth >= 8):
+    if not all(each.is_integer() and each.bitwidth >= 8 for each in (wide, narrow)):
         return False
     outer, inner = np.iinfo(wide.numpy()), np.iinfo(narrow.numpy())
     return outer.min <= inner.min and inner.max <= outer.max

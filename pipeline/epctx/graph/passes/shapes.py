@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
-from epctx.graph.prepare import inference
+from epctx.graph.prepare import arguments, inference
 from epctx.graph.serde import protos
 from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights import tensors
@@ -51,15 +51,30 @@ class NodeInference:
         types = {str(v.name): _type_proto(v) for v in node.inputs if v is not None}
         if any(each is None for each in types.values()):
             return []
+        proto = ir.serde.serialize_node(node)
+        content = {str(v.name): t for v in node.inputs if (t := _content(v)) is not None and v}
+        shapes = {
+            str(v.name): _dims(v.shape)
+            for v in node.inputs
+            if v is not None and v.shape is not None
+        }
+        if arguments.disputed(proto, self._versions.get("", 0), shapes):
+            return []
+        if not node.domain:
+            for tensor in arguments.rewrite(proto, content.get):
+                content[tensor.name] = tensor
+                types[tensor.name] = onnx.helper.make_tensor_type_proto(
+                    tensor.data_type, tensor.dims
+                )
         try:
             schema = onnx.defs.get_schema(
                 node.op_type, self._versions.get(node.domain, 1), node.domain
             )
             found = onnx.shape_inference.infer_node_outputs(
                 schema,
-                ir.serde.serialize_node(node),
+                proto,
                 {name: each for name, each in types.items() if each is not None},
-                {str(v.name): t for v in node.inputs if (t := _content(v)) is not None and v},
+                content,
                 opset_imports=self._opsets,
                 ir_version=self._ir_version,
             )
@@ -90,6 +105,10 @@ def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
     if value.type is None:
         return None
     return ir.serde.serialize_value(value).type
+
+
+def _dims(shape: ir.Shape) -> arguments.Shape:
+    return tuple(dim if isinstance(dim, int) else None for dim in shape)
 
 
 def _merge_graph(graph: ir.Graph, inferred: onnx.GraphProto) -> int:

@@ -14,9 +14,11 @@ from typing import Final
 import onnx
 import onnx.shape_inference
 
+from epctx.graph.prepare import arguments
 from epctx.graph.serde import protos
 
 _log = logging.getLogger(__name__)
+_HIDDEN: Final = "epctx.disputed"
 _NUMBERED: Final = b"unk__"
 """What the symbols that onnx makes up begin with."""
 
@@ -29,29 +31,105 @@ def infer(
     `contradicted` hears of a node whose inputs do not fit it, as onnx sees it; what can be inferred
     in spite of it is.
 
+    Where onnx infers other shapes than ONNX Runtime's kernels make (`arguments`), the result has
+    the node in another form, or no shape of it is known, whatever the file declares of it and of
+    what follows.
+
     What is inferred wins over what the file declares, which may be from before its dimensions
     were changed. Declared types are taken of what operators make that onnx cannot infer (unknown
     ones, and those whose result depends on data), and more is inferred from them.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
+    arguments.write_alike(bare)
     for graph in protos.graphs(bare):
         _forget(graph)
-    inferred = _infer(bare, contradicted)
+    _hide_crashing(bare)
+    said: list[str] = []
+    inferred = _infer(bare, said.append)
+    is_disputed = False
+    while inferred is not None and _hide_disputed(bare, inferred):
+        is_disputed = True
+        said.clear()  # what contradicts a shape that is not known now
+        inferred = _infer(bare, said.append)
+    for message in said:
+        contradicted(message)
     if inferred is None:
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
+    if not is_disputed:
+        inferred = _completed(model, inferred)
+        _drop_symbols(inferred, named)
+    _reveal(inferred)
+    return inferred
+
+
+def _completed(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto:
+    """What is inferred, with what the file declares where onnx cannot infer."""
     gained = 0
     for old, new in _pairs(model, inferred):
         if lacking := _lacking(old, new):
             gained += _restore(old, new, lacking & _border(new))
     if gained:
         inferred = _infer(inferred, _log.warning) or inferred
-        _drop_symbols(inferred, named)
     for old, new in _pairs(model, inferred):
         _restore(old, new, None)
     return inferred
+
+
+def _hide_crashing(bare: onnx.ModelProto) -> None:
+    """Put nodes out of onnx's reach that may end the process; of their outputs a type is known."""
+    for graph in protos.graphs(bare):
+        typed = {each.name for each in (*graph.input, *graph.initializer)}
+        for node in graph.node:
+            if arguments.is_crashing(node, typed):
+                _hide(bare, node)
+                for attribute in node.attribute:
+                    if attribute.name == "dtype":
+                        kind = onnx.helper.make_tensor_value_info(node.output[0], attribute.i, None)
+                        graph.value_info.append(kind)
+
+
+def _hide(bare: onnx.ModelProto, node: onnx.NodeProto) -> None:
+    node.domain = _HIDDEN
+    if not any(each.domain == _HIDDEN for each in bare.opset_import):
+        bare.opset_import.add(domain=_HIDDEN, version=1)
+
+
+def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> int:
+    """Put nodes into a domain that onnx does not know, whose outputs have a type and no shape."""
+    opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
+    shapes: dict[str, arguments.Shape] = {}
+    count = 0
+    for graph, known in _pairs(bare, inferred):
+        types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
+        for name, kind in types.items():
+            if kind.tensor_type.HasField("shape"):
+                dims = kind.tensor_type.shape.dim
+                shapes[name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+        shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        for node in graph.node:
+            if not arguments.disputed(node, opset, shapes):
+                continue
+            _hide(bare, node)
+            count += 1
+            outputs = {value.name for value in graph.output}
+            for name in (name for name in node.output if name and name not in outputs):
+                value = graph.value_info.add(name=name)
+                if name in types:
+                    value.type.CopyFrom(types[name])
+                    value.type.tensor_type.ClearField("shape")
+    return count
+
+
+def _reveal(model: onnx.ModelProto) -> None:
+    for node in protos.nodes(model):
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    kept = [each for each in model.opset_import if each.domain != _HIDDEN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
 
 
 def _pairs(

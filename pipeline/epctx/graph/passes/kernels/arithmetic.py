@@ -12,6 +12,7 @@ from functools import partial, reduce
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from epctx.graph.passes.kernels.operation import Declined, Kernel, Operation, axis
 from epctx.graph.weights.arrays import Array
@@ -30,6 +31,8 @@ def cast(op: Operation) -> Sequence[Array]:
     source, target = op.input(0), op.result_type()
     if target is None or target.bitwidth < 8 or target.is_string():
         raise Declined("a type of this size")
+    if target == ir.DataType.BFLOAT16 and op.version < 13:
+        raise Declined("a type that no other operator of this opset takes")
     to = np.dtype(target.numpy())
     if source.dtype == to:
         return [source]
@@ -118,7 +121,7 @@ def _divide(left: Array, right: Array) -> Array:
     _check_divisor(left, right)
     quotient = np.floor_divide(left, right)
     if left.dtype.kind == "i":
-        inexact = quotient * right != left
+        inexact = np.mod(left, right) != 0
         quotient = quotient + (inexact & ((left < 0) != (right < 0))).astype(left.dtype)
     return quotient
 
@@ -131,16 +134,25 @@ def _check_divisor(left: Array, right: Array) -> None:
 
 
 def _modulo(op: Operation) -> Sequence[Array]:
-    """Mod of integers: the sign of the divisor, or with fmod that of the dividend."""
+    """Mod of integers: the sign of the divisor, or with fmod that of the dividend.
+
+    onnxruntime's CPU kernel computes fmod in float64 (1.31.1).
+    """
     left, right = _inputs(op)
     function = np.fmod if op.integer("fmod", 0) else np.mod
 
     def checked(left: Array, right: Array) -> Array:
         _check_divisor(left, right)
+        if function is np.fmod and any(_beyond_float64(each) for each in (left, right)):
+            raise Declined("integers that float64 does not hold")
         result: Array = function(left, right)
         return result
 
     return [op.elementwise(checked, left, right)]
+
+
+def _beyond_float64(integers: Array) -> bool:
+    return bool((np.abs(integers.astype(np.float64)) >= 1 << 53).any())
 
 
 def _shift(op: Operation) -> Sequence[Array]:
@@ -157,24 +169,38 @@ def _shift(op: Operation) -> Sequence[Array]:
     return [op.elementwise(checked, left, right)]
 
 
-def _reduction(function: Callable[..., Array]) -> Kernel:
-    """A reduction of integers, axes as attribute or input; sums and products wrap around."""
+def _reduction(function: Callable[..., Array], bound: Callable[..., Array] | None = None) -> Kernel:
+    """A reduction of integers, axes as attribute or input; not over nothing.
+
+    `bound` is what the reduction of absolute values in float64 may be at most: onnxruntime's CPU
+    kernels compute sums and products in it, and saturate (1.31.1), so that these are folded only
+    where no step on the way leaves what float64 and the type hold exactly.
+    """
 
     def kernel(op: Operation) -> Sequence[Array]:
         data = op.input(0)
-        if data.dtype.kind not in "iu":
+        if data.dtype.kind not in "iu" or not data.size:
             raise Declined("no integers")
         op.in_memory()
         axes = op.integers(1, "axes")
         if not axes:
-            if op.integer("noop_with_empty_axes", 0):
+            if op.integer("noop_with_empty_axes", 0) == 1:
                 return [data]
             axes = tuple(range(data.ndim))
         along = tuple(axis(each, data.ndim) for each in axes)
-        keep = bool(op.integer("keepdims", 1))
+        keep = op.integer("keepdims", 1) == 1
+        if bound is not None:
+            most = min(1 << 53, int(np.iinfo(data.dtype).max))
+            if bound(np.abs(data.astype(np.float64)), axis=along).max() >= most:
+                raise Declined("a result that float64 or its type may not hold")
         return [np.asarray(function(data, axis=along, keepdims=keep)).astype(data.dtype)]
 
     return kernel
+
+
+def _product_bound(absolute: Array, axis: tuple[int, ...]) -> Array:
+    bound: Array = np.prod(np.maximum(absolute, 1), axis=axis)
+    return bound
 
 
 def _cumulative_sum(op: Operation) -> Sequence[Array]:
@@ -241,8 +267,8 @@ KERNELS: Mapping[str, tuple[int, Kernel]] = {
     "Range": (11, _range),
     "ReduceMax": (1, _reduction(np.max)),
     "ReduceMin": (1, _reduction(np.min)),
-    "ReduceProd": (1, _reduction(np.prod)),
-    "ReduceSum": (1, _reduction(np.sum)),
+    "ReduceProd": (1, _reduction(np.prod, _product_bound)),
+    "ReduceSum": (1, _reduction(np.sum, np.sum)),
     "Sign": (9, _elementwise(np.sign)),
     "Sub": (7, _elementwise(np.subtract)),
     "Xor": (7, _elementwise(np.logical_xor, "b", "booleans")),

@@ -14,6 +14,7 @@ from epctx.graph.passes.kernels.operation import (
     axis,
     static_input_shape,
 )
+from epctx.graph.prepare.arguments import TO_THE_END
 from epctx.graph.weights.arrays import Array
 
 Index = tuple[slice, ...]
@@ -68,7 +69,7 @@ def reshape(op: Operation) -> Sequence[Array]:
     """Reshape since opset 5, with `allowzero` since 14."""
     data = op.input(0)
     wanted = [int(dim) for dim in op.input(1).reshape(-1)]
-    if not op.integer("allowzero", 0):
+    if op.integer("allowzero", 0) != 1:
         wanted = [data.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted)]
     if -1 in wanted:
         known = -math.prod(wanted)
@@ -89,7 +90,7 @@ def flatten(op: Operation) -> Sequence[Array]:
 def squeeze(op: Operation) -> Sequence[Array]:
     """Squeeze, axes as attribute or input."""
     axes = op.integers(1, "axes")
-    return [np.squeeze(op.input(0), axes)]
+    return [np.squeeze(op.input(0), axes or None)]
 
 
 def unsqueeze(op: Operation) -> Sequence[Array]:
@@ -178,6 +179,8 @@ def _slice(start: int, end: int, step: int, size: int) -> slice:
     """ONNX's slice in Python's terms: an end before the first element is None."""
     if step == 0:
         raise Declined("a step of zero")
+    if step < 0 and end in TO_THE_END:
+        raise Declined("an end that ONNX Runtime takes for the front")
     start += size if start < 0 else 0
     end += size if end < 0 else 0
     if step > 0:

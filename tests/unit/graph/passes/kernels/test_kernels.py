@@ -270,6 +270,26 @@ STAYS = {
     "a quantized weight": (
         "(float[2] y) <int8[2] a = {1,2}, float s = {0.5}> { y = DequantizeLinear(a, s) }"
     ),
+    "a sum beyond float64": (
+        "(int64 y) <int64[2] a = {9007199254740992, 1}> { y = ReduceSum <keepdims = 0> (a) }"
+    ),
+    "a sum beyond its type": (
+        "(int32 y) <int32[2] a = {2147483647, 1}> { y = ReduceSum <keepdims = 0> (a) }"
+    ),
+    "a sum that is in its type again": (
+        "(int32 y) <int32[3] a = {2147483647, 1, -1}> { y = ReduceSum <keepdims = 0> (a) }"
+    ),
+    "a product beyond float64": (
+        "(int64 y) <int64[2] a = {4611686018427387905, 2}> { y = ReduceProd <keepdims = 0> (a) }"
+    ),
+    "a product of one, beyond float64": (
+        "(int64[1] y) <int64[1] a = {9223372036854775806}> { y = ReduceProd (a) }"
+    ),
+    "a remainder that float64 does not hold": (
+        "(int64 y) <int64 a = {9223372036854775806}, int64 b = {-4}> { y = Mod <fmod = 1> (a, b) }"
+    ),
+    "a sum of nothing": "(int64 y) <int64[0] a = {}> { y = ReduceSum <keepdims = 0> (a) }",
+    "non-zero of a scalar": "(int64[1,1] y) <int32 a = {1}> { y = NonZero(a) }",
     "text": '(string[2] y) <string[1,2] a = {"b", "c"}> { y = Squeeze(a) }',
     "4-bit numbers": "(int4[2] y) <int4[1,2] a = {33}> { y = Squeeze(a) }",
 }
