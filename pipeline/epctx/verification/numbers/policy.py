@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import onnxruntime as ort
+
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import nonfinite, recordings, sessions
+from epctx.verification.numbers import nonfinite, recordings, sessions, unoptimized
 from epctx.verification.numbers.expected import Expected, NotHere, Unfed, tell_random
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import (
@@ -130,8 +132,37 @@ class _Run(Runs):
         if task.expected and not self.budget.used_up:
             task.random = expected.random(task.cases[0], task.expected[0])
             yield from tell_random(task.model, task.random)
+            if task.source.folds and not task.random:
+                yield from self._compare_answers(task)
             yield from self._sensitivity(task, expected)
             yield from self._compute_reference(task, inputs)
+
+    def _compare_answers(self, task: Task) -> Iterator[Finding]:
+        """Where ONNX Runtime gives two answers, what its kernels compute is right."""
+        kernels = sessions.open_source(
+            task.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        )
+        case, stock = next(task.ready)
+        outputs = sessions.run_source(kernels, case.feeds)
+        difference = unoptimized.difference(stock, outputs, task.source.precision)
+        if difference is None:
+            message = "ONNX Runtime gives it one answer, with and without its optimizations"
+            yield finding(task.model, "source", "pass", message)
+            return
+        task.expected[:] = (
+            outputs if each is case else sessions.run_source(kernels, each.feeds)
+            for each, _ in task.ready
+        )
+        yield finding(
+            task.model,
+            "source",
+            "not checkable",
+            f"ONNX Runtime gives its source two answers; {case.label}, a stock session against one "
+            f"at ORT_DISABLE_ALL: {difference}. The files are held to the latter",
+            "write the source in a way that all read alike: see what onnxruntime warns of when it "
+            "loads it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or "
+            "a declared shape that is not the computed one",
+        )
 
     def _compute_reference(self, task: Task, inputs: Sequence[InputSpec]) -> Iterator[Found]:
         """What another model gives that the manifest names beside the source."""

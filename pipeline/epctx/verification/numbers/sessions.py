@@ -1,7 +1,8 @@
 """Running models for numbers: the source on ONNX Runtime's CPU EP, the EPContext model on its EPs.
 
 The source runs in a stock session with the optimizations that every session has, because that is
-what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude.
+what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude
+(`unoptimized` says when it runs without them, too).
 Only prepacking is off, which would copy every weight into memory; external data stays mapped.
 
 What ONNX Runtime raises passes through; its errors have no common class.
@@ -38,18 +39,24 @@ class NotComparable(Exception):
 
 
 def open_source(
-    source: ModelSource, *, threads: int = 0, spins: bool = True
+    source: ModelSource,
+    *,
+    threads: int = 0,
+    spins: bool = True,
+    level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 ) -> ort.InferenceSession:
-    """A stock session of a source model, by path, its weights mapped where they are external.
+    """A session of a source model, by path, its weights mapped where they are external.
 
     Args:
         source: the model.
         threads: 0: one for each core.
         spins: threads that wait keep their core for a while, which whoever works beside them lacks.
+        level: what ONNX Runtime may optimize; all that it can in a stock session.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
+    options.graph_optimization_level = level
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     for name, size in source.dimensions.items():

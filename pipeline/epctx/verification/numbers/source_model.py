@@ -12,7 +12,7 @@ from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import Precision
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import tolerances
+from epctx.verification.numbers import tolerances, unoptimized
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class SourceModel:
         inputs: what a run must be given, in its order.
         outputs: names of its outputs, in order.
         may_draw: it may draw random numbers, and give others each time it is run.
+        folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
     """
 
     source: ModelSource
@@ -30,6 +31,7 @@ class SourceModel:
     outputs: tuple[str, ...]
     precision: Precision
     may_draw: bool = False
+    folds: bool
 
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
@@ -41,6 +43,7 @@ class SourceModel:
             outputs=tuple(info.name for info in model.graph.output),
             precision=tolerances.precision(model),
             may_draw=randomness.may_draw(model),
+            folds=unoptimized.folds(model),
         )
 
     def interface_faults(self, model: ContextModel) -> list[str]:

@@ -59,7 +59,7 @@ def limits(
     """
     defaults = [_default(provider, of, dtype) for provider in providers]
     if not defaults:
-        found = _without_hook(of, dtype)
+        found = of_type(of, dtype)
     elif is_floating(dtype):
         found = _loosest(defaults)
     else:  # without a limit it is exact
@@ -72,10 +72,11 @@ def limits(
 def _default(provider: ExecutionProvider, of: Precision, dtype: str) -> Tolerance:
     if isinstance(provider, SetsTolerance):
         return provider.tolerance(of, dtype)
-    return _without_hook(of, dtype)
+    return of_type(of, dtype)
 
 
-def _without_hook(of: Precision, dtype: str) -> Tolerance:
+def of_type(of: Precision, dtype: str) -> Tolerance:
+    """The limits for an output of type `dtype`, of an EP that does not say."""
     return DEFAULTS[of] if is_floating(dtype) else Tolerance()
 
 

@@ -19,7 +19,7 @@ from epctx.verification.numbers import expected, recordings, sessions
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.source_model import SourceModel
-from tests.kit import folders
+from tests.kit import folders, onnx_text
 from tests.kit.folders import context_node
 
 Outputs = dict[str, Any]
@@ -526,3 +526,46 @@ def test_a_file_for_a_model_that_is_not_run_is_no_error(case: Case) -> None:
     case.source("wide", shape=(3, 4))
     with pytest.raises(ManifestError, match=r"two\.npz: has shape \[2, 4\] for input 'x'"):
         case.report()
+
+
+def two_answers(path: Path) -> Path:
+    """A source whose kernels compute x, and a stock session 2 x: onnx infers another rank."""
+    made = onnx_text.proto(
+        "g (float[1,4] x) => (float[1,4] z) <int64[0] a = {}> {"
+        " s = Squeeze(x, a) t = Shape(s) r = Size(t) f = Cast <to = 1> (r) z = Mul(x, f) }"
+    )
+    onnx.save(made, path)
+    return path
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(0.5, "pass"), (1.0, "fail")])
+def test_of_two_answers_that_of_the_kernels_is_right(
+    case: Case, factor: float, outcome: str
+) -> None:
+    case.sources["m"] = two_answers(case.tmp / "two.onnx")
+    case.change = lambda outputs: {"z": outputs["z"] * np.float32(factor)}
+    source, *_ = case.check("source")
+    assert source.outcome == "not checkable" and source.remedy
+    assert "two answers" in source.message and "output 'z': relative error" in source.message
+    assert {finding.outcome for finding in case.check("outputs")} == {outcome}
+
+
+def test_one_answer_is_told_where_there_could_be_two(case: Case) -> None:
+    path = case.tmp / "one.onnx"
+    text = "g (float[1,4] x) => (float[1,4] z) { t = Shape(x) z = Reshape(x, t) }"
+    onnx.save(onnx_text.proto(text), path)
+    case.sources["m"] = path
+    assert case.one("source").outcome == "pass"
+
+
+def test_a_source_that_folds_nothing_runs_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = []
+    open_source = sessions.open_source
+
+    def watched(source: ModelSource, **how: Any) -> object:
+        levels.append(how)
+        return open_source(source, **how)
+
+    monkeypatch.setattr(sessions, "open_source", watched)
+    assert case.check("source") == []
+    assert {} in levels and not any(levels)
