@@ -1,0 +1,128 @@
+"""How If, Loop and Scan are drawn: bodies that use values of the graphs around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tests.fuzz.graphs.drawing import BOOL, Drawing, Rejected, Scope, Value
+
+DEEPEST = 2
+Grow = Callable[[Drawing, int], None]
+"""Adds about so many nodes to the scope that a drawing is in."""
+
+
+def draw_body(draw: Drawing, grow: Grow) -> None:
+    """One of the three; nothing where bodies are deep enough."""
+    if _depth(draw.scope) < DEEPEST:
+        draw.random.choice((_if, _if, _loop, _scan))(draw, grow)
+
+
+def _depth(scope: Scope) -> int:
+    return 0 if scope.outer is None else 1 + _depth(scope.outer)
+
+
+@contextmanager
+def _body(draw: Drawing, *, repeats: bool = False) -> Iterator[Scope]:
+    outer = draw.scope
+    draw.scope = Scope(outer=outer, repeats=repeats or outer.repeats)
+    try:
+        yield draw.scope
+    finally:
+        draw.scope = outer
+
+
+def _graph(scope: Scope, inputs: list[Value], outputs: list[Value], name: str) -> onnx.GraphProto:
+    return helper.make_graph(
+        scope.nodes,
+        name,
+        [_untold(value) for value in inputs],
+        [_untold(value) for value in outputs],
+        scope.weights,
+    )
+
+
+def _untold(value: Value) -> onnx.ValueInfoProto:
+    """Its name and type: a body's shapes may differ from run to run."""
+    return helper.make_tensor_value_info(value.name, value.kind, None)
+
+
+def _made(draw: Drawing, kind: int | None = None) -> Value:
+    """What a body gives: a value of its own, made by a node."""
+    scope = draw.scope
+    names = {name for node in scope.nodes for name in node.output}
+    own = [
+        v for v in scope.values if v.name in names and not v.is_sequence and kind in (None, v.kind)
+    ]
+    if own and draw.chance(0.8):
+        return draw.random.choice(own)
+    return draw.node("Identity", [draw.pick(() if kind is None else (kind,))])[0]
+
+
+def _distinct(draw: Drawing, outputs: list[Value]) -> list[Value]:
+    """The same values, copies of those that are there twice."""
+    found: list[Value] = []
+    for value in outputs:
+        twice = any(value.name == each.name for each in found)
+        found.append(draw.node("Identity", [value])[0] if twice else value)
+    return found
+
+
+def _if(draw: Drawing, grow: Grow) -> None:
+    condition = draw.literal(np.array(draw.chance(0.5)), BOOL)
+    if draw.chance(0.5):
+        scalars = [v for v in draw.scope.visible() if not v.is_sequence and v.shape == ()]
+        condition = draw.random.choice([v for v in scalars if v.kind == BOOL])
+    branches: list[onnx.GraphProto] = []
+    made: list[list[Value]] = []
+    for name in ("then_branch", "else_branch"):
+        with _body(draw) as scope:
+            grow(draw, draw.random.randint(1, 5))
+            count = draw.random.randint(1, 2)
+            wanted = [value.kind for value in made[0]] if made else [None] * count
+            outputs = [_made(draw, kind) for kind in wanted]
+            outputs = _distinct(draw, outputs)
+            made.append(outputs)
+            branches.append(_graph(scope, [], outputs, name))
+    shapes = [[value.shape for value in each] for each in made]
+    if draw.opset < 11 and shapes[0] != shapes[1]:
+        raise Rejected("before opset 11 both branches make the same shapes")
+    draw.node("If", [condition], len(made[0]), then_branch=branches[0], else_branch=branches[1])
+
+
+def _formal(draw: Drawing, like: Value) -> Value:
+    """A body's input that has a value."""
+    made = Value(name=draw.name(), kind=like.kind, value=like.value)
+    draw.scope.values.append(made)
+    return made
+
+
+def _loop(draw: Drawing, grow: Grow) -> None:
+    carried = [draw.pick() for _ in range(draw.random.randint(0, 2))]
+    trips, going = draw.ints(draw.random.randint(0, 4)), draw.literal(np.array(True), BOOL)
+    zero = draw.ints(0)
+    with _body(draw, repeats=True) as scope:
+        formal = [_formal(draw, value) for value in (zero, going, *carried)]
+        grow(draw, draw.random.randint(1, 5))
+        (again,) = draw.node("Identity", [formal[1]])
+        outputs = [again, *(_made(draw, value.kind) for value in carried), _made(draw)]
+        body = _graph(scope, formal, _distinct(draw, outputs), "body")
+    draw.node("Loop", [trips, going, *carried], len(outputs) - 1, body=body)
+
+
+def _scan(draw: Drawing, grow: Grow) -> None:
+    state = [draw.pick()] if draw.chance(0.6) else []
+    scanned = draw.pick(least_rank=1)
+    if not scanned.shape[0]:
+        raise Rejected("nothing to scan")
+    (row,) = draw.node("Gather", [scanned, draw.ints(0)], axis=0)
+    with _body(draw, repeats=True) as scope:
+        formal = [_formal(draw, value) for value in (*state, row)]
+        grow(draw, draw.random.randint(1, 4))
+        outputs = [*(_made(draw, value.kind) for value in state), _made(draw)]
+        body = _graph(scope, formal, _distinct(draw, outputs), "body")
+    draw.node("Scan", [*state, scanned], len(outputs), body=body, num_scan_inputs=1)
