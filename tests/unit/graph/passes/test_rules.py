@@ -149,6 +149,9 @@ LEFT_ALONE = {
         "i", "(int32[2,3] y) { a = Cast<to = 3>(i) y = Cast<to = 6>(a) }"
     ),
     "a cast through float": ("i", "(int32[2,3] y) { a = Cast<to = 1>(i) y = Cast<to = 6>(a) }"),
+    "a cast through 4 bits": (
+        "i", "(int32[2,3] y) { a = Cast<to = 22>(i) y = Cast<to = 6>(a) }"
+    ),
     "a cast through bool": ("i", "(int32[2,3] y) { a = Cast<to = 9>(i) y = Cast<to = 6>(a) }"),
     "adding 0.0 to a float": ("x", "(float[2,3] y) <float o = {0.0}> { y = Add(x, o) }"),
     "taking -0.0 from a float": ("x", "(float[2,3] y) <float o = {-0.0}> { y = Sub(x, o) }"),
