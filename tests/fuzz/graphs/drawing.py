@@ -266,7 +266,9 @@ class Drawing:
             )
 
     def constant(self, kind: int, shape: tuple[int, ...]) -> Value:
-        """A new constant of random elements."""
+        """A new constant of random elements. Raises Rejected: this opset has no such type."""
+        if kind not in self.kinds:
+            raise Rejected("a type that this opset does not have")
         return self.literal(self.array(kind, shape), kind)
 
     def ints(self, items: Sequence[int] | int, kind: int = INT64) -> Value:
