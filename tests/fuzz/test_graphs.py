@@ -30,7 +30,7 @@ def test_two_thousand_are_optimized_without_a_difference() -> None:
     tally = campaign.run(0, int(os.environ.get("EPCTX_FUZZ_GRAPHS", "2000")), os.cpu_count() or 1)
     print("\n" + "\n".join(tally.lines()))
     assert not tally.faults
-    assert tally.counts["not run"] < 0.05 * tally.counts["models"]
+    assert tally.counts["not run"] < 0.08 * tally.counts["models"]
 
 
 def test_a_seed_decides_the_model() -> None:
