@@ -268,9 +268,11 @@ QUANTIZED: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 def quantize(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     """Static QDQ quantization by onnxruntime, calibrated on seeded inputs."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+    from onnxruntime.quantization import QuantType, quantize_static
 
-    class Inputs(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+    class Inputs:
+        """A CalibrationDataReader."""
+
         def __init__(self) -> None:
             self._left = iter(list(inputs(model, 8)))
 

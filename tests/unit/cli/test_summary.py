@@ -187,7 +187,8 @@ def test_with_v_passes_declined_nodes_numbers_and_times_are_told() -> None:
         "  pass fold_constants: 2 folded",
         "  htp: 3 nodes in one partition",
         "  default EP: TopK 'n0', TopK 'n1', TopK 'n2' and 2 more (htp: dynamic)",
-        "  m_ctx.onnx: output 'y' (seed 0, set 0, files, against the source model): abs 0.5, rel 0.5, could have failed 0",
+        "  m_ctx.onnx: output 'y' (seed 0, set 0, files, against the source model): abs 0.5, "
+        "rel 0.5, could have failed 0",
         "  g@default: load 1.0 s, compile 4.5 s; largest process 120.0 MB",
     ]
 

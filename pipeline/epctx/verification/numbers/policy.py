@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import onnxruntime as ort
 
@@ -39,6 +40,12 @@ from epctx.verification.numbers.tasks import (
     Task,
     finding,
     unchecked,
+)
+
+_TWO_ANSWERS: Final = (
+    "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
+    "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
+    "shape that is not the computed one"
 )
 
 
@@ -139,11 +146,16 @@ class _Run(Runs):
 
     def _compare_answers(self, task: Task) -> Iterator[Finding]:
         """Where ONNX Runtime gives two answers, what its kernels compute is right."""
-        kernels = sessions.open_source(
-            task.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        )
         case, stock = next(task.ready)
-        outputs = sessions.run_source(kernels, case.feeds)
+        try:
+            kernels = sessions.open_source(
+                task.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            )
+            outputs = sessions.run_source(kernels, case.feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {sessions.words(error)}"
+            yield finding(task.model, "source", "not checkable", message, _TWO_ANSWERS)
+            return
         difference = unoptimized.difference(stock, outputs, task.source.precision)
         if difference is None:
             message = "ONNX Runtime gives it one answer, with and without its optimizations"
@@ -159,9 +171,7 @@ class _Run(Runs):
             "not checkable",
             f"ONNX Runtime gives its source two answers; {case.label}, a stock session against one "
             f"at ORT_DISABLE_ALL: {difference}. The files are held to the latter",
-            "write the source in a way that all read alike: see what onnxruntime warns of when it "
-            "loads it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or "
-            "a declared shape that is not the computed one",
+            _TWO_ANSWERS,
         )
 
     def _compute_reference(self, task: Task, inputs: Sequence[InputSpec]) -> Iterator[Found]:

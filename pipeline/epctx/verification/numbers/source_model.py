@@ -31,7 +31,7 @@ class SourceModel:
     outputs: tuple[str, ...]
     precision: Precision
     may_draw: bool = False
-    folds: bool
+    folds: bool = False
 
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
