@@ -61,7 +61,7 @@ def test_a_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels.difference(model, given, "basic") is not None
 
 
-def test_roundings_that_onnxruntime_leaves_out_are_explained_and_nothing_else(
+def test_casts_that_onnxruntime_leaves_out_are_explained_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     proto = onnx_text.proto(
@@ -72,7 +72,7 @@ def test_roundings_that_onnxruntime_leaves_out_are_explained_and_nothing_else(
     feeds = {"x": _value(values), "s": _value(values[::-1].copy())}
     assert levels.difference(proto, feeds, "none") is None
     assert levels.difference(proto, feeds, "basic") is not None
-    assert levels.explanation(proto, feeds, "basic") == levels.FLOAT16
+    assert levels.explanation(proto, feeds, "basic") == levels.LEFT_OUT
     wrong = onnx.ModelProto()
     wrong.CopyFrom(levels.optimized(proto, "basic"))
     wrong.graph.node[-1].op_type = "Sub"

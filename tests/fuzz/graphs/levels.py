@@ -8,11 +8,13 @@ import onnx
 from onnx import helper
 
 from epctx.graph.serde import canonical, protos
+from tests.fuzz.graphs.drawing import FLOATS, INTEGERS
 from tests.fuzz.graphs.models import Feeds, Outputs, differing, outputs
 from tests.kit import optimizing
 
 LEVELS = ("none", "basic", "extended")
-FLOAT16 = "float16 roundings left out"
+_IDENTITY = (*FLOATS, *INTEGERS)
+LEFT_OUT = "casts that ONNX Runtime leaves out"
 
 
 def optimized(model: onnx.ModelProto, level: str) -> onnx.ModelProto:
@@ -47,11 +49,12 @@ def _shown(values: Outputs, name: str) -> str:
 def explanation(model: onnx.ModelProto, feeds: Feeds, level: str) -> str | None:
     """Why a difference is ONNX Runtime's own; None: it is a fault of the level.
 
-    The one rule: ONNX Runtime's CPU EP computes float16 in float32 where it has no kernel for it,
-    and leaves out the rounding between two such neighbours. A level that removes a node changes
-    who is a neighbour. So both models are run with two Identities after each float16 value (there
-    is a kernel for them, but one alone among such nodes runs in float32, too): every rounding
-    happens, and nothing may differ any more.
+    The one rule: ONNX Runtime's CPU EP leaves out casts between neighbours, at ORT_DISABLE_ALL
+    too: those that it puts around float16 nodes for which it has no kernel, and with them the
+    rounding, and the first of two Casts, which matters where the second is out of range. A level
+    that removes a node changes who is a neighbour. So both models are run with two Identities
+    after each float16 value and each Cast (one alone among float16 nodes runs in float32, too):
+    every conversion happens, and nothing may differ any more.
     """
     try:
         source, result = _rounded(model), _rounded(optimized(model, level))
@@ -60,11 +63,11 @@ def explanation(model: onnx.ModelProto, feeds: Feeds, level: str) -> str | None:
         same = not differing(outputs(source, feeds), outputs(result, feeds))
     except Exception:  # it does not run with every rounding, so that this explains nothing
         return None
-    return FLOAT16 if same else None
+    return LEFT_OUT if same else None
 
 
 def _rounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy with an Identity after each node that makes float16; None where none does."""
+    """A copy with Identities after what makes float16 or casts; None where nothing does."""
     copy = onnx.shape_inference.infer_shapes(model)
     count = 0
     for graph in protos.graphs(copy):
@@ -74,7 +77,9 @@ def _rounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
         for node in nodes:
             barriers = []
             for index, name in enumerate(node.output):
-                if kinds.get(name) == onnx.TensorProto.FLOAT16:
+                kind = kinds.get(name)
+                casts = node.op_type in ("Cast", "CastLike") and kind in _IDENTITY
+                if casts or kind == onnx.TensorProto.FLOAT16:
                     names = [f"{name}/unrounded", f"{name}/rounded", name]
                     node.output[index] = names[0]
                     barriers += [

@@ -288,6 +288,10 @@ STAYS = {
     "a remainder that float64 does not hold": (
         "(int64 y) <int64 a = {9223372036854775806}, int64 b = {-4}> { y = Mod <fmod = 1> (a, b) }"
     ),
+    "a cast that the next one finds out of range": (
+        "(int8[2] y) <uint32[2] a = {1, 4294967295}>"
+        " { d = Cast <to = 11> (a) y = Cast <to = 3> (d) }"
+    ),
     "a sum of nothing": "(int64 y) <int64[0] a = {}> { y = ReduceSum <keepdims = 0> (a) }",
     "non-zero of a scalar": "(int64[1,1] y) <int32 a = {1}> { y = NonZero(a) }",
     "text": '(string[2] y) <string[1,2] a = {"b", "c"}> { y = Squeeze(a) }',
