@@ -375,7 +375,8 @@ def make_model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # has no stubs
+    untyped: Any = ml_dtypes
+    limits = untyped.iinfo(dtype)
     return int(limits.min), int(limits.max)
 
 

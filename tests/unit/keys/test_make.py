@@ -272,9 +272,9 @@ OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
 PINNED = [
     "4844b1df3818a35a",
     "22ad20917a2a0970",
-    "c49a594382a73b0d",
+    "039f531d9b35d81a",
     "27949d69f4eea2a5",
-    "c6eec37871ba0170",
+    "bbafb43fea5189ce",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.

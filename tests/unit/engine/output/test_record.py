@@ -51,10 +51,12 @@ def test_of_a_name_in_another_case_it_is_refused_where_folders_are_one(
         record.refuse_another_manifest(Place(out=outputs.out, name="m"), other)
 
 
-def test_it_may_be_edited_and_built_again(built: tuple[Path, Place]) -> None:
+def test_it_may_be_edited_and_built_again(
+    built: tuple[Path, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, outputs = built
     record.refuse_another_manifest(outputs, manifest(path, more="# edited\n"))
-    os.chdir(path.parent)
+    monkeypatch.chdir(path.parent)
     record.refuse_another_manifest(outputs, Path("m.yaml"))
 
 

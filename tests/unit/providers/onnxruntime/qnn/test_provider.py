@@ -62,7 +62,8 @@ class TestBound:
 
     def test_tolerances_by_precision(self) -> None:
         bound = self.bind()
-        assert bound.tolerance("quantized", "float32") == Tolerance(cosine_min=0.98, max_rel=0.5)
+        quantized = Tolerance(cosine_min=0.98, max_rel=0.5, saturates_at=65504)
+        assert bound.tolerance("quantized", "float32") == quantized
         assert bound.tolerance("float32", "float32").cosine_min == 0.99
         wide = self.bind(soc_model="88", htp_bf16_enable=True).tolerance("float32", "float32")
         assert wide.cosine_min == 0.98
