@@ -75,7 +75,7 @@ def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
         raise LockError(
             f"says nothing of golden files of {', '.join(lacking)}",
             file=lock_place(plan.manifest.path).name,
-            remedy="run `epctx build --golden` without --locked, and check in the lock it writes",
+            remedy="run `epctx build --golden`, and check in the lock that it writes",
         )
 
 
@@ -101,7 +101,7 @@ def refuse_other_golden(
                 why="expected outputs are what the default EP computes on this host's CPU: on "
                 "another kind of CPU the last digits differ",
                 remedy="make the release on a host like the one where the lock was written, or "
-                "run `epctx build --golden` without --locked, and check in the lock it writes",
+                "run `epctx build --golden`, and check in the lock that it writes",
             )
 
 
