@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.fuzz.graphs.drawing import BOOL, Drawing, Rejected, Scope, Value
+from tests.fuzz.graphs.drawing import BOOL, INT64, Drawing, Rejected, Scope, Value
 
 DEEPEST = 2
 Grow = Callable[[Drawing, int], None]
@@ -104,13 +104,15 @@ def _formal(draw: Drawing, like: Value) -> Value:
 def _loop(draw: Drawing, grow: Grow) -> None:
     carried = [draw.pick() for _ in range(draw.random.randint(0, 2))]
     trips, going = draw.ints(draw.random.randint(0, 4)), draw.literal(np.array(True), BOOL)
-    zero = draw.ints(0)
+    zero = draw.literal(np.array(0, np.int64), INT64)
     with _body(draw, repeats=True) as scope:
         formal = [_formal(draw, value) for value in (zero, going, *carried)]
         grow(draw, draw.random.randint(1, 5))
         (again,) = draw.node("Identity", [formal[1]])
         outputs = [again, *(_made(draw, value.kind) for value in carried), _made(draw)]
         body = _graph(scope, formal, _distinct(draw, outputs), "body")
+        for value in body.input[:2]:  # ONNX Runtime allocates these two, and wants to know how much
+            value.type.tensor_type.shape.SetInParent()
     draw.node("Loop", [trips, going, *carried], len(outputs) - 1, body=body)
 
 
