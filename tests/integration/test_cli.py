@@ -84,9 +84,14 @@ def nothing(folder: Path) -> None:
 
 def write(name: str, text: str) -> Callable[[Path], None]:
     def prepare(folder: Path) -> None:
-        (folder / name).write_text(text, encoding="utf-8")
+        write_other(folder / name, text)
 
     return prepare
+
+
+def write_other(path: Path, text: str) -> None:
+    """A manifest beside `m.yaml` has another name, or it would replace what that one built."""
+    path.write_text(text.replace("name: m\n", f"name: {path.stem}\n"), encoding="utf-8")
 
 
 TENSORRT = HEAD + REFERENCE.replace("Reference", "Tensorrt") + GROUPS
@@ -137,7 +142,7 @@ FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "a compiler that crashes": (
         6,
         "build x.yaml",
-        "m.logs",
+        "x.logs",
         write("x.yaml", faulty("abort")),
     ),
     "a damaged binary, verified": (7, "verify damaged", "was changed", nothing),
@@ -220,7 +225,7 @@ def test_a_bug_is_1(here: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="a console group is needed to send CTRL_C there")
 def test_an_interrupt_is_130(here: Path) -> None:
-    (here / "x.yaml").write_text(faulty("hang"), encoding="utf-8")
+    write_other(here / "x.yaml", faulty("hang"))
     process = subprocess.Popen(
         [*PROGRAM, "build", "x.yaml"],
         cwd=here,
@@ -262,7 +267,7 @@ JSON = {
 @pytest.mark.parametrize("line", JSON)
 def test_json_is_alone_on_stdout(line: str, here: Path) -> None:
     text = (HEAD + REFERENCE + GROUPS).replace("m.onnx", "gone.onnx")
-    (here / "x.yaml").write_text(text, encoding="utf-8")
+    write_other(here / "x.yaml", text)
     ran = epctx(*line.split(), "--format", "json", folder=here)
     assert ran.code == JSON[line], ran.err
     json.loads(ran.out)
@@ -270,11 +275,11 @@ def test_json_is_alone_on_stdout(line: str, here: Path) -> None:
 
 
 def test_a_failed_build_in_json_is_its_report(here: Path) -> None:
-    (here / "x.yaml").write_text(reference("ops: [Conv]"), encoding="utf-8")
+    write_other(here / "x.yaml", reference("ops: [Conv]"))
     ran = epctx("build", "x.yaml", "--format", "json", folder=here)
     (group,) = json.loads(ran.out)["groups"]
     assert group["state"] == "failed" and group["failure"]["exit_code"] == ran.code == 6
-    saved = (here / "dist" / "m.build.json").read_text(encoding="utf-8")
+    saved = (here / "dist" / "x.build.json").read_text(encoding="utf-8")
     assert json.loads(saved) == json.loads(ran.out)
 
 
@@ -298,7 +303,10 @@ def test_verbose_says_more(here: Path) -> None:
         epctx("build", "m.yaml", "--no-cache", *flags, folder=here).out for flags in ([], ["-v"])
     )
     assert "  ep: 10 nodes in one partition" in long.splitlines()
-    assert "output 'y' (seed 0, set 0, files): abs 0" in long and "output 'y'" not in short
+    assert (
+        "output 'y' (seed 0, set 0, files, against the source model): abs 0" in long
+        and "output 'y'" not in short
+    )
 
 
 def options_of(shown: str) -> Iterator[str]:

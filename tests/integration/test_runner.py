@@ -106,7 +106,7 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     assert report(manifest)["good"]["state"] == "built"
     published = manifest.parent / "dist" / "m" / "default"
     assert sorted(p.name for p in published.iterdir()) == ["fork", "good"]
-    assert leftovers(manifest) == [".m.lock", "m.children"]
+    assert leftovers(manifest) == [".m.lock", ".m.record.json", "m.children"]
     assert "Traceback" not in stderr
     assert (
         "error: abort@default: the worker process crashed while compiling model abort, "
@@ -189,7 +189,7 @@ def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Pat
         child.kill()
     manifest = write_manifest(tmp_path, {"slow": "none"})
     assert build(manifest).returncode == 0
-    assert leftovers(manifest) == [".m.lock"]
+    assert leftovers(manifest) == [".m.lock", ".m.record.json"]
     assert not (tmp_path / "dist" / "m.logs").exists()
 
 

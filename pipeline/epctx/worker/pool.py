@@ -72,9 +72,14 @@ class Lane:
 
     def hand_on(self) -> None:
         """After the last job: leave the own worker to the next lane of this label."""
-        worker, self._worker = self._worker, None
+        with self._lock:  # a `cancel` may have ended it just after its last answer
+            worker, self._worker = self._worker, None
+            cancelled = self._cancelled is not None
         if worker is not None and self._label is not None:
-            self._pool.keep(self._label, worker)
+            if cancelled:
+                self._pool.drop(worker)
+            else:
+                self._pool.keep(self._label, worker)
 
     @contextmanager
     def worker(self) -> Iterator[Worker]:

@@ -170,6 +170,17 @@ def test_one_worker_is_enough_for_a_label(workers: pool.Pool) -> None:
     assert [worker.ended for worker in FakeWorker.made] == ["closed", "closed"]
 
 
+def test_a_worker_that_was_cancelled_after_its_last_answer_is_handed_on_to_nobody(
+    workers: pool.Pool,
+) -> None:
+    with workers.lane("v") as lane:
+        lane.start()
+        lane.cancel(EpctxError("its compile failed", remedy="none"))
+        lane.hand_on()
+    assert [worker.ended for worker in FakeWorker.made] == ["killed"]
+    workers.close()
+
+
 def _cancel(lane: pool.Lane, runs: threading.Event, reason: EpctxError) -> None:
     assert runs.wait(30)
     lane.cancel(reason)

@@ -79,6 +79,8 @@ class SourceRun:
                 self._done.set_result(SourceResult(unfed={}, peak_memory=0))
             else:
                 self._fail(_crashed(error, self._session))
+        except Cancelled as error:  # whoever ended it, or the build, has a reason of its own
+            self._done.set_exception(error)
         except EpctxError as error:
             self._fail(error)
         except BaseException as error:  # a bug: whoever waits is told
