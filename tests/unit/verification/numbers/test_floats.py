@@ -50,7 +50,7 @@ def test_what_saturates_keeps_its_sign_and_is_at_the_end(found: float) -> None:
     right[0, 3] = -1e9
     other = right.copy()
     other[0, 3] = found
-    allowed = Tolerance(max_rel=0.01, saturates_at=65504)
+    allowed = Tolerance(max_rel=0.01, top_k_min=0, saturates_at=65504)
     assert excess(compare(right, other, allowed), allowed) is not None
     finite = Tolerance(max_rel=0.01)
     other[0, 3] = -np.inf
