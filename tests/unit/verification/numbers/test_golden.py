@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from epctx.errors import ModelError
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
-from epctx.verification.numbers import golden
+from epctx.verification.numbers import golden, golden_files
 from epctx.verification.numbers.golden_files import FOLDER
-from tests.kit import folders
+from tests.kit import folders, onnx_text
 
 
 def source(tmp_path: Path, op: str) -> ModelSource:
@@ -39,6 +40,21 @@ def made(tmp_path: Path, op: str) -> list[str]:
 
 def test_inputs_and_outputs_are_written_with_their_sums(tmp_path: Path) -> None:
     assert made(tmp_path, "Tanh") == ["SHA256SUMS", "golden.json", "m.npz"]
+
+
+def test_of_two_answers_that_of_the_kernels_is_golden(tmp_path: Path) -> None:
+    """A stock session computes 2 x here, and the kernels x: onnx infers another rank."""
+    text = (
+        "g (float[1,4] x) => (float[1,4] z) <int64[0] a = {}> {"
+        " s = Squeeze(x, a) t = Shape(s) r = Size(t) f = Cast <to = 1> (r) z = Mul(x, f) }"
+    )
+    onnx.save(onnx_text.proto(text), tmp_path / "m.onnx")
+    folders.write(tmp_path / "out", sums=False)
+    group = folders.group(models=(ModelSource(name="m", path=tmp_path / "m.onnx"),))
+    golden.make(group, tmp_path / "out", tmp_path / FOLDER)
+    record = golden_files.read_record(tmp_path / FOLDER).models["m"]
+    (case,) = golden_files.read(tmp_path / FOLDER, "m", record)
+    assert np.array_equal(case.outputs["z"], case.inputs["x"])
 
 
 def test_nothing_is_golden_that_is_drawn_at_random(tmp_path: Path) -> None:
