@@ -24,7 +24,7 @@ from tests.kit.command_line import FAULTY, PROGRAM, environment
 HEAD = "schema_version: 1\nname: m\nmodels: {m: {path: m.onnx}}\n"
 REFERENCE = "execution_providers: {ep: {provider: ReferenceExecutionProvider}}\n"
 GROUPS = "model_groups: {g: {models: [m], execution_providers: [ep]}}\n"
-HEADINGS = "group state models files size on EPs checks max error"
+HEADINGS = "group state models files size on EPs EPContext checks max error"
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,24 @@ from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, filled
 from epctx.commands.report import overview
-from epctx.engine.report import BuildReport, GroupReport, ModelReport
+from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
 
-RIGHT = ("models", "files", "size", "on EPs", "checks", "max error")
+RIGHT = (
+    "models",
+    "files",
+    "size",
+    "on EPs",
+    "EPContext",
+    "default EP",
+    "crossings",
+    "checks",
+    "max error",
+)
+
+MOST_KINDS = 3
+"""Of the ops that stayed on the default EP, with their reasons, that are shown without -v."""
 
 
 def summary(ui: UI, report: BuildReport, out: Path) -> None:
@@ -35,6 +49,8 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(_rows(report))
     if ui.verbose:
         ui.print(*(text for group in report.groups for text in _details(group)))
+    else:
+        ui.print(*_stayed(report.groups))
     ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
 
@@ -92,6 +108,10 @@ def _row(group: GroupReport) -> dict[str, RenderableType]:
         "size": size_words(sum(file.size for file in group.files)),
         "on EPs": f"{taken}/{sum(model.nodes for model in group.models)}",
     }
+    placed = Placement.of_parts(model.placement for model in group.models)
+    row["EPContext"] = str(placed.context_nodes or "")
+    row["default EP"] = str(placed.default_nodes or "")
+    row["crossings"] = str(placed.crossings or "")
     if group.verify is not None:
         passed = sum(finding.outcome == "pass" for finding in group.verify.findings)
         row |= {"checks": Text(f"{passed} ok", style="green"), "max error": _error(group)}
@@ -104,6 +124,34 @@ def _error(group: GroupReport) -> Text:
     return Text(overview.error_words(worst), style="yellow" if worst is None else "")
 
 
+def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
+    """The ops that EPs left to the default EP and why; what groups have in common is told once."""
+    alike: dict[str, list[str]] = {}
+    for group in groups:
+        kinds = Counter(
+            (node.op_type, node.reasons)
+            for model in group.models
+            for node in model.declined
+            if node.reasons
+        )
+        most = kinds.most_common(MOST_KINDS)
+        told = [
+            f"{count} {op} ({'; '.join(f'{ep}: {why}' for ep, why in reasons)})"
+            for (op, reasons), count in most
+        ]
+        rest = kinds.total() - sum(count for _, count in most)
+        if told:
+            more = f" and {rest} more, see -v" if rest else ""
+            alike.setdefault(", ".join(told) + more, []).append(_label(group))
+    for what, labels in alike.items():
+        yield Text.assemble(("on the default EP: ", "yellow"), (f"{_few(labels)}: ", "bold"), what)
+
+
+def _few(places: Sequence[str]) -> str:
+    several = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    return f"{', '.join(places[:2])}{several}"
+
+
 def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:
     """What could not be checked and why; what several groups have in common is told once."""
     subjects: dict[tuple[str, str], list[str]] = {}
@@ -113,10 +161,7 @@ def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:
                 same = subjects.setdefault((finding.message, finding.remedy), [])
                 same.append(f"{_label(group)}/{finding.subject}".removesuffix("/."))
     for (message, remedy), places in subjects.items():
-        several = f" and {len(places) - 2} more" if len(places) > 2 else ""
-        text = Text.assemble(
-            ("not checked: ", "yellow"), (f"{', '.join(places[:2])}{several}: ", "bold"), message
-        )
+        text = Text.assemble(("not checked: ", "yellow"), (f"{_few(places)}: ", "bold"), message)
         yield text.append(f"\n  -> {remedy}", style="cyan") if remedy else text
 
 

@@ -15,6 +15,7 @@ from epctx.engine.results import model_reports
 from epctx.engine.state import Compiled, CompositionState, GroupState
 from epctx.files import identity
 from epctx.files.outputs import GOLDEN, OutputFile
+from epctx.graph.model import Placement
 from epctx.stages.report import ModelReport
 
 
@@ -105,6 +106,7 @@ def _whole(composed: CompositionState) -> ModelReport:
         coverage=sum(part.coverage * part.nodes for part in parts) / nodes if nodes else 0.0,
         partitions=tuple(each for part in parts for each in part.partitions),
         declined=tuple(each for part in parts for each in part.declined),
+        placement=Placement.of_parts(part.placement for part in parts),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from epctx.errors import Failure
 from epctx.files.outputs import OutputFile
+from epctx.graph.model import Placement as Placement
 from epctx.lockfile.types import Lock
 from epctx.providers.onnxruntime import packages
 from epctx.stages.report import CompositionReport

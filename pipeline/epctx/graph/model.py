@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +117,32 @@ class Outline:
     ops: tuple[int, ...]
     owners: tuple[int, ...]
     predecessors: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What a published model's main graph is made of.
+
+    Attributes:
+        context_nodes: its EPContext nodes.
+        default_nodes: its other nodes, which the default EP runs.
+        crossings: values that are made by one EP and used by another, the default EP among them;
+            each is copied or synchronized when the model runs. Inputs and outputs are not counted.
+    """
+
+    context_nodes: int
+    default_nodes: int
+    crossings: int
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Placement | None]) -> Placement:
+        """What models come to together, each for itself."""
+        known = [part for part in parts if part is not None]
+        return cls(
+            context_nodes=sum(part.context_nodes for part in known),
+            default_nodes=sum(part.default_nodes for part in known),
+            crossings=sum(part.crossings for part in known),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -154,7 +154,7 @@ class Chain:
             if index >= self.first and isinstance(workspace, ReportsPlacement)
         }
         labels = [provider.label for provider in self.providers]
-        return partition.partition_rest(self.model, left, labels, self.reasons)
+        return partition.partition_rest(self.model, left, labels, self.replacements, self.reasons)
 
     def _hand_on(self, first: int, workspaces: Sequence[Workspace]) -> None:
         partitioned = self._placed(workspaces[:first])

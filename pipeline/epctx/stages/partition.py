@@ -14,8 +14,8 @@ import onnx_ir as ir
 from epctx.errors import CompileError, EpctxError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Decline, OptimizedModel
-from epctx.graph.partition import boundary
+from epctx.graph.model import Decline, OptimizedModel, Replacement
+from epctx.graph.partition import boundary, contexts
 from epctx.graph.partition.assign import Border, assign
 from epctx.manifest import PartitionSettings
 from epctx.providers import default
@@ -113,29 +113,33 @@ def partition_rest(
     model: PartitionedModel,
     left_out: Mapping[int, Mapping[ir.Node, str]],
     labels: Sequence[str],
+    replacements: Sequence[Replacement],
     reasons: Mapping[str, Reasons] | None = None,
 ) -> PartitionedModel:
-    """The model as it was compiled, where EPs themselves left nodes of their partitions to the CPU.
+    """The model as it was compiled: a partition for each EPContext node, without what EPs left.
 
     Args:
-        left_out: for an EP's place in the priority order, such nodes and why; what took their
-            partitions' place is not yet spliced.
+        left_out: for an EP's place in the priority order, the nodes of its partitions that it left
+            to the CPU, and why.
         labels: of the EPs, in priority order.
+        replacements: what takes partitions' places; not yet spliced.
         reasons: by a node's name, why EPs before left it, where there were such.
     """
     before = reasons or {}
     why = {
         node: (owner, reason) for owner, nodes in left_out.items() for node, reason in nodes.items()
     }
-    if not why:
+    made = {each.partition: each for each in replacements}
+    if not why and all(contexts.is_one(each) for each in replacements):
         return model
     flow = Dataflow(model.model)
     return replace(
         model,
         partitions=tuple(
-            replace(p, nodes=kept)
-            for p in model.partitions
-            if (kept := tuple(node for node in p.nodes if node not in why))
+            piece
+            for each in model.partitions
+            for piece in (contexts.divide(flow, made[each], why) if each in made else (each,))
+            if not why.keys() >= set(piece.nodes)
         ),
         declined=(
             *model.declined,

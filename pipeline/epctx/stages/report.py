@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epctx.graph.model import Decline, Outline, PassRecord
+from epctx.graph.model import Decline, Outline, PassRecord, Placement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,11 @@ class ModelReport:
     Attributes:
         nodes: nodes of the optimized model's main graph.
         coverage: EP nodes over all nodes, boundary Quantize/DequantizeLinear apart, 0 to 1.
+        partitions: where it was compiled, one for each EPContext node of the published model.
         declined: each node left to the default EP, and why.
         outline: the optimized model's nodes, and in which of `partitions` they are; None: it was
             not compiled.
+        placement: what is in the published model; None: it was not compiled.
     """
 
     name: str
@@ -36,6 +38,7 @@ class ModelReport:
     partitions: tuple[PartitionReport, ...]
     declined: tuple[Decline, ...]
     outline: Outline | None = None
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from epctx import codec
 from epctx.files import outputs
-from epctx.graph import epcontext
 from epctx.graph.model import OptimizedModel
 from epctx.graph.optimized import store
+from epctx.graph.partition.contexts import placement
 from epctx.graph.partition.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
@@ -146,17 +146,23 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         started(StageStarted(stage="verify", model=model, provider=provider))
 
     with compile.run(partitioned, providers, spec, compiling) as compiled:
-        for settled in compiled.partitioned:
-            contexts = epcontext.count(compiled.models[settled.name])
-            partition.require(settled, contexts, group.partition)
+        placed = [placement(compiled.models[settled.name]) for settled in compiled.partitioned]
+        for settled, found in zip(compiled.partitioned, placed, strict=True):
+            partition.require(settled, found.context_nodes, group.partition)
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
         unrun = None
         if job.recorded is not None and sessions is not None:
             unrun = record_outputs.record(sessions, compiled, job, running)
     reports = [
-        replace(_report(group, model, settled), outline=outline.owned(settled.partitions))
-        for model, settled, outline in zip(optimized, compiled.partitioned, outlined, strict=True)
+        replace(
+            _report(group, model, settled),
+            outline=outline.owned(settled.partitions),
+            placement=found,
+        )
+        for model, settled, found, outline in zip(
+            optimized, compiled.partitioned, placed, outlined, strict=True
+        )
     ]
     checked = None
     if job.check is not None:

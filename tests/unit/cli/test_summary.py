@@ -1,6 +1,7 @@
 """What a build prints at its end."""
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from epctx.engine.report import BuildReport, GroupReport, Host, StageTime
 from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
-from epctx.graph.model import Decline, PassRecord
+from epctx.graph.model import Decline, PassRecord, Placement
 from epctx.manifest import Tolerance
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers
@@ -108,7 +109,44 @@ def test_a_row_a_group() -> None:
     assert table[0] == "group            state  models  files    size  on EPs  checks  max error"
     assert table[2] == "one@default      built       1      1  1.5 kB     3/8    1 ok    1.2e-04"
     assert table[3] == "another@default  built       1      1  1.5 kB     3/8    1 ok    not run"
-    assert table[4:] == ["dist/m/  in 2.0 s; report: dist/m.build.json"]
+    assert table[4:] == [
+        "on the default EP: one@default, another@default: 5 TopK (htp: dynamic)",
+        "dist/m/  in 2.0 s; report: dist/m.build.json",
+    ]
+
+
+def test_what_the_published_files_are_made_of_is_in_the_row() -> None:
+    group = built("one")
+    placed = Placement(context_nodes=37, default_nodes=36, crossings=71)
+    group = replace(group, models=(replace(group.models[0], placement=placed),))
+    head, _, row = shown(group)[:3]
+    assert dict(zip(re.split(r"  +", head), re.split(r"  +", row), strict=True)) == {
+        "group": "one@default",
+        "state": "built",
+        "models": "1",
+        "files": "1",
+        "size": "1.5 kB",
+        "on EPs": "3/8",
+        "EPContext": "37",
+        "default EP": "36",
+        "crossings": "71",
+        "checks": "1 ok",
+        "max error": "not run",
+    }
+
+
+def test_the_most_frequent_ops_on_the_default_ep_are_told_and_the_rest_is_counted() -> None:
+    group = built("one")
+    decline = tuple(
+        Decline(node=f"{op}{k}", op_type=op, domain="", reasons=(("htp", "why"),))
+        for op, count in {"A": 1, "B": 4, "C": 3, "D": 2}.items()
+        for k in range(count)
+    )
+    group = replace(group, models=(replace(group.models[0], declined=decline),))
+    assert shown(group)[3] == (
+        "on the default EP: one@default: 4 B (htp: why), 3 C (htp: why), 2 D (htp: why) "
+        "and 1 more, see -v"
+    )
 
 
 def for_targets(*targets: str) -> list[GroupReport]:
@@ -130,6 +168,7 @@ def test_several_groups_for_several_targets_are_a_table_of_both() -> None:
         "another  built          failed",
         "         1.5 kB, 3/8",
         "         1 ok, not run",
+        "on the default EP: one@x, another@x and 1 more: 5 TopK (htp: dynamic)",
         "dist/m/  in 2.0 s; report: dist/m.build.json",
     ]
 
@@ -172,7 +211,8 @@ def test_a_long_name_is_folded_never_cut() -> None:
     name = "a-group-with-quite-a-long-name-that-does-not-fit"
     lines = shown(built(name, compared=[numbers(0.5)]), width=80)
     assert max(map(len, lines)) <= 80
-    assert "".join(line.split()[0] for line in lines[2:-1]) == f"{name}@default"
+    cells = lines[2 : lines.index(next(line for line in lines if line.startswith("on the")))]
+    assert "".join(line.split()[0] for line in cells) == f"{name}@default"
 
 
 def test_every_column_has_room_on_80_columns() -> None:

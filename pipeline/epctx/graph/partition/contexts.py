@@ -1,0 +1,85 @@
+"""What became of a partition: the EPContext nodes that stand for it, and what stayed beside them.
+
+ONNX Runtime is given a partition as a whole, and its EP may take it in pieces: each is one
+EPContext node of the file that is published, with nodes of the default EP between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+import onnx_ir as ir
+
+from epctx.graph.dataflow import Dataflow
+from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.graph.model import Partition, Placement, Replacement
+
+
+def placement(model: ir.Model) -> Placement:
+    """Count what is in a model whose partitions have been replaced."""
+    flow = Dataflow(model)
+    owners = [EPContextNode.from_ir(n).source if is_epcontext(n) else None for n in flow.nodes]
+    contexts = sum(map(is_epcontext, flow.nodes))
+    return Placement(
+        context_nodes=contexts,
+        default_nodes=len(flow.nodes) - contexts,
+        crossings=sum(
+            any(owners[user] != owners[maker] for user in flow.consumers.get(value, ()))
+            for value, maker in flow.producer.items()
+        ),
+    )
+
+
+def is_one(replacement: Replacement) -> bool:
+    """Whether one EPContext node stands for the whole partition."""
+    nodes = list(replacement.fragment.graph)
+    return len(nodes) == 1 and is_epcontext(nodes[0])
+
+
+def divide(
+    flow: Dataflow, replacement: Replacement, left: Container[ir.Node]
+) -> tuple[Partition, ...]:
+    """The nodes that an EP took of a partition, a partition for each EPContext node that it made.
+
+    Args:
+        flow: of the model before the replacement is spliced in.
+        replacement: what takes the partition's place.
+        left: nodes that stayed on the default EP.
+    """
+    partition = replacement.partition
+    contexts = [node for node in replacement.fragment.graph if is_epcontext(node)]
+    kept = [node for node in partition.nodes if node not in left]
+    if len(contexts) == 1 and len(kept) == len(partition.nodes):
+        return (partition,)
+    owner: dict[ir.Node, int] = {}
+    for number, context in enumerate(contexts):
+        for node in _behind(context, partition):
+            if node not in left:
+                owner.setdefault(node, number)
+    for node in reversed(kept):  # what was folded into a piece is no EPContext node's own output
+        if node not in owner:
+            users = (user for value in node.outputs for user in value.consumers())
+            owner[node] = next((owner[user] for user in users if user in owner), 0)
+    places = {node: place for place, node in enumerate(flow.nodes)}
+    members: list[list[int]] = [[] for _ in contexts]
+    for node in kept:
+        members[owner[node]].append(places[node])
+    return tuple(flow.cut(partition.provider, each) for each in members if each)
+
+
+def _behind(context: ir.Node, partition: Partition) -> Iterator[ir.Node]:
+    """The partition's nodes between an EPContext node's outputs and its inputs."""
+    inside = set(partition.nodes)
+    made = {value.name: node for node in partition.nodes for value in node.outputs}
+    border = {value.name for value in context.inputs if value is not None}
+    todo = [made[value.name] for value in context.outputs if value.name in made]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        yield node
+        for value in node.inputs:
+            producer = None if value is None or value.name in border else value.producer()
+            if producer in inside and producer not in seen:
+                assert producer is not None
+                seen.add(producer)
+                todo.append(producer)
