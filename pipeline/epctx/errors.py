@@ -243,14 +243,22 @@ class InvalidManifest(ManifestError):
 
 
 class ModelError(EpctxError):
-    """An input model or its external data is missing, broken or not buildable."""
+    """An input model or its external data is missing, broken or not buildable.
+
+    Attributes:
+        is_broken: epctx thinks that the file cannot be used as it is, which is not for epctx to say
+            where ONNX Runtime loads it.
+    """
 
     exit_code = 4
+    is_broken = False
 
     @classmethod
     def broken(cls, what: str, *, where: str, why: str | None = None) -> Self:
         """An error about a file that no build can use as it is: only its exporter can help."""
-        return cls(what, where=where, why=why, remedy="the file is broken: export the model again")
+        error = cls(what, where=where, why=why, remedy="the file is broken: export the model again")
+        error.is_broken = True
+        return error
 
 
 class ProviderUnavailable(EpctxError):

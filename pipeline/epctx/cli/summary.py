@@ -218,6 +218,8 @@ def _details(group: GroupReport) -> Iterator[Text]:
 
 
 def _lines(model: ModelReport) -> Iterator[str]:
+    for note in model.notes:
+        yield f"load: {note}"
     for record in model.passes:
         if record.changed:
             changes = ", ".join(f"{count} {kind}" for kind, count in record.changed.items())

@@ -132,8 +132,8 @@ def _models(state: GroupState) -> tuple[ModelReport, ...]:
 def _session(state: GroupState, session: Compiled) -> tuple[ModelReport, ...]:
     if session.action is None:
         return ()
-    passes = {m.source.name: m.action.result.passes for m in session.models if m.action}
-    return model_reports(session.action.result, state.planned.group, passes)
+    optimized = {m.source.name: m.action.result for m in session.models if m.action}
+    return model_reports(session.action.result, state.planned.group, optimized)
 
 
 def _folder(target: str, group: str, place: Place) -> str:

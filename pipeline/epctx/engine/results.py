@@ -20,10 +20,16 @@ from epctx.worker.jobs import CompileResult
 
 @dataclass(frozen=True, kw_only=True)
 class StoredOptimize:
-    """Of *optimize*. `digest`: of the optimized graph and its weights' content."""
+    """Of *optimize*.
+
+    Attributes:
+        digest: of the optimized graph and its weights' content.
+        notes: of the source, as `LoadedModel` has them.
+    """
 
     digest: Digest
     passes: tuple[PassRecord, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +96,17 @@ def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str
 
 
 def model_reports(
-    stored: StoredCompile, group: ModelGroup, passes: Mapping[str, tuple[PassRecord, ...]]
+    stored: StoredCompile, group: ModelGroup, optimized: Mapping[str, StoredOptimize]
 ) -> tuple[ModelReport, ...]:
-    """What is told of a session group's models, with the aliases and the passes of today.
+    """What is told of a session group's models, with the aliases, passes and notes of today.
 
     Args:
-        passes: by model: another source may have given the same optimized model by other passes.
+        optimized: by model: another source may have given the same optimized model otherwise.
     """
     aliases = [spec.alias for spec in group.execution_providers]
     named = (_renamed(model, lambda place: aliases[int(place)]) for model in stored.models)
-    return tuple(replace(model, passes=passes[model.name]) for model in named)
+    found = ((model, optimized[model.name]) for model in named)
+    return tuple(replace(model, passes=own.passes, notes=own.notes) for model, own in found)
 
 
 def _renamed(model: ModelReport, rename: Callable[[str], str]) -> ModelReport:

@@ -36,11 +36,13 @@ class LoadedModel:
         name: the manifest's key.
         model: the graph; large tensors are `mapped.MappedTensor`, nothing of them is read.
         sources: the model file first, then each external data file, by location.
+        notes: what ONNX forbids in the source and ONNX Runtime takes, a line each.
     """
 
     name: str
     model: ir.Model
     sources: tuple[SourceFile, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

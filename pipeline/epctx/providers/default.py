@@ -25,9 +25,6 @@ _IR_VERSION = 10
 _DOUBTS = ("ShapeInferenceError", "type inference failed")
 """What ONNX Runtime says when it lacks what the whole model may tell it."""
 
-_SOURCE = re.compile(r"\S*/onnxruntime_src/\S+ .*?\)(?: const)?(?: \[with [^\]]*\])? ")
-"""A place in ONNX Runtime's source: file, line and function."""
-
 _SMALL = 1024
 """Bytes: a subgraph's initializers up to this size stay in the question; larger ones are inputs."""
 
@@ -101,7 +98,7 @@ class CpuKernels:
             return None
         if "Exception during initialization" in text and any(v.is_initializer() for v in used):
             return None  # the kernel exists; it may want to see the constant that is an input here
-        return _explain(text, [value for value in node.inputs if value is not None])
+        return _explain(text, node)
 
 
 @cache
@@ -186,20 +183,21 @@ def _question(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks
     return ir.Model(graph, ir_version=_IR_VERSION, functions=tuple(model.functions.values()))
 
 
-def _explain(text: str, inputs: Sequence[ir.Value]) -> str:
+def _explain(text: str, node: ir.Node) -> str:
     """ONNX Runtime's refusal in one line, without its error code and its source line."""
+    from epctx.graph.checks import judge
     from epctx.graph.partition.boundary import type_name
 
-    types = ", ".join(type_name(value.type) for value in inputs if value.type is not None)
+    kinds = [value.type for value in node.inputs if value is not None]
+    types = ", ".join(type_name(kind) for kind in kinds if kind is not None)
     if "Could not find an implementation" in text:
         return f"ONNX Runtime's CPU EP has no kernel for it with inputs of type {types or 'none'}"
+    if judge.unknown_op(text) is not None:
+        return judge.no_kernel(node.op_type, node.domain)
     limit = re.search(r"Current official support for domain (\S+) is till opset (\d+)", text)
     if limit:
         return f"ONNX Runtime knows domain {limit[1]} up to opset {limit[2]}"
-    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip().splitlines()[0])
-    for mark in ("This is an invalid model. ", ", Error ", "Fatal error: "):
-        line = line.partition(mark)[2] or line
-    return f"ONNX Runtime: {_SOURCE.sub('', line)}"
+    return f"ONNX Runtime: {judge.words(text)}"
 
 
 def _remedy(node: ir.Node) -> str:

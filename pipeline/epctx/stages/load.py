@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from epctx.errors import ModelError, about
-from epctx.graph.checks import bounds, soundness, structure
+from epctx.graph.checks import bounds, judge, soundness, structure
+from epctx.graph.epcontext import is_epcontext
 from epctx.graph.model import LoadedModel, SourceFile
-from epctx.graph.prepare import functions, inference, shapes, sparse
+from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
 from epctx.graph.serde import opening, protos, texts
 from epctx.graph.serde import reader as onnx_files
+from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
 from epctx.graph.weights.external_data import DataFolder, Reference
 from epctx.graph.weights.mapped import DataFile
@@ -25,9 +28,9 @@ def run(source: ModelSource) -> LoadedModel:
 
     Promises: every reference to data was checked before use; tensors of 1 KiB or more are
     `MappedTensor`, of which nothing is in memory, whether they are in the model file or beside
-    it; onnx.checker took the model; there are no local functions, no sparse tensors, no unsorted
-    graphs; `dimensions` and `shapes` are fixed and shapes inferred from them. A shape that is
-    still dynamic is no error here.
+    it; onnx.checker or ONNX Runtime took the model; there are no local functions, no sparse
+    tensors, no unsorted graphs; `dimensions` and `shapes` are fixed and shapes inferred from them.
+    A shape that is still dynamic is no error here.
 
     Raises:
         ModelError: the model or its data is missing or broken, or `dimensions` and `shapes` do
@@ -42,8 +45,13 @@ def _load(source: ModelSource) -> LoadedModel:
     file = opening.open_model(source.path)
     folder = DataFolder(_data_folder(source), model=source.path)
     loaded = onnx_files.read(file, folder, where=where)
-    proto = _prepare(loaded.proto, source, where=where)
-    model = _to_ir(proto, where=where)
+    asked = _Judge(lambda: onnx_files.read(file, folder, where=where), where)
+    try:
+        model = _to_ir(_prepare(loaded, source, asked, where=where), where=where)
+    except ModelError as error:
+        if error.is_broken:
+            raise asked.about(error) from error
+        raise
     tensors.replace_all(model, loaded.tensor)
     files = (file, *folder.files)
     _hash(files, loaded.weights)
@@ -54,7 +62,39 @@ def _load(source: ModelSource) -> LoadedModel:
             SourceFile(path=f.path, location=f.location, size=f.size, digest=f.digest())
             for f in files
         ),
+        notes=tuple(asked.notes),
     )
+
+
+class _Judge:
+    """ONNX Runtime, asked when it is needed: a model that nobody objects to pays no session.
+
+    Attributes:
+        notes: what was objected to in a model that ONNX Runtime takes.
+    """
+
+    def __init__(self, read: Callable[[], OnnxFile], where: str) -> None:
+        self._read = read
+        self._where = where
+        self.notes: list[str] = []
+
+    @cached_property
+    def _said(self) -> str | None:
+        return judge.refusal(self._read())
+
+    def require(self, objection: str) -> None:
+        """Take a model that onnx.checker objects to where ONNX Runtime loads it.
+
+        Raises:
+            ModelError: it does not, in its own words.
+        """
+        if self._said is not None:
+            raise judge.error(self._said, self._read().proto, where=self._where)
+        self.notes.append(f"ONNX Runtime loads what onnx.checker objects to: {objection}")
+
+    def about(self, error: ModelError) -> ModelError:
+        """An objection of epctx, with what ONNX Runtime says of the same file."""
+        return judge.explained(error, self._said)
 
 
 def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
@@ -72,16 +112,21 @@ def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
             )
 
 
-def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx.ModelProto:
+def _prepare(
+    loaded: OnnxFile, source: ModelSource, asked: _Judge, *, where: str
+) -> onnx.ModelProto:
     """Check a model without its weights, and bring it into the form that `run` promises."""
+    proto = loaded.proto
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
     bounds.require(proto, where=where)
     texts.require_utf8(proto, where=where)
-    _initializers_are_constants(proto)
-    _normalize_domains(proto)
+    _refuse_compiled(proto, where=where)
+    asked.notes += lenient.write_plainly(loaded, where=where)
     structure.normalize(proto, where=where)
-    soundness.check(proto, where=where)
+    objection = soundness.objection(proto)
+    if objection is not None:
+        asked.require(objection)
     soundness.require_known_opsets(proto, where=where)
     sparse.densify(proto, where=where)
     proto = functions.inline(proto, where=where)
@@ -94,6 +139,17 @@ def _prepare(proto: onnx.ModelProto, source: ModelSource, *, where: str) -> onnx
     return proto
 
 
+def _refuse_compiled(proto: onnx.ModelProto, *, where: str) -> None:
+    for node in protos.nodes(proto):
+        if is_epcontext(node):
+            raise ModelError(
+                "is compiled already",
+                where=where,
+                why=f"it has EPContext nodes, the first is {protos.describe(node)}",
+                remedy="build from the model that this EPContext model was made of",
+            )
+
+
 def _data_folder(source: ModelSource) -> Path:
     if source.external_data_dir is None:
         return source.path.parent
@@ -104,32 +160,6 @@ def _data_folder(source: ModelSource) -> Path:
             remedy="name the folder that the model's data files are in",
         )
     return source.external_data_dir
-
-
-def _normalize_domains(proto: onnx.ModelProto) -> None:
-    """Write ONNX's own domain in one way: it has two names, "" and "ai.onnx"."""
-    for owner in (proto, *proto.functions):
-        for each in owner.opset_import:
-            if each.domain == "ai.onnx":
-                each.domain = ""
-    for node in protos.nodes(proto):
-        if node.domain == "ai.onnx":
-            node.domain = ""
-
-
-def _initializers_are_constants(proto: onnx.ModelProto) -> None:
-    """Before IR 4 every initializer had to be an input too; ONNX Runtime takes it as constant.
-
-    The checker holds older models to rules that exporters and ONNX Runtime never kept; from here
-    on the model is one of IR 4 at least.
-    """
-    if not 0 < proto.ir_version < 4:
-        return
-    proto.ir_version = 4
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in weights]
-    del proto.graph.input[:]
-    proto.graph.input.extend(inputs)
 
 
 def _refuse_maps(proto: onnx.ModelProto, *, where: str) -> None:

@@ -29,6 +29,7 @@ class ModelReport:
         outline: the optimized model's nodes, and in which of `partitions` they are; None: it was
             not compiled.
         placement: what is in the published model; None: it was not compiled.
+        notes: what load noted of the source: what ONNX forbids and ONNX Runtime takes.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ModelReport:
     declined: tuple[Decline, ...]
     outline: Outline | None = None
     placement: Placement | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,7 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
         digest=optimized.digest,
         sources=loaded.sources,
         passes=optimized.passes,
+        notes=loaded.notes,
         peak_memory=peak_memory(),
     )
 

@@ -120,11 +120,17 @@ class StageStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeResult:
-    """What an OptimizeJob found. `digest`: of the optimized graph and its weights' content."""
+    """What an OptimizeJob found.
+
+    Attributes:
+        digest: of the optimized graph and its weights' content.
+        notes: as `LoadedModel` has them.
+    """
 
     digest: Digest
     sources: tuple[SourceFile, ...]
     passes: tuple[PassRecord, ...]
+    notes: tuple[str, ...] = ()
     peak_memory: int
 
 

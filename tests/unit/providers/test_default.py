@@ -46,12 +46,12 @@ def test_nodes_that_it_runs(body: str) -> None:
         (
             "g (float[2] x) => (float[2] y) { y = Made(x) }",
             '"" : 21',
-            "ONNX Runtime: No Op registered for Made with domain_version of 21",
+            "ONNX Runtime has no kernel for op Made of domain ai.onnx",
         ),
         (
             "g (float[2] x) => (float[2] y) { y = own.Made(x) }",
             '"" : 21, "own" : 3',
-            "ONNX Runtime: own:Made(-1) is not a registered function/op",
+            "ONNX Runtime has no kernel for op Made of domain own",
         ),
         (
             "g (float[2] x) => (float[2] y) { y = Relu(x) }",
@@ -176,8 +176,7 @@ def test_the_error_names_op_domain_opset_node_and_the_rest() -> None:
         CpuKernels(source).require(list(source.graph), where="model m")
     assert str(caught.value).splitlines() == [
         'model m, node "one": no execution provider takes Made (domain own, opset 3) '
-        "(and 2 more nodes: Made, Other): ONNX Runtime: own:Made(-1) is not a registered "
-        "function/op",
+        "(and 2 more nodes: Made, Other): ONNX Runtime has no kernel for op Made of domain own",
         "  -> let an execution provider of the group take it (is it excluded?), or export the "
         "model with an operator, an opset and types that ONNX Runtime supports",
     ]

@@ -17,8 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
 from epctx.files import digest
+from epctx.graph.checks import judge
 from epctx.graph.model import LoadedModel
 from epctx.graph.serde import canonical
+from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.mapped import DataFile, MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
@@ -334,7 +336,10 @@ class TestBroken:
     @pytest.mark.parametrize(
         ("body", "what"),
         [
-            ("g (float[2] x) => (float[2] z) { [n] z = Nope(x) }", "No Op registered for Nope"),
+            (
+                "g (float[2] x) => (float[2] z) { [n] z = Nope(x) }",
+                "no kernel for op Nope of domain ai.onnx",
+            ),
             (
                 "g (float[2] x) => (float[2] z) { [n] z = Relu(q) }",
                 "reads 'q', which nothing makes",
@@ -353,6 +358,37 @@ class TestBroken:
         assert message.startswith(f"{path}: ")
         assert what in message
 
+    def test_what_onnx_runtime_takes_is_noted_and_asked_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[OnnxFile] = []
+        refusal = judge.refusal
+
+        def ask(found: OnnxFile) -> str | None:
+            asked.append(found)
+            return refusal(found)
+
+        monkeypatch.setattr(judge, "refusal", ask)
+        assert not _load(_text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")).notes
+        assert not asked, "nobody objects"
+        body = "z = SimplifiedLayerNormalization <axis = -1> (x, s)"
+        proto = _parsed(f"g (float[2] x) => (float[2] z) {{ {body} }}")
+        proto.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "s"))
+        onnx.save(proto, tmp_path / "m.onnx")
+        (note,) = _load(tmp_path / "m.onnx").notes
+        assert note.startswith("ONNX Runtime loads what onnx.checker objects to: No Op registered")
+        assert len(asked) == 1
+
+    def test_a_compiled_model_is_no_source(self, tmp_path: Path) -> None:
+        path = _text(
+            tmp_path,
+            'g (float[2] x) => (float[2] z) { [n] z = com.microsoft.EPContext<source = "QNN">(x) }',
+        )
+        message = _refused(path)
+        assert "is compiled already: it has EPContext nodes" in message
+        assert "node 'n'" in message
+        assert "build from the model that this EPContext model was made of" in message
+
     def test_a_newer_opset_than_onnxruntime_reads(self, tmp_path: Path) -> None:
         proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.opset_import[0].version = 99
@@ -363,7 +399,7 @@ class TestBroken:
         proto = _parsed("g (float[2] x) => (float[2] z) { z = Relu(x) }")
         proto.ir_version = 99
         onnx.save(proto, tmp_path / "m.onnx")
-        assert "ir_version 99 is higher" in _refused(tmp_path / "m.onnx")
+        assert "Unsupported model IR version: 99" in _refused(tmp_path / "m.onnx")
 
     def test_a_map_is_named(self, tmp_path: Path) -> None:
         graph = helper.make_graph(

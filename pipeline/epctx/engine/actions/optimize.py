@@ -143,7 +143,7 @@ class Optimizing:
             known.key,
             "optimize",
             known.record,
-            StoredOptimize(digest=result.digest, passes=result.passes),
+            StoredOptimize(digest=result.digest, passes=result.passes, notes=result.notes),
             folder=folder,
             files=files_in(folder, [folder], leaving_out=paths.PLACES),
         )

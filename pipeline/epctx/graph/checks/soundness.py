@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 import onnxruntime as ort
@@ -16,11 +17,13 @@ from epctx.errors import ModelError, StorageError
 from epctx.graph.serde.reader import STAND_IN
 
 _CONTRADICTION = ("ShapeInferenceError", "TypeInferenceError", "Type Error")
+_BEYOND = 2**31 - 1
+"""A version that no domain has come to."""
 _CONTEXT = re.compile(r"\s*==> Context:\s*(Bad node spec for node\. )?")
 
 
-def check(model: onnx.ModelProto, *, where: str) -> None:
-    """Run onnx.checker on a model without its weights.
+def objection(model: onnx.ModelProto) -> str | None:
+    """What onnx.checker has against a model without its weights, with the node; None: nothing.
 
     It runs by path, in a private folder that holds the small proto and an empty file, which every
     external tensor names. That is all the same to the checker: of external data it asks whether
@@ -29,7 +32,6 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
     works where the data is in another folder, and reads no weight.
 
     Raises:
-        ModelError: what the checker says, with the node and operator.
         StorageError: there is no place for temporary files.
     """
     with (
@@ -48,8 +50,8 @@ def check(model: onnx.ModelProto, *, where: str) -> None:
             onnx.checker.check_model(path)
         except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
             reason = _CONTEXT.sub("; ", str(error).replace(folder, "").strip())
-            why = " ".join(reason.split())
-            raise ModelError.broken("onnx.checker refuses it", where=where, why=why) from error
+            return " ".join(reason.split())
+    return None
 
 
 @contextmanager
@@ -76,18 +78,9 @@ def require_known_opsets(model: onnx.ModelProto, *, where: str) -> None:
     """Ask ONNX Runtime whether it reads the opsets that the model imports.
 
     Raises:
-        ModelError: one is newer than the installed onnxruntime, or imported twice.
+        ModelError: one is newer than the installed onnxruntime.
     """
-    versions: dict[str, int] = {}
-    for each in model.opset_import:
-        if versions.setdefault(each.domain, each.version) != each.version:
-            raise ModelError(
-                f"imports opset {versions[each.domain]} and {each.version} "
-                f"of domain {each.domain or 'ai.onnx'!r}",
-                where=where,
-                remedy="a model has one opset of a domain: export it again",
-            )
-    for domain, version in versions.items():
+    for domain, version in ((each.domain, each.version) for each in model.opset_import):
         reason = _refusal(domain, version)
         if reason is not None:
             raise ModelError(
@@ -119,10 +112,14 @@ def require_resolvable(model: onnx.ModelProto, *, where: str) -> None:
     text = " ".join((session_error(bare.SerializeToString()) or "").split())
     if any(word in text for word in _CONTRADICTION):
         why = text.partition(" failed:")[2] or text
-        raise ModelError.broken("types or shapes in it do not fit each other", where=where, why=why)
+        raise ModelError(
+            "types or shapes in it do not fit each other",
+            where=where,
+            why=why,
+            remedy="the file is broken: export the model again",
+        )
 
 
-@cache
 def _options() -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -131,13 +128,26 @@ def _options() -> ort.SessionOptions:
     return options
 
 
-def session_error(model: bytes) -> str | None:
-    """What ONNX Runtime says against a model; None: its CPU EP loads it."""
+def session_error(model: bytes, entries: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """What ONNX Runtime says against a model; None: its CPU EP loads it.
+
+    Args:
+        entries: of the session's configuration, beside those that hold its cost down.
+    """
+    options = _options()
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     try:
-        ort.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no narrower base
         return str(error)
     return None
+
+
+def newest(domain: str) -> int | None:
+    """The newest opset of a domain that ONNX Runtime supports; None: it does not know it."""
+    limit = re.search(r"till opset (\d+)", _refusal(domain, _BEYOND) or "")
+    return int(limit[1]) if limit else None
 
 
 @cache

@@ -44,6 +44,10 @@ class OnnxFile:
     proto: onnx.ModelProto
     weights: Sequence[Reference]
 
+    def reference(self, tensor: onnx.TensorProto) -> Reference:
+        """Where the bytes of an external tensor of `proto` are."""
+        return self.weights[next(int(e.value) for e in tensor.external_data if e.key == "offset")]
+
     def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
         if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
@@ -82,7 +86,7 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
         reference = resolve(tensor)
         del tensor.external_data[:]
         if reference.length < INLINE:
-            tensor.raw_data = _bytes(reference)
+            tensor.raw_data = reference.read()
             tensor.ClearField("data_location")
         else:
             tensor.external_data.add(key="location", value=STAND_IN)
@@ -91,14 +95,10 @@ def read(file: DataFile, folder: DataFolder, *, where: str) -> OnnxFile:
     for sparse in protos.sparse_tensors(proto):
         for part in (sparse.values, sparse.indices):
             if part.data_location == onnx.TensorProto.EXTERNAL:
-                part.raw_data = _bytes(resolve(part))
+                part.raw_data = resolve(part).read()
                 part.ClearField("data_location")
                 del part.external_data[:]
     return OnnxFile(proto=proto, weights=weights)
-
-
-def _bytes(reference: Reference) -> bytes:
-    return bytes(reference.file.view(reference.offset, reference.length))
 
 
 def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:

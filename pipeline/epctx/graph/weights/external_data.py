@@ -41,6 +41,10 @@ class Reference:
     offset: int
     length: int
 
+    def read(self) -> bytes:
+        """A copy of its bytes."""
+        return bytes(self.file.view(self.offset, self.length))
+
 
 class DataFolder:
     """The folder that external data is resolved in: each file in it is opened once.

@@ -1,0 +1,158 @@
+"""ONNX Runtime as the judge of a model: whether its CPU EP loads it, and what it says if not.
+
+onnx.checker's verdict is another one: it knows neither ONNX Runtime's own operators nor what ONNX
+Runtime overlooks. So it is asked first, being cheap, and where it objects ONNX Runtime decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from epctx.errors import MESSAGE_LENGTH, ModelError
+from epctx.graph.checks.soundness import session_error
+from epctx.graph.serde import protos
+from epctx.graph.serde.reader import OnnxFile
+from epctx.graph.weights.external_data import Reference
+
+_DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
+
+_SOURCE: Final = re.compile(r"\S*/onnxruntime_src/\S+ .*?\)(?: const)?(?: \[with [^\]]*\])? ")
+"""A place in ONNX Runtime's source: file, line and function."""
+_CODE: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_MARKS: Final = (
+    "failed:",
+    "This is an invalid model. ",
+    "with error: ",
+    ", Error ",
+    "Fatal error: ",
+)
+"""What ONNX Runtime says before it comes to the point."""
+
+_NODE: Final = re.compile(r'In Node, \("(?P<name>.*?)", (?P<op>\w+), "(?P<domain>.*?)", -?\d+\)')
+_UNKNOWN: Final = re.compile(
+    r"^(?P<domain>[^:\s]*):(?P<op>\w+)\(-?\d+\) is not a registered function/op"
+    r"|^No Op registered for (?P<op_2>\w+) with domain_version of"
+    r"|^Could not find an implementation for (?P<op_3>\w+)\(\d+\) node with name"
+)
+
+
+def refusal(found: OnnxFile) -> str | None:
+    """What ONNX Runtime says against a model; None: its CPU EP loads it.
+
+    Initializers and Constants are mapped where they are, by ONNX Runtime itself; other tensors in
+    attributes it must be given, and is.
+
+    Args:
+        found: the model as it was read; it is used up.
+    """
+    folders = Counter[Path]()
+    for weight in found.weights:
+        folders[weight.file.folder] += weight.length
+    folder = folders.most_common(1)[0][0] if folders else None
+    mappable = {id(tensor): tensor for tensor in _mappable(found.proto)}
+    for tensor in protos.tensors(found.proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        reference = found.reference(tensor)
+        del tensor.external_data[:]
+        if id(tensor) in mappable and reference.file.folder == folder:
+            _refer(tensor, reference)
+        else:
+            tensor.ClearField("data_location")
+            tensor.raw_data = reference.read()
+    entries = {"session.disable_prepacking": "1"}  # which copies every weight
+    if folder is not None:
+        entries[_DATA_FOLDER] = str(folder)
+    return session_error(found.proto.SerializeToString(), entries)
+
+
+def _mappable(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors that ONNX Runtime 1.31.1 itself reads from files."""
+    for graph in protos.graphs(model):
+        yield from graph.initializer
+        for node in graph.node:
+            if node.op_type == "Constant" and not node.domain:
+                yield from (each.t for each in node.attribute if each.HasField("t"))
+
+
+def _refer(tensor: onnx.TensorProto, reference: Reference) -> None:
+    keys = {"offset": reference.offset, "length": reference.length}
+    tensor.external_data.add(key="location", value=reference.file.location)
+    for key, value in keys.items():
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def words(said: str) -> str:
+    """What ONNX Runtime says, in one line, without its error code and its source line."""
+    line = _CODE.split(said[:MESSAGE_LENGTH])[-1].strip().splitlines()[0]
+    for mark in _MARKS:
+        line = line.partition(mark)[2] or line
+    return _SOURCE.sub("", line).strip()
+
+
+def unknown_op(said: str) -> tuple[str, str | None] | None:
+    """The operator that ONNX Runtime does not have, and its domain where it says that; None: it is
+    something else that it does not take.
+    """
+    found = _UNKNOWN.match(words(said))
+    if found is not None:
+        op = next(filter(None, (found["op"], found["op_2"], found["op_3"])))
+        domain = found["domain"]
+        return op, "" if domain == "ai.onnx" else domain
+    node = _NODE.search(said[:MESSAGE_LENGTH])
+    if node is not None and words(said).startswith("No opset import for domain"):
+        return node["op"], node["domain"]
+    return None
+
+
+def no_kernel(op: str, domain: str) -> str:
+    """That ONNX Runtime does not have an operator, in words."""
+    return f"ONNX Runtime has no kernel for op {op} of domain {domain or 'ai.onnx'}"
+
+
+def error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
+    """What to tell a user of a model that ONNX Runtime does not load."""
+    unknown = unknown_op(said)
+    if unknown is None:
+        node = _NODE.search(said[:MESSAGE_LENGTH])
+        named = (
+            f"node {node['name']!r} ({node['op']}): " if node is not None and node["name"] else ""
+        )
+        return ModelError(
+            "ONNX Runtime does not load it",
+            where=where,
+            why=named + words(said),
+            remedy="correct in the model what ONNX Runtime objects to, or export it again",
+        )
+    op, domain = unknown
+    nodes = (n for n in protos.nodes(model) if n.op_type == op and domain in (None, n.domain))
+    first = next(nodes, onnx.NodeProto(op_type=op, domain=domain or ""))
+    versions = {each.domain: each.version for each in model.opset_import}
+    return ModelError(
+        f"{no_kernel(op, first.domain)} (version {versions.get(first.domain, 'not imported')})",
+        where=f"{where}: {protos.describe(first)}",
+        remedy="export the model with operators that ONNX Runtime has, or with this one as a local "
+        "function of the model",
+    )
+
+
+def explained(objection: ModelError, said: str | None) -> ModelError:
+    """An objection of epctx to a file, with what ONNX Runtime says of the same file.
+
+    Args:
+        said: None: ONNX Runtime loads it.
+    """
+    if said is None:
+        return ModelError.of(
+            objection.failure,
+            remedy="ONNX Runtime loads it, epctx cannot read it: report it, with the model",
+        )
+    why = "; ".join(filter(None, (objection.why, f"ONNX Runtime: {words(said)}")))
+    return ModelError.of(replace(objection.failure, why=why))

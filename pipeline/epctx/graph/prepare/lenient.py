@@ -1,0 +1,176 @@
+"""What ONNX Runtime takes though ONNX forbids it, written as ONNX has it.
+
+ONNX Runtime is the judge of what a model may be; onnx's own tools read it otherwise, or not at all.
+So this is what onnxruntime 1.31.1 makes of such a model:
+
+- ONNX's own domain has two names, "" and "ai.onnx". Of several opsets of one domain the last
+  counts; of a domain that nodes use and the model does not import, the newest that it supports.
+- Constants may have one name: initializers, then Constant nodes, then sparse initializers, of
+  which the last counts if they are small. Constant nodes may have the name of another node.
+- A node with neither inputs nor outputs does nothing, whatever it is.
+- Of several metadata properties of one key the last counts.
+- Before IR 4 every initializer had to be an input, too; it is a constant all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import onnx
+from onnx import numpy_helper
+
+from epctx.errors import ModelError
+from epctx.graph.checks import soundness
+from epctx.graph.serde import protos
+from epctx.graph.serde.reader import OnnxFile
+from epctx.graph.weights.external_data import byte_size
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
+        RepeatedCompositeFieldContainer,
+    )
+
+
+_Constant = onnx.TensorProto | onnx.NodeProto | onnx.SparseTensorProto
+"""An initializer, a Constant node, a sparse initializer."""
+_LARGE: Final = 128
+"""Bytes from which ONNX Runtime keeps initializers elsewhere, and mistakes those of one name."""
+
+
+def write_plainly(found: OnnxFile, *, where: str) -> Iterator[str]:
+    """Write a model as ONNX has it, in place; yields what was changed that a user may not know.
+
+    Raises:
+        ModelError: different constants have one name, and which counts is an accident.
+    """
+    model = found.proto
+    _initializers_are_constants(model)
+    for owner in (model, *model.functions):
+        yield from _opsets(owner.opset_import)
+    for node in protos.nodes(model):
+        if node.domain == "ai.onnx":
+            node.domain = ""
+    yield from _missing_opsets(model)
+    yield from _useless_nodes(model)
+    yield from _constants(found, where)
+    last = {entry.key: entry for entry in model.metadata_props}
+    _keep(model.metadata_props, list(last.values()))
+
+
+def _initializers_are_constants(model: onnx.ModelProto) -> None:
+    """From here on the model is one of IR 4 at least, to whose rules older ones never kept."""
+    if not model.ir_version or model.ir_version >= 4:
+        return
+    model.ir_version = 4
+    weights = {tensor.name for tensor in model.graph.initializer}
+    _keep(model.graph.input, [value for value in model.graph.input if value.name not in weights])
+
+
+def _opsets(
+    imports: RepeatedCompositeFieldContainer[onnx.OperatorSetIdProto],
+) -> Iterator[str]:
+    last: dict[str, onnx.OperatorSetIdProto] = {}
+    for each in imports:
+        if each.domain == "ai.onnx":
+            each.domain = ""
+        other = last.get(each.domain)
+        if other is not None and other.version != each.version:
+            yield (
+                f"imports opset {other.version} and {each.version} of domain "
+                f"{each.domain or 'ai.onnx'!r}: the last counts"
+            )
+        last[each.domain] = each
+    _keep(imports, list(last.values()))
+
+
+def _missing_opsets(model: onnx.ModelProto) -> Iterator[str]:
+    """Import what the nodes of the graphs use; functions import what they use themselves."""
+    imported = {each.domain for each in model.opset_import}
+    own = {function.domain for function in model.functions}
+    used = {node.domain for graph in protos.graphs(model) for node in graph.node}
+    for domain in sorted(used - imported - own):
+        version = soundness.newest(domain)
+        if imported and version is not None:
+            model.opset_import.add(domain=domain, version=version)
+            yield (
+                f"does not import domain {domain or 'ai.onnx'!r}, which it uses: opset {version}, "
+                "the newest of ONNX Runtime, is taken"
+            )
+
+
+def _useless_nodes(model: onnx.ModelProto) -> Iterator[str]:
+    for graph in protos.graphs(model):
+        kept = [node for node in graph.node if any((*node.input, *node.output))]
+        if len(kept) < len(graph.node):
+            yield f"{len(graph.node) - len(kept)} nodes without inputs and outputs are left out"
+            _keep(graph.node, kept)
+
+
+def _constants(found: OnnxFile, where: str) -> Iterator[str]:
+    """Let each name be that of one constant, and each Constant have a name of its own or none."""
+    graph = found.proto.graph
+    made: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
+    made += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]
+    made += [(sparse.values.name, sparse) for sparse in graph.sparse_initializer]
+    last = dict(made)
+    lost = {id(each): name for name, each in made if last[name] is not each}
+    for name in dict.fromkeys(lost.values()):
+        _require_known([each for other, each in made if other == name], name, found, where)
+        yield f"{name!r} is the name of several constants: the last counts"
+    for field in (graph.initializer, graph.node, graph.sparse_initializer) if lost else ():
+        _keep(field, [each for each in field if id(each) not in lost])
+    names: set[str] = set()
+    for node in sorted(graph.node, key=_is_constant):
+        if node.name in names and _is_constant(node):
+            node.ClearField("name")
+        names.add(node.name)
+
+
+def _require_known(constants: Sequence[_Constant], name: str, found: OnnxFile, where: str) -> None:
+    """Of constants of one name that are equal, or small, it is known which one counts.
+
+    Raises:
+        ModelError: they are not.
+    """
+    tensors = [_tensor(each) for each in constants]
+    whole = [tensor for tensor in tensors if tensor is not None]
+    if len(whole) == len(tensors):
+        if max(byte_size(tensor, where=where) for tensor in whole) < _LARGE:
+            return
+        if len({_content(tensor, found) for tensor in whole}) == 1:
+            return
+    elif len({each.SerializeToString(deterministic=True) for each in constants}) == 1:
+        return
+    raise ModelError(
+        f"{len(constants)} different constants are named {name!r}",
+        where=where,
+        why=f"from {_LARGE} bytes on ONNX Runtime takes another of them than of small ones",
+        remedy="give each constant of the model a name of its own",
+    )
+
+
+def _tensor(constant: _Constant) -> onnx.TensorProto | None:
+    if isinstance(constant, onnx.NodeProto):
+        held = [each.t for each in constant.attribute if each.name == "value"]
+        return held[0] if held else None
+    return constant if isinstance(constant, onnx.TensorProto) else None
+
+
+def _content(tensor: onnx.TensorProto, found: OnnxFile) -> tuple[object, ...]:
+    kind = tensor.data_type, *tensor.dims
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        reference = found.reference(tensor)
+        return *kind, reference.file.part_digest(reference.offset, reference.length)
+    return *kind, numpy_helper.to_array(tensor).tobytes()
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and not node.domain
+
+
+def _keep(field: RepeatedCompositeFieldContainer[Any], kept: Sequence[object]) -> None:
+    """Let a repeated field have these of its elements."""
+    if len(kept) < len(field):
+        del field[:]
+        field.extend(kept)

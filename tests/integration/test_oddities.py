@@ -1,0 +1,35 @@
+"""What ONNX Runtime takes, epctx takes, and computes the same: models that onnx's tools refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.kit import oddities
+from tests.kit.building import assert_close, normal
+
+FEEDS = {"x": normal((2, 4))}
+
+
+@pytest.mark.parametrize("level", ["none", "basic"])
+@pytest.mark.parametrize("name", oddities.FORBIDDEN)
+def test_what_onnx_forbids_and_onnx_runtime_runs(name: str, level: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(oddities.FORBIDDEN[name](), path)
+    wanted = oddities.stock(path, FEEDS)
+    assert np.abs(wanted[0]).max() > 0
+    assert_close(oddities.through(path, tmp_path, FEEDS, level), wanted)
+
+
+def test_onnx_does_forbid_them() -> None:
+    taken = set()
+    for name, make in oddities.FORBIDDEN.items():
+        try:
+            onnx.checker.check_model(make())
+        except (onnx.checker.ValidationError, RuntimeError):
+            continue
+        taken.add(name)
+    assert taken == {"two opsets of one domain"}, "ONNX forbids it, its checker does not see it"

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from epctx.errors import ModelError
+from epctx.graph.checks import judge, soundness
+from epctx.graph.serde import reader
+from epctx.graph.serde.reader import OnnxFile
+from epctx.graph.weights.external_data import DataFolder
+from epctx.graph.weights.mapped import DataFile
+from tests.kit import onnx_text
+
+BIG = np.ones((64, 64), np.float32)
+
+
+def _read(model: onnx.ModelProto, folder: Path, data: Path | None = None) -> OnnxFile:
+    onnx.save(model, folder / "m.onnx")
+    file = DataFile.open(folder / "m.onnx")
+    where = DataFolder(data or folder, model=folder / "m.onnx")
+    return reader.read(file, where, where="m.onnx")
+
+
+def _said(model: onnx.ModelProto, folder: Path) -> str:
+    said = judge.refusal(_read(model, folder))
+    assert said is not None
+    return said
+
+
+def _everywhere() -> onnx.ModelProto:
+    """A model with large tensors as initializer, Constant, in a body and in other attributes."""
+    value = helper.make_tensor_value_info
+    big = numpy_helper.from_array(BIG, "w")
+
+    def branch(
+        out: str, nodes: list[onnx.NodeProto], *weights: onnx.TensorProto
+    ) -> onnx.GraphProto:
+        nodes.append(helper.make_node("MatMul", ["t", "b"], [out]))
+        return helper.make_graph(nodes, out, [], [value(out, TensorProto.FLOAT, [1, 64])], weights)
+
+    own = numpy_helper.from_array(BIG, "b")
+    labels = {
+        "keys_tensor": numpy_helper.from_array(np.arange(512, dtype=np.int64)),
+        "values_tensor": numpy_helper.from_array(np.arange(512, dtype=np.float32)),
+        "default_tensor": numpy_helper.from_array(np.zeros(1, np.float32)),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("LabelEncoder", ["x"], ["l"], domain="ai.onnx.ml", **labels),
+            helper.make_node("Constant", [], ["k"], value=big),
+            helper.make_node("MatMul", ["l", "w"], ["m"]),
+            helper.make_node("MatMul", ["m", "k"], ["t"]),
+            helper.make_node(
+                "If",
+                ["c"],
+                ["y"],
+                then_branch=branch("p", [], own),
+                else_branch=branch("q", [helper.make_node("Constant", [], ["b"], value=big)]),
+            ),
+        ],
+        "g",
+        [value("x", TensorProto.INT64, [1, 64]), value("c", TensorProto.BOOL, [])],
+        [value("y", TensorProto.FLOAT, [1, 64])],
+        [big],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 4)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_onnx_runtime_is_given_every_tensor(
+    tmp_path: Path, external: bool, elsewhere: bool
+) -> None:
+    written = _everywhere()
+    data = tmp_path / "data" if elsewhere else tmp_path
+    data.mkdir(exist_ok=True)
+    if external:
+        settings = {"location": "w.data", "convert_attribute": True, "size_threshold": 0}
+        onnx.save(written, data / "m.onnx", save_as_external_data=True, **settings)  # type: ignore[arg-type]
+        written = onnx.load(data / "m.onnx", load_external_data=False)
+    assert judge.refusal(_read(written, tmp_path, data)) is None
+
+
+def test_initializers_and_constants_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _read(_everywhere(), tmp_path)
+    seen: list[int] = []
+
+    def session_error(model: bytes, entries: object) -> None:
+        seen.append(len(model))
+
+    monkeypatch.setattr(judge, "session_error", session_error)
+    judge.refusal(found)
+    assert sum(weight.length for weight in found.weights) > 4 * BIG.nbytes
+    assert 6144 < seen[0] < 10_000, "the tensors of LabelEncoder, and no other"
+
+
+def test_a_tensor_in_an_attribute_is_judged(tmp_path: Path) -> None:
+    model = _everywhere()
+    labels = {each.name: each.t for each in model.graph.node[0].attribute}
+    labels["values_tensor"].CopyFrom(numpy_helper.from_array(np.zeros(511, np.float32)))
+    assert "LabelEncoder" in _said(model, tmp_path) or "keys" in _said(model, tmp_path)
+
+
+_X = "g (float[2] x) => (float[2] z)"
+
+
+@pytest.mark.parametrize(
+    ("body", "opsets", "told"),
+    [
+        (
+            f"{_X} {{ [bad] z = Nope(x) }}",
+            '"" : 17',
+            "m.onnx: node 'bad' (Nope): ONNX Runtime has no kernel for op Nope of domain ai.onnx "
+            "(version 17)",
+        ),
+        (
+            f"{_X} {{ z = own.Made(x) }}",
+            '"" : 17, "own" : 3',
+            "m.onnx: the own::Made node that makes 'z': ONNX Runtime has no kernel for op Made of "
+            "domain own (version 3)",
+        ),
+        (
+            f"{_X} {{ z = own.Made(x) }}",
+            '"" : 17',
+            "m.onnx: the own::Made node that makes 'z': ONNX Runtime has no kernel for op Made of "
+            "domain own (version not imported)",
+        ),
+        (
+            f"{_X} {{ z = com.microsoft.Made(x) }}",
+            '"" : 17, "com.microsoft" : 1',
+            "m.onnx: the com.microsoft::Made node that makes 'z': ONNX Runtime has no kernel for "
+            "op Made of domain com.microsoft (version 1)",
+        ),
+        (
+            f"{_X} {{ [bad] z = Relu<color = 3>(x) }}",
+            '"" : 17',
+            "m.onnx: ONNX Runtime does not load it: node 'bad' (Relu): Unrecognized attribute: "
+            "color for operator Relu",
+        ),
+        (
+            f"{_X} {{ z = Relu(x) }}",
+            '"" : 99',
+            "Opset 99 is under development and support for this is limited",
+        ),
+    ],
+)
+def test_the_words_of_onnx_runtime_are_quoted(
+    body: str, opsets: str, told: str, tmp_path: Path
+) -> None:
+    model = onnx_text.proto(body, opsets=opsets, ir_version=8)
+    message = str(judge.error(_said(model, tmp_path), model, where="m.onnx"))
+    assert told in message
+    assert "onnxruntime_src" not in message
+    assert "ONNXRuntimeError" not in message
+    assert "\n  -> " in message
+
+
+def test_what_onnx_runtime_knows_and_has_no_kernel_for(tmp_path: Path) -> None:
+    model = onnx_text.proto("g (bfloat16[2] x) => (bfloat16[2] z) { z = Relu(x) }", ir_version=8)
+    message = str(judge.error(_said(model, tmp_path), model, where="m.onnx"))
+    assert "no kernel for op Relu of domain ai.onnx (version 21)" in message
+
+
+@pytest.mark.parametrize(
+    ("said", "parts"),
+    [
+        (None, ["has a cycle: a -> b", "ONNX Runtime loads it, epctx cannot read it"]),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : This is an invalid model. Error: the graph is bad.",
+            ["has a cycle: a -> b; ONNX Runtime: Error: the graph is bad."],
+        ),
+    ],
+)
+def test_an_objection_of_epctx_is_told_with_the_verdict(said: str | None, parts: list[str]) -> None:
+    objection = ModelError.broken("has a cycle", where="m.onnx", why="a -> b")
+    message = str(judge.explained(objection, said))
+    for part in parts:
+        assert part in message
+    assert ("the file is broken" in message) == (said is not None)
+
+
+def test_names_of_any_length_take_no_time() -> None:
+    said = f"[ONNXRuntimeError] : 1 : FAIL : Duplicate definition of name ({'n' * (10 << 20)})"
+    objection = ModelError.broken("is made twice", where="m.onnx")
+    assert len(str(judge.explained(objection, said))) < 10_000
+    assert len(str(judge.error(said, onnx.ModelProto(), where="m.onnx"))) < 10_000
+
+
+def test_no_session_of_a_sound_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Callable[..., object]] = []
+    monkeypatch.setattr(ort, "InferenceSession", lambda *args, **_: made.append(args[0]))
+    model = onnx_text.proto(f"{_X} {{ z = Relu(x) }}", ir_version=8)
+    assert soundness.objection(model) is None
+    assert not made
