@@ -116,6 +116,10 @@ DENSE_BYTES: Final = Limit(
 INPUT_BYTES: Final = Limit(
     "INPUT_BYTES", 2 << 30, "bytes", "a generated input set, to compare numbers or to run a model"
 )
+SIZE_RUNS: Final = Limit(
+    "SIZE_RUNS", 1000, "runs", "the search for sizes at which a model with open dimensions runs"
+)
+SIZE_SECONDS: Final = Limit("SIZE_SECONDS", 20, "s", "that search")
 DOCUMENT_BYTES: Final = Limit(
     "DOCUMENT_BYTES", 64 << 20, "bytes", "the table of an OpenVINO binary"
 )

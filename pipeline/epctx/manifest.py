@@ -146,12 +146,15 @@ class VerifyInputs:
         seed: seed of the generator.
         count: how many input sets.
         ranges: graph input name to (low, high), both inclusive.
+        dimensions: sizes of dimensions that a model leaves open, by name: of the first set of
+            sizes, of the second, ...
         files: `.npz` or ONNX `.pb` files, absolute; when given, nothing is generated.
     """
 
     seed: int = 0
     count: int = 1
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    dimensions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,22 @@ class InputSpec:
                 return f"input '{self.name}' has a dimension {named} of unknown size"
         return None
 
+    @property
+    def open(self) -> Mapping[int, str]:
+        """Its dimensions of unknown size, by axis; one without a name is `input[axis]`."""
+        return {
+            axis: dim or f"{self.name}[{axis}]"
+            for axis, dim in enumerate(self.shape)
+            if not isinstance(dim, int)
+        }
+
+    def fixed(self, sizes: Mapping[str, int]) -> InputSpec:
+        """The input with sizes for open dimensions, by what `open` calls them."""
+        named = self.open
+        return replace(
+            self, shape=tuple(sizes.get(named.get(i, ""), dim) for i, dim in enumerate(self.shape))
+        )
+
     def __str__(self) -> str:
         if self.dtype is None:
             return self.kind
@@ -81,11 +98,15 @@ def spec(info: onnx.ValueInfoProto) -> InputSpec:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     except KeyError:
         return InputSpec(name=info.name, dtype=None, shape=(), kind=f"type {tensor.elem_type}")
-    shape: tuple[Dim, ...] = tuple(
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-        for dim in tensor.shape.dim
-    )
+    shape = tuple(map(_dim, tensor.shape.dim))
     if not tensor.HasField("shape"):
         shape = (None,)
     word = "string" if tensor.elem_type == onnx.TensorProto.STRING else str(dtype)
     return InputSpec(name=info.name, dtype=dtype, shape=shape, kind=word)
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """A negative size, which some exporters write, is an unknown one, as to ONNX Runtime."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None

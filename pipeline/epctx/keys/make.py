@@ -220,6 +220,7 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
         seed=0 if given else settings.seed,
         count=0 if given else settings.count,
         ranges={} if given else dict(settings.ranges),
+        dimensions={} if given else dict(settings.dimensions),
         files=tuple(str(_input(path, digests)) for path in settings.files),
     )
 

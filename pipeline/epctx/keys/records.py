@@ -133,12 +133,14 @@ class InputsRecord:
         seed: of the generator; 0 where files are given.
         count: input sets; 0 where files are given.
         ranges: input name to (low, high), both inclusive.
+        dimensions: sizes of dimensions that models leave open.
         files: digests of files with inputs, in the manifest's order.
     """
 
     seed: int
     count: int
     ranges: Mapping[str, tuple[float, float]]
+    dimensions: Mapping[str, tuple[int, ...]]
     files: tuple[str, ...]
 
 
@@ -154,7 +156,7 @@ class RecordingRecord:
     """
 
     action: Literal["recording"] = "recording"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     compile: str
     inputs: InputsRecord
     budget: float | None
@@ -213,7 +215,7 @@ class VerifyRecord:
     """
 
     action: Literal["verify"] = "verify"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     compile: str
     outputs: Mapping[str, str]
     models: tuple[VerifiedModel, ...]
@@ -281,7 +283,7 @@ class ComposeRecord:
     """
 
     action: Literal["compose"] = "compose"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     name: str
     parts: tuple[ComposedModel, ...]
     outputs: Mapping[str, tuple[str, str]] | None

@@ -153,7 +153,7 @@ def _target(
 def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Composition:
     settings = _settings(node)
     settings.update(name=name, parts=[])
-    _input_files(settings, node, places)
+    _verify_inputs(settings, node, places)
     parts = []
     for key, part in node.mapping["parts"].mapping.items():
         chosen = compositions.group_of(key, part, tree)
@@ -214,12 +214,16 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
     verify = _section(settings, "verify")
     _in_seconds(settings, "timeout")
     _in_seconds(verify, "budget")
-    _input_files(settings, node, places)
+    _verify_inputs(settings, node, places)
     return settings
 
 
-def _input_files(settings: Settings, node: Node, places: Places) -> None:
-    """Put the files that the patterns of `verify.inputs.files` match in their place."""
+def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:
+    """`verify.inputs` as its type has it: sizes in lists, files in the place of patterns."""
+    if node.get("verify", "inputs", "dimensions") is not None:
+        inputs = _section(_section(settings, "verify"), "inputs")
+        for name, size in _section(inputs, "dimensions").items():
+            _section(inputs, "dimensions")[name] = size if isinstance(size, list) else [size]
     patterns = node.get("verify", "inputs", "files")
     if patterns is not None:
         found = (path for text in names(patterns) for path in places.files(text))

@@ -272,9 +272,9 @@ OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
 PINNED = [
     "4844b1df3818a35a",
     "22ad20917a2a0970",
-    "039f531d9b35d81a",
-    "27949d69f4eea2a5",
-    "bbafb43fea5189ce",
+    "e1042efda564c485",
+    "32dd8e1b75f5ea00",
+    "4cc302ce48fc56ac",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.
@@ -406,6 +406,7 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("InputsRecord.seed", inputs(seed=2), {VERIFY, RECORDING, FOLDER}),
     ("InputsRecord.count", inputs(count=2), {VERIFY, RECORDING, FOLDER}),
     ("InputsRecord.ranges", inputs(ranges={"x": (0.0, 1.0)}), {VERIFY, RECORDING, FOLDER}),
+    ("InputsRecord.dimensions", inputs(dimensions={"n": (2, 3)}), {VERIFY, RECORDING, FOLDER}),
     ("InputsRecord.files", with_files, {VERIFY, RECORDING, FOLDER}),
     ("VerifyRecord.tolerance", tolerance(max_abs=1.0), {VERIFY, FOLDER}),
     ("ToleranceRecord.cosine_min", tolerance(cosine_min=0.9), {VERIFY, FOLDER}),

@@ -35,7 +35,7 @@ RECORD = ComposeRecord(
     parts=(PART,),
     outputs=None,
     embed_mode=None,
-    given=InputsRecord(seed=0, count=1, ranges={}, files=()),
+    given=InputsRecord(seed=0, count=1, ranges={}, dimensions={}, files=()),
     tolerance=ToleranceRecord(
         cosine_min=None,
         max_abs=None,

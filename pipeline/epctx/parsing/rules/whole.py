@@ -13,6 +13,9 @@ from epctx.parsing.rules.group import references
 from epctx.parsing.rules.paths import Places
 from epctx.text import did_you_mean
 
+_GENERATED = ("seed", "count", "ranges", "dimensions")
+"""Keys of `verify.inputs` that files make idle."""
+
 
 def check(root: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind."""
@@ -68,7 +71,9 @@ def _inputs(root: Node) -> Iterator[Problem]:
     for group in written:
         inputs = group.get("verify", "inputs") if group is not None else None
         files = inputs.get("files") if inputs is not None else None
-        for key in ("seed", "count", "ranges") if files is not None and files.items else ():
+        for key in (
+            ("seed", "count", "ranges", "dimensions") if files is not None and files.items else ()
+        ):
             if inputs is not None and key in inputs.mapping:
                 yield at_key(inputs, key, "has no effect beside files", "remove it, or files")
 

@@ -21,12 +21,13 @@ from epctx.providers.hooks import Precision
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
-from epctx.verification.numbers import sessions
+from epctx.verification.numbers import sessions, sizes
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import differing, tell_random
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
+from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import BuiltPart, Composed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
 """Runs a part on several inputs: for each its outputs, by name."""
+_SIZES: Final = "set `verify.inputs.dimensions` of the composition"
 _ON_DEVICE: Final = "verify it on the device"
 _EXACTNESS: Final[tuple[Precision, ...]] = (
     "quantized",
@@ -111,6 +113,25 @@ def one_after_the_other(
     return [{name: values[port] for name, port in wired.outputs.items()} for values in known]
 
 
+def find_sizes(
+    input_sets: InputSets, inputs: Sequence[InputSpec], run: Callable[[Feeds], object]
+) -> tuple[Sizes, ...]:
+    """Sizes for the open dimensions of a composition, at which its parts run; one empty set where
+    it has none, or is fed from files. Raises NotFound.
+    """
+
+    def attempt(at: Sizes) -> int | None:
+        try:
+            run(input_sets.case(inputs, 0, at).feeds)
+        except Exception:  # onnxruntime's errors have no common class
+            return 0
+        return None
+
+    if not input_sets.generated or not sizes.open_names(inputs):
+        return ({},)
+    return input_sets.search(inputs, attempt).find()
+
+
 def _interface(built: BuiltPart) -> Interface:
     proto, part = skeleton.read(built.path), built.part
     return Interface(
@@ -177,7 +198,17 @@ class _Run(Runs):
             remedy = "give values with `verify.inputs.files`"
             yield unchecked(model, "; ".join(problems), remedy)
             return
-        cases = tuple(input_sets.cases(inputs))
+        try:
+            found = find_sizes(
+                input_sets,
+                inputs,
+                lambda fed: one_after_the_other(self.composed, wired, [fed], self._run_part),
+            )
+        except sizes.NotFound as error:
+            reason = f"its parts run at none of {error.runs} sizes that were tried"
+            yield unchecked(model, reason, _SIZES)
+            return
+        cases = tuple(input_sets.cases(inputs, found))
         input_sets.refuse_unused()
         try:
             given = [case.feeds for case in cases]
@@ -187,7 +218,9 @@ class _Run(Runs):
             yield unchecked(model, f"a part does not run by itself: {words(error)}", _ON_DEVICE)
             return
         yield from tell_random(model, random)
-        yield from self._sensitivity(expected)
+        yield from self._sensitivity(
+            [each for case, each in zip(cases, expected, strict=True) if case.sizes == found[0]]
+        )
         yield from self.run([self._whole(cases, expected, random)], sharing=False)
 
     def _random(self, wired: Wiring, given: Feeds) -> frozenset[str]:

@@ -7,29 +7,34 @@ generated lacks ranges; one that this host cannot run says nothing of the EP.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import onnxruntime as ort
 
 from epctx.errors import ModelError
 from epctx.graph.inputs import Array, InputSpec
+from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import recordings, sessions, source_model
+from epctx.verification.numbers import recordings, sessions, sizes, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.node_order import NodeOrder
 from epctx.verification.numbers.runs import Budget
+from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
-
-if TYPE_CHECKING:
-    import onnxruntime as ort
 
 _OF_THE_HOST: Final = re.compile(
     r"NOT_IMPLEMENTED|Could not find an implementation|[Ff]ailed to allocate|bad.?alloc"
@@ -40,6 +45,10 @@ reader knows less than the format allows (`basepath`, real-eps.md section 15).""
 
 
 _CONSUMERS: Final = "inputs in the range of their consumers"
+_MOST_ELEMENTS: Final = 1 << 24
+"""Of an input set at sizes that are tried."""
+_STOCK_FAILURES: Final = 2
+"""So many sizes are tried in a stock session alone: most models run at one of them."""
 ATTEMPTS: Final = (_CONSUMERS, "zeros", "ones")
 """Inputs on which many a model runs that refuses others."""
 
@@ -62,13 +71,25 @@ class NotHere(Exception):
     remedy: Final = "verify it where ONNX Runtime's CPU EP runs the source model"
 
 
+class Unsized(Exception):
+    """No sizes were found for the dimensions that a source leaves open; says what it told."""
+
+    def __init__(self, message: str, sizes: Sizes) -> None:
+        super().__init__(message)
+        listed = ", ".join(f"{json.dumps(name)}: {size}" for name, size in sizes.items())
+        self.remedy = (
+            f"set `verify.inputs.dimensions: {{{listed}}}` with sizes that the model runs at, or "
+            "give `verify.inputs.files`"
+        )
+
+
 @dataclass
 class Expected:
     """The right outputs of one model.
 
     Attributes:
         source: the model.
-        inputs: with fixed shapes, in the order of the model.
+        inputs: in the order of the model; of fixed shapes once `find_sizes` has been asked.
         sets: which inputs it is run on.
         kept: where `keep` has put outputs; None: nowhere.
         alone: nothing is compiled meanwhile.
@@ -81,6 +102,35 @@ class Expected:
     alone: bool = True
     _session: ort.InferenceSession | None = None
     _ran: str | None = None
+
+    def find_sizes(self) -> tuple[Sizes, ...]:
+        """Sizes for the open dimensions of its inputs, at which it runs; `inputs` are fixed by the
+        first. One empty set where it is fed from files, or nothing is open.
+
+        Raises:
+            Unsized: none were found.
+            NotHere: this host cannot run it.
+            ModelError: no session can be made of it.
+        """
+        if not self.sets.generated or not sizes.open_names(self.inputs):
+            return ({},)
+        name = self.source.source.name
+        found = None if self.kept is None else recordings.read_sizes(self.kept, name)
+        found = found or self._search()
+        self.inputs = sizes.fixed(self.inputs, found[0])
+        return found
+
+    def _search(self) -> tuple[Sizes, ...]:
+        self._open()
+        trial = Trial(self)
+        try:
+            return self.sets.search(self.inputs, trial.attempt, trial.order.sizes).find()
+        except sizes.NotFound as error:
+            raise Unsized(
+                f"its source model runs at none of {error.runs} sizes that were tried for its "
+                f"open dimensions; at {sizes.words(error.first)}: {trial.first}",
+                error.first,
+            ) from error
 
     def of(self, case: Case) -> dict[str, Array]:
         """The outputs for an input set.
@@ -132,19 +182,25 @@ class Expected:
         """Whose fault it is that an input set does not run: the model's, or the inputs'."""
         if not self.sets.generated:
             return self._refused(f"the source model does not run on {case.label}", error)
-        works = self._ran or next(filter(self._runs_on, ATTEMPTS), None)
+        works = self._ran or self.fallback(self.inputs)
         if works is not None:
             why = sessions.words(error)
             return Unfed(f"the source model runs on {works}, not on {case.label}: {why}")
         tried = f"not on {case.label}, {', '.join(ATTEMPTS[:-1])} nor {ATTEMPTS[-1]}"
         return self._refused(f"the source model does not run: {tried}", error)
 
-    def _runs_on(self, attempt: str) -> bool:
-        try:
-            self._run(_attempt(attempt, self.inputs))
-        except Exception:  # onnxruntime's errors have no common class
-            return False
-        return True
+    def fallback(self, inputs: Sequence[InputSpec]) -> str | None:
+        """On which of ATTEMPTS it runs; None: on none."""
+        for attempt in ATTEMPTS:
+            with contextlib.suppress(Exception):  # onnxruntime's errors have no common class
+                self._run(_attempt(attempt, inputs))
+                return attempt
+        return None
+
+    def run(self, feeds: Feeds) -> None:
+        """Run it for nothing but to see that it runs. Raises what ONNX Runtime raises."""
+        with contextlib.suppress(sessions.NotComparable):
+            self._run(feeds)
 
     def _refused(self, what: str, error: Exception) -> ModelError:
         source = self.source.source
@@ -157,6 +213,51 @@ class Expected:
         names = self.source.outputs
         own = output if output in names else output.rpartition("[")[0]
         return names.index(own) if own in names else len(names)
+
+
+@dataclass
+class Trial:
+    """Runs a source at sizes that may not fit it. `first`: what ONNX Runtime said first."""
+
+    expected: Expected
+    first: str = ""
+    _failures: int = 0
+    _plain: ort.InferenceSession | None = None
+
+    @cached_property
+    def order(self) -> NodeOrder:
+        """Where the source's nodes are."""
+        return NodeOrder.of(skeleton.read(self.expected.source.source.path))
+
+    def attempt(self, at: Sizes) -> int | None:
+        """As `sizes.Attempt`.
+
+        What nodes a stock session runs has other names, once they are fused; so a search that goes
+        on runs a session without optimizations first.
+        """
+        inputs = sizes.fixed(self.expected.inputs, at)
+        if sum(math.prod(int(dim or 0) for dim in spec.shape) for spec in inputs) > _MOST_ELEMENTS:
+            return -1
+        feeds = self.expected.sets.case(inputs, 0).feeds
+        try:
+            if self._failures >= _STOCK_FAILURES:
+                self._run_plain(feeds)
+            self.expected.run(feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            self.first = self.first or sessions.words(error)
+            self._failures += 1
+            if self._failures <= _STOCK_FAILURES and self.expected.fallback(inputs) is not None:
+                return None  # it is the values
+            return self.order.reached(str(error))
+        return None
+
+    def _run_plain(self, feeds: Feeds) -> None:
+        if self._plain is None:
+            self._plain = sessions.open_source(
+                self.expected.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            )
+        with contextlib.suppress(sessions.NotComparable):
+            sessions.run_source(self._plain, feeds)
 
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:
@@ -187,7 +288,8 @@ def keep(
     itself: verification says why. What it draws at random is not kept.
 
     Args:
-        folder: where the outputs are kept (`verification.numbers.recordings`).
+        folder: where the outputs are kept (`verification.numbers.recordings`), and the sizes of
+            open dimensions.
 
     Returns:
         Model by model its name, before it is run, with None; once more, with the reason, if it does
@@ -207,8 +309,14 @@ def keep(
         yield source.name, None
         model = SourceModel.read(source)
         expected = Expected(model, inputs, sets, alone=False)
-        another = sets.another(inputs)
-        for case in (*sets.cases(inputs), *([] if another is None else [another])):
+        try:
+            found = expected.find_sizes()
+        except (NotHere, Unsized):
+            continue
+        if found[0]:
+            recordings.write_sizes(folder, source.name, found)
+        another = sets.another(expected.inputs)
+        for case in (*sets.cases(inputs, found), *([] if another is None else [another])):
             if budget.used_up:
                 return
             try:

@@ -31,6 +31,7 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
 from epctx.verification.numbers import golden_files, nonfinite, sessions, unoptimized
 from epctx.verification.numbers.composed import (
+    find_sizes,
     inputs_of,
     interfaces,
     one_after_the_other,
@@ -38,7 +39,7 @@ from epctx.verification.numbers.composed import (
     precision,
     where,
 )
-from epctx.verification.numbers.expected import INFERENCE, differing
+from epctx.verification.numbers.expected import INFERENCE, Expected, NotHere, Unsized, differing
 from epctx.verification.numbers.golden_files import (
     FOLDER,
     RECORD,
@@ -50,6 +51,7 @@ from epctx.verification.numbers.golden_files import (
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Budget, Found, Outputs, Run, Runs, Started, unheard
+from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, unchecked, words
 from epctx.verification.request import Composed
@@ -81,7 +83,7 @@ def make(group: ModelGroup, built: Path, folder: Path) -> tuple[OutputFile, ...]
         for source in group.models:
             model = SourceModel.read(source)
             inputs = model.fixed_inputs(_summary(built, source.name))
-            cases = _cases(source.name, inputs, input_sets)
+            cases = _cases(source.name, inputs, input_sets, _search(model, inputs, input_sets))
             right = _run(source, [case.feeds for case in cases])
             for case, found in zip(cases, right, strict=True):
                 nonfinite.refuse(source, group.verify, case.label, found)
@@ -102,11 +104,24 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
         asked = outputs_of(composition)
         wired = wiring.resolve(interfaces(composed), asked, where=where(composition))
         inputs = inputs_of(composed, wired, _summary(built, name))
-        cases = _cases(name, inputs, InputSets(settings.inputs))
-        given = [case.feeds for case in cases]
-        right = one_after_the_other(
-            composed, wired, given, lambda part, fed: _run(part.source, fed)
-        )
+        input_sets = InputSets(settings.inputs)
+
+        def run(given: Sequence[Feeds]) -> list[Feeds]:
+            return one_after_the_other(
+                composed, wired, given, lambda part, fed: _run(part.source, fed)
+            )
+
+        try:
+            found = find_sizes(input_sets, inputs, lambda fed: run([fed]))
+        except NotFound as error:
+            raise ManifestError(
+                f"there are no golden inputs for the composition {name}: its parts run at none of "
+                f"{error.runs} sizes that were tried",
+                where=where(composition),
+                remedy="set `verify.inputs.dimensions` of the composition",
+            ) from error
+        cases = _cases(name, inputs, input_sets, found)
+        right = run([case.feeds for case in cases])
         yield _golden(name, precision(composed), settings, cases, right)
 
     return _write(folder, golden())
@@ -135,14 +150,28 @@ def _summary(built: Path, name: str) -> ContextModel:
     return summarize(context_file(name), read_proto(built / context_file(name)))
 
 
-def _cases(name: str, inputs: Sequence[InputSpec], input_sets: InputSets) -> list[Case]:
+def _search(
+    model: SourceModel, inputs: Sequence[InputSpec], input_sets: InputSets
+) -> tuple[Sizes, ...]:
+    try:
+        return Expected(model, inputs, input_sets).find_sizes()
+    except (Unsized, NotHere) as error:
+        raise ManifestError(
+            f"there are no golden inputs for the model {model.source.name}: {error}",
+            remedy=error.remedy,
+        ) from error
+
+
+def _cases(
+    name: str, inputs: Sequence[InputSpec], input_sets: InputSets, found: Sequence[Sizes]
+) -> list[Case]:
     problems = input_sets.problems(inputs)
     if problems:
         raise ManifestError(
             f"there are no golden inputs for the model {name}: {'; '.join(problems)}",
             remedy="give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`",
         )
-    cases = list(input_sets.cases(inputs))
+    cases = list(input_sets.cases(inputs, found))
     if not cases:
         raise ManifestError(
             f"no input file fits the model {name}",

@@ -6,7 +6,7 @@ The worker that compiles runs its generating sessions on them, and verify runs t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
@@ -15,14 +15,21 @@ from epctx.runtime import feed_files, feeds
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
 from epctx.text import did_you_mean
+from epctx.verification.numbers import sizes
+from epctx.verification.numbers.sizes import Attempt, Search, Sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One input set for one model. `label`: `seed 0, set 1`, or the file's or folder's name."""
+    """One input set for one model. `label`: `seed 0, set 1`, or the file's or folder's name.
+
+    Attributes:
+        sizes: of the model's open dimensions, where it has some.
+    """
 
     label: str
     feeds: Feeds
+    sizes: Sizes = field(default_factory=dict)
 
 
 class InputSets:
@@ -40,6 +47,7 @@ class InputSets:
         self._misfits: dict[str, ManifestError] = {}
         self._used: set[str] = set()
         self._inputs: set[str] = set()
+        self._open: set[str] = set()
 
     @property
     def generated(self) -> bool:
@@ -47,19 +55,38 @@ class InputSets:
         return not self._settings.files
 
     def problems(self, inputs: Sequence[InputSpec]) -> list[str]:
-        """Why a model's input sets cannot be generated; nothing if they can, or are read."""
-        return feeds.problems(inputs, count=self._settings.count) if self.generated else []
+        """Why a model's input sets cannot be generated; nothing if they can, or are read.
 
-    def cases(self, inputs: Sequence[InputSpec]) -> Iterator[Case]:
+        A dimension that is open is no reason: whoever asks for `cases` knows sizes.
+        """
+        if not self.generated:
+            return []
+        least = sizes.fixed(inputs, dict.fromkeys(sizes.open_names(inputs), 1))
+        return feeds.problems(least, count=self._settings.count)
+
+    def search(
+        self, inputs: Sequence[InputSpec], attempt: Attempt, known: Sequence[int] = ()
+    ) -> Search:
+        """The search for sizes of a model's open dimensions, as the manifest asks for them."""
+        names = sizes.open_names(inputs)
+        asked = {n: each for n, each in self._settings.dimensions.items() if n in names}
+        return Search(inputs=inputs, asked=asked, attempt=attempt, known=known)
+
+    def cases(self, inputs: Sequence[InputSpec], found: Sequence[Sizes] = ({},)) -> Iterator[Case]:
         """The input sets of a model, one after the other.
+
+        Args:
+            inputs: its inputs.
+            found: the sizes of its open dimensions: all sets are made for each of them.
 
         Raises:
             ManifestError: a range does not fit its input.
         """
-        self._inputs.update(spec.name for spec in inputs)
+        self._note(inputs)
         if self.generated:
-            for index in range(self._settings.count):
-                yield self.case(inputs, index)
+            for each in found:
+                for index in range(self._settings.count):
+                    yield self.case(inputs, index, each)
             return
         for values in self._files:
             feeds_ = self._fit(values, inputs)
@@ -74,11 +101,14 @@ class InputSets:
             return None
         return self.case(inputs, 1)
 
-    def case(self, inputs: Sequence[InputSpec], index: int) -> Case:
-        """Generated input set number `index`."""
-        settings = self._settings
-        generated = feeds.generate(inputs, seed=settings.seed, index=index, ranges=settings.ranges)
-        return Case(label=f"seed {settings.seed}, set {index}", feeds=generated)
+    def case(self, inputs: Sequence[InputSpec], index: int, at: Sizes | None = None) -> Case:
+        """Generated input set number `index`, at sizes of open dimensions."""
+        settings, at = self._settings, at or {}
+        generated = feeds.generate(
+            sizes.fixed(inputs, at), seed=settings.seed, index=index, ranges=settings.ranges
+        )
+        label = f"seed {settings.seed}, set {index}"
+        return Case(label=f"{label}, {sizes.words(at)}" if at else label, feeds=generated, sizes=at)
 
     def refuse_unused(self, others: Iterable[Sequence[InputSpec]] = ()) -> None:
         """After all models of the group: everything in `verify.inputs` was for one of them.
@@ -87,10 +117,11 @@ class InputSets:
             others: the inputs of each model of the group that no cases were asked for.
 
         Raises:
-            ManifestError: a file fits no model, or a range is for no input of any.
+            ManifestError: a file fits no model, a range is for no input of any, or a size for no
+                dimension that one leaves open.
         """
         for inputs in others:
-            self._inputs.update(spec.name for spec in inputs)
+            self._note(inputs)
             for values in self._files:
                 self._fit(values, inputs)
         for name in self._settings.ranges:
@@ -100,9 +131,20 @@ class InputSets:
                     where="verify.inputs.ranges",
                     remedy=did_you_mean(name, self._inputs),
                 )
+        for name in self._settings.dimensions:
+            if name not in self._open:
+                raise ManifestError(
+                    f'a size is given for "{name}", which no model of the group leaves open',
+                    where="verify.inputs.dimensions",
+                    remedy=did_you_mean(name, self._open),
+                )
         for values in self._files:
             if values.label not in self._used and values.label in self._misfits:
                 raise self._misfits[values.label]
+
+    def _note(self, inputs: Sequence[InputSpec]) -> None:
+        self._inputs.update(spec.name for spec in inputs)
+        self._open.update(sizes.open_names(inputs))
 
     def _fit(self, values: InputSet, inputs: Sequence[InputSpec]) -> Feeds | None:
         try:

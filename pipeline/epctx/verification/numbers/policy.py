@@ -20,8 +20,8 @@ from epctx.manifest import VerifySettings
 from epctx.verification import layout
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import nonfinite, recordings, sessions, unoptimized
-from epctx.verification.numbers.expected import Expected, NotHere, Unfed, tell_random
+from epctx.verification.numbers import nonfinite, recordings, sessions, sizes, unoptimized
+from epctx.verification.numbers.expected import Expected, NotHere, Unfed, Unsized, tell_random
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import (
     Budget,
@@ -33,6 +33,7 @@ from epctx.verification.numbers.runs import (
     constant,
     unheard,
 )
+from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import (
     Impossible,
@@ -42,6 +43,10 @@ from epctx.verification.numbers.tasks import (
     unchecked,
 )
 
+_NOT_GENERATING: Final = (
+    "it has open dimensions, and the generating sessions were not run",
+    "set `verify.numbers: full`, or fix `dimensions` and `shapes` of the model",
+)
 _TWO_ANSWERS: Final = (
     "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
     "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
@@ -120,14 +125,18 @@ class _Run(Runs):
 
     def _compute_expected(self, task: Task) -> Iterator[Found]:
         """The right outputs: those of the source model in a stock session."""
-        inputs = task.source.fixed_inputs(task.model)
-        expected = Expected(task.source, inputs, self.preparation.inputs, self.computed)
+        expected = Expected(task.source, task.inputs, self.preparation.inputs, self.computed)
         try:
+            found = expected.find_sizes()
+            self.preparation.feed(task, found)
+            yield from _told(task, found)
             for case in task.cases:
                 if self.budget.used_up:
                     break
                 task.expected.append(expected.of(case))
-        except (Unfed, NotHere) as error:
+        except Impossible as error:
+            yield error.finding
+        except (Unfed, NotHere, Unsized) as error:
             yield unchecked(task.model, str(error), error.remedy)
         except sessions.NotComparable as error:
             yield unchecked(task.model, str(error), "only tensors and sequences can be compared")
@@ -142,7 +151,7 @@ class _Run(Runs):
             if task.source.folds and not task.random:
                 yield from self._compare_answers(task)
             yield from self._sensitivity(task, expected)
-            yield from self._compute_reference(task, inputs)
+            yield from self._compute_reference(task, expected.inputs)
 
     def _compare_answers(self, task: Task) -> Iterator[Finding]:
         """Where ONNX Runtime gives two answers, what its kernels compute is right."""
@@ -199,8 +208,9 @@ class _Run(Runs):
     def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
         results: list[Outputs] = [
-            {name: value for name, value in each.items() if name not in task.random}
-            for each in task.expected
+            {name: value for name, value in outputs.items() if name not in task.random}
+            for case, outputs in task.ready
+            if case.sizes == task.cases[0].sizes
         ]
         other = self.preparation.inputs.another(expected.inputs)
         if other is not None:
@@ -235,6 +245,10 @@ class _Run(Runs):
                 )
             return
         if recordings.refusal(self.recorded, task.source.source.name) is not None:
+            return
+        if task.cases[0].sizes:
+            if self.settings.numbers == "generating":
+                yield unchecked(task.model, *_NOT_GENERATING)
             return
         judge = self._judge(task, "generating")
         for case, expected in task.ready:
@@ -292,3 +306,13 @@ class _Run(Runs):
             judge, precision="quantized", asked=reference.tolerance, right="its reference"
         )
         return replace(judge, reference=(other, task.reference))
+
+
+def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:
+    """The sizes that stand for all others, of a model that leaves some open."""
+    if found[0]:
+        listed = " and ".join(map(sizes.words, found))
+        message = f"its open dimensions are checked at {listed}"
+        if len(found) == 1:
+            message += " only: at no other sizes that were tried does its source run"
+        yield finding(task.model, "sizes", "pass", message)

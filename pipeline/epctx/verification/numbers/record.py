@@ -14,6 +14,7 @@ from epctx.verification.folder import read_proto, summarize
 from epctx.verification.numbers import recordings
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.runs import Budget
+from epctx.verification.numbers.sizes import open_names
 from epctx.verification.numbers.source_model import SourceModel
 
 Run = Callable[[str, Feeds], Mapping[str, Array]]
@@ -29,7 +30,8 @@ def record(
 ) -> tuple[Failure, ...]:
     """Run models on the input sets that verify will use, and keep what they compute.
 
-    A model for which no inputs can be made is passed over here; verify says why it is not checked.
+    A model for which no inputs can be made is passed over here, and one with open dimensions, whose
+    sizes verify looks for; it says why a model is not checked.
 
     Args:
         folder: where `<model>_ctx.onnx` lies.
@@ -50,7 +52,7 @@ def record(
         file = context_file(source.name)
         made = summarize(file, read_proto(folder / file))
         inputs = SourceModel.read(source).fixed_inputs(made)
-        if input_sets.problems(inputs):
+        if input_sets.problems(inputs) or (input_sets.generated and open_names(inputs)):
             continue
         for case in input_sets.cases(inputs):
             if budget.used_up:

@@ -8,21 +8,31 @@ can change without a compile. One folder for each model and input set, with an `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
+from epctx import codec
 from epctx.errors import StorageError
 from epctx.graph.inputs import Array
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers.sizes import Sizes
 
 _REFUSAL = "not_recorded.txt"
+_SIZES = "sizes.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    sizes: tuple[Sizes, ...]
 
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
@@ -83,6 +93,33 @@ def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
         except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
             raise _broken(path, error) from error
     return found
+
+
+def write_sizes(folder: Path, model: str, found: Sequence[Sizes]) -> None:
+    """Keep at which sizes of its open dimensions the manifest's `model` is run.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = folder / model / _SIZES
+    with _writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(codec.encode(_Sizes(sizes=tuple(found))))
+
+
+def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...] | None:
+    """What `write_sizes` has kept; None: nothing.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = folder / model / _SIZES
+    if not place.is_file():
+        return None
+    try:
+        return codec.decode(place.read_bytes(), _Sizes).sizes
+    except (OSError, msgspec.DecodeError) as error:
+        raise _broken(place, error) from error
 
 
 def _writing(place: Path) -> AbstractContextManager[None]:

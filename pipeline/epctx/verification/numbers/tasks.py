@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from epctx.errors import EpctxError, ModelError
 from epctx.files.outputs import context_file
-from epctx.graph.inputs import Array
+from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
 from epctx.providers.hooks import Outcome
@@ -15,6 +15,7 @@ from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
+from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 
 
@@ -23,6 +24,8 @@ class Task:
     """A model on its way through: what it is fed, and what it should give.
 
     Attributes:
+        inputs: what it is fed; some of their dimensions may be open.
+        cases: the input sets, known as soon as the sizes of these are.
         expected: right outputs, by case, in the cases' order; fewer than `cases` when the budget
             is used up.
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
@@ -32,7 +35,8 @@ class Task:
 
     model: ContextModel
     source: SourceModel
-    cases: tuple[Case, ...]
+    inputs: tuple[InputSpec, ...]
+    cases: tuple[Case, ...] = ()
     expected: list[dict[str, Array]] = field(default_factory=list)
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
@@ -76,7 +80,6 @@ class Preparation:
 
         Raises:
             Impossible: something stands in the way.
-            ManifestError: a range does not fit its input.
         """
         self._refuse_broken(model)
         source = self._source(model)
@@ -86,7 +89,24 @@ class Preparation:
                 finding(model, "interface", "fail", "; ".join(faults), "build it again")
             )
         self._fed.add(model.file)
-        return Task(model=model, source=source, cases=self._cases(model, source))
+        inputs = source.fixed_inputs(model)
+        problems = self.inputs.problems(inputs)
+        if problems:
+            remedy = "give values with `verify.inputs.files`"
+            raise Impossible(unchecked(model, "; ".join(problems), remedy))
+        return Task(model=model, source=source, inputs=inputs)
+
+    def feed(self, task: Task, found: Sequence[Sizes]) -> None:
+        """Make the input sets of a task, at sizes of its open dimensions.
+
+        Raises:
+            Impossible: no file fits it.
+            ManifestError: a range does not fit its input.
+        """
+        task.cases = tuple(self.inputs.cases(task.inputs, found))
+        if not task.cases:
+            remedy = "add a file to `verify.inputs.files` that does"
+            raise Impossible(unchecked(task.model, "no input file fits it", remedy))
 
     def refuse_unused_inputs(self) -> None:
         """After all tasks: a misspelt range, or a file that fits no model, is a ManifestError."""
@@ -121,18 +141,6 @@ class Preparation:
             raise Impossible(
                 unchecked(model, f"no source: {words(error)}", error.remedy)
             ) from error
-
-    def _cases(self, model: ContextModel, source: SourceModel) -> tuple[Case, ...]:
-        inputs = source.fixed_inputs(model)
-        problems = self.inputs.problems(inputs)
-        if problems:
-            remedy = "give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`"
-            raise Impossible(unchecked(model, "; ".join(problems), remedy))
-        cases = tuple(self.inputs.cases(inputs))
-        if not cases:
-            remedy = "add a file to `verify.inputs.files` that does"
-            raise Impossible(unchecked(model, "no input file fits it", remedy))
-        return cases
 
 
 def finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,83 @@ def test_outputs_of_every_type_come_back_as_they_were(tmp_path: Path, array: Arr
     assert found is not None and found["y"].dtype == array.dtype
     assert expected.differing({"y": array}, found) == frozenset()
     assert expected.differing({"y": array}, {"y": np.array([7.25])}) == {"y"}
+
+
+def dynamic(tmp_path: Path, *nodes: onnx.NodeProto, shapes: Mapping[str, Any]) -> ModelSource:
+    """A model of inputs with open dimensions; `y` is its output."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(np.ones((6, 2), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(made, path)
+    return ModelSource(name="dynamic", path=path)
+
+
+def sized(model: ModelSource, kept: Path | None = None, **inputs: Any) -> Expected:
+    source = SourceModel.read(model)
+    return Expected(source, source.inputs, InputSets(VerifyInputs(**inputs)), kept)
+
+
+def test_sizes_are_found_at_which_onnxruntime_runs_it(tmp_path: Path) -> None:
+    nodes = (
+        helper.make_node("Concat", ["past", "x"], ["k"], axis=1),
+        helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Add", ["s", "mask"], ["m"]),
+        helper.make_node("MatMul", ["x", "w"], ["v"]),
+        helper.make_node("ReduceSum", ["v"], ["r"]),
+        helper.make_node("Add", ["m", "r"], ["y"]),
+    )
+    shapes = {"x": ["b", "s", -1], "past": ["b", "p", None], "mask": ["b", 1, "t"]}
+    asked = sized(dynamic(tmp_path, *nodes, shapes=shapes))
+    first, second = asked.find_sizes()
+    for each in (first, second):
+        assert each["x[2]"] == each["past[2]"] == 6 and each["t"] in (1, each["p"] + each["s"])
+    assert first["s"] != second["s"]
+    assert asked.inputs[0].shape == (first["b"], first["s"], 6)
+
+
+def test_values_that_do_not_fit_are_no_matter_of_sizes(tmp_path: Path) -> None:
+    made = source(tmp_path, *shifted("Add"))
+    proto = onnx.load(made.path)
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n"
+    table = helper.make_node("Gather", ["t", "i"], ["y"])
+    proto.graph.node[0].CopyFrom(table)
+    del proto.graph.node[1]
+    onnx.save(proto, made.path)
+    asked = sized(made, ranges={"i": (50, 60)})
+    assert asked.find_sizes() == ({"n": 2}, {"n": 3})
+
+
+def test_sizes_that_were_kept_are_not_searched_again(tmp_path: Path) -> None:
+    model = dynamic(tmp_path, helper.make_node("Neg", ["x"], ["y"]), shapes={"x": ["n"]})
+    list(expected.keep([model], VerifySettings(), tmp_path / "kept"))
+    assert recordings.read_sizes(tmp_path / "kept", "dynamic") == ({"n": 2}, {"n": 3})
+    recordings.write_sizes(tmp_path / "kept", "dynamic", ({"n": 9},))
+    assert sized(model, tmp_path / "kept").find_sizes() == ({"n": 9},)
+    assert sized(model).find_sizes() == ({"n": 2}, {"n": 3})
+
+
+def test_no_sizes_are_told_with_what_onnxruntime_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "30")
+    nodes = (
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["w", "x"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Neg", ["c"], ["y"]),
+    )
+    with pytest.raises(expected.Unsized, match="none of 30 sizes") as caught:
+        sized(dynamic(tmp_path, *nodes, shapes={"x": ["a", "n"]})).find_sizes()
+    assert "at a=2, n=5: " in str(caught.value)
+    assert '{"a": 2, "n": 5}` with sizes that the model runs at' in caught.value.remedy
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "9")
+    model = dynamic(tmp_path, *nodes, shapes={"x": ["a", "n"]})
+    kept = list(expected.keep([model], VerifySettings(), tmp_path / "kept"))
+    assert kept == [("dynamic", None)], "verification says why it is not checked"

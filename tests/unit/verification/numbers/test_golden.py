@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from epctx.errors import ModelError
+from epctx.errors import ManifestError, ModelError
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from epctx.verification.numbers import golden, golden_files
 from epctx.verification.numbers.golden_files import FOLDER
@@ -61,3 +61,19 @@ def test_nothing_is_golden_that_is_drawn_at_random(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="its outputs z are random") as raised:
         made(tmp_path, "RandomNormalLike")
     assert "training mode" in raised.value.remedy and raised.value.model == "m"
+
+
+def test_what_no_size_fits_has_no_golden_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "1")
+    folders.write(tmp_path / "out", sums=False)
+    context = onnx.load(tmp_path / "out" / "m_ctx.onnx", load_external_data=False)
+    context.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(context, tmp_path / "out" / "m_ctx.onnx")
+    group = folders.group(models=(source(tmp_path, "Tanh"),))
+    with pytest.raises(
+        ManifestError, match=r"no golden inputs for the model m: .* at n=2: "
+    ) as told:
+        golden.make(group, tmp_path / "out", tmp_path / FOLDER)
+    assert "verify.inputs.dimensions" in told.value.remedy

@@ -47,3 +47,13 @@ def test_files_are_given_to_whom_they_fit(tmp_path: Path) -> None:
         sets.refuse_unused()
     sets.refuse_unused([[IDS]])
     assert [case.label for case in sets.cases([IDS])] == ["ids.npz"]
+
+
+def test_sets_are_made_for_each_of_the_sizes() -> None:
+    sets = InputSets(VerifyInputs(count=2, dimensions={"n": (2,)}))
+    x = InputSpec(name="x", dtype=np.dtype(np.float32), shape=("n", None), kind="float32")
+    assert not sets.problems([x])
+    found = list(sets.cases([x], [{"n": 2, "x[1]": 5}, {"n": 3, "x[1]": 1}]))
+    assert [case.feeds["x"].shape for case in found] == [(2, 5), (2, 5), (3, 1), (3, 1)]
+    assert found[1].label == "seed 0, set 1, n=2, x[1]=5" and found[1].sizes["n"] == 2
+    sets.refuse_unused()

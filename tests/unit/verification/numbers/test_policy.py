@@ -391,13 +391,75 @@ def test_the_interface_must_be_the_sources(case: Case) -> None:
     assert "its input 'x' is float64, the source model's float32" in finding.message
 
 
-def test_a_dimension_without_a_size_is_not_checkable(case: Case) -> None:
+def open_batch(case: Case, name: str = "batch") -> None:
+    """Leave the first dimension of the model and of its source open."""
     dynamic = folders.model()
-    dynamic.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    source = onnx.load(case.sources["m"])
+    for model in (dynamic, source):
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_param = name
+    (case.folder / "m_ctx.onnx").write_bytes(dynamic.SerializeToString())
+    onnx.save(source, case.sources["m"])
+
+
+def test_open_dimensions_are_checked_at_two_sizes(case: Case) -> None:
+    open_batch(case)
+    report = case.report()
+    (told,) = (f for f in report.findings if f.check == "sizes")
+    assert told.message == "its open dimensions are checked at batch=2 and batch=3"
+    assert {n.input_set: n.comparison.shape for n in report.numbers} == {
+        "seed 0, set 0, batch=2": (2, 4),
+        "seed 0, set 0, batch=3": (3, 4),
+    }
+    case.change = lambda outputs: {
+        name: array + (len(array) == 3) for name, array in outputs.items()
+    }
+    assert "batch=3: output 'z'" in case.one().message
+
+
+def test_sizes_are_those_that_are_asked_for(case: Case) -> None:
+    open_batch(case)
+    for sizes, told in (((7,), "batch=7 only"), ((7, 1, 9), "batch=7 and batch=1 and batch=9")):
+        case.verify = {"inputs": VerifyInputs(dimensions={"batch": sizes})}
+        assert told in case.one("sizes").message
+    case.verify = {"inputs": VerifyInputs(dimensions={"bach": (2,)})}
+    with pytest.raises(ManifestError, match='"bach", which no model of the group leaves open'):
+        case.report()
+
+
+def test_no_size_that_runs_is_not_checkable_with_what_to_set(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "3")
+    open_batch(case)
+    source = onnx.load(case.sources["m"])
+    source.graph.input[0].type.tensor_type.shape.dim[0].dim_param = ""
+    source.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 99
+    onnx.save(source, case.sources["m"])
+    dynamic = folders.model()
+    dynamic.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
     (case.folder / "m_ctx.onnx").write_bytes(dynamic.SerializeToString())
     finding = case.one()
     assert finding.outcome == "not checkable"
-    assert finding.message == "input 'x' has a dimension 'batch' of unknown size"
+    assert "runs at none of 3 sizes that were tried" in finding.message
+    assert "at x[0]=2: " in finding.message and "Got invalid dimensions" in finding.message
+    assert finding.remedy.startswith('set `verify.inputs.dimensions: {"x[0]": 2}` with sizes')
+    case.verify = {"inputs": VerifyInputs(dimensions={"x[0]": (99,)})}
+    assert case.one().outcome == "pass"
+
+
+def test_outputs_of_other_shapes_do_not_show_that_inputs_matter(case: Case) -> None:
+    case.source("m", fill=0.0)
+    open_batch(case)
+    finding = case.one("sensitivity")
+    assert finding.outcome == "not checkable", "zeros, of whatever shape"
+
+
+def test_generating_sessions_are_not_run_at_open_dimensions(case: Case) -> None:
+    open_batch(case)
+    case.verify = {"numbers": "generating"}
+    case.request = {"recorded": case.tmp / "recorded"}
+    assert "the generating sessions were not run" in case.one().message
 
 
 def test_a_source_of_another_shape_is_another_source(case: Case) -> None:

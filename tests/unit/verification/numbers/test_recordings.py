@@ -59,3 +59,12 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         recordings.refuse(tmp_path, "m", "why")
     with pytest.raises(StorageError, match="cannot be written"):
         recordings.write(tmp_path, "m", FEEDS, {"y": np.zeros(1)})
+
+
+def test_sizes_are_kept_and_broken_ones_are_told(tmp_path: Path) -> None:
+    assert recordings.read_sizes(tmp_path, "m") is None
+    recordings.write_sizes(tmp_path, "m", ({"batch": 2}, {"batch": 3}))
+    assert recordings.read_sizes(tmp_path, "m") == ({"batch": 2}, {"batch": 3})
+    (tmp_path / "m" / "sizes.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(StorageError, match="broken"):
+        recordings.read_sizes(tmp_path, "m")
