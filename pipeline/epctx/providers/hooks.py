@@ -290,6 +290,16 @@ class HasDrivers(Protocol):
         ...
 
 
+@runtime_checkable
+class WantsInputs(Protocol):
+    """It may refuse a partition that has no input, being made of constants alone."""
+
+    @property
+    def wants_inputs(self) -> bool:
+        """Whether it does."""
+        ...
+
+
 DeviceKind = Literal["cpu", "gpu", "npu"]
 """The kinds of hardware that ONNX Runtime tells apart."""
 

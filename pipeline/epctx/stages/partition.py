@@ -14,11 +14,11 @@ import onnx_ir as ir
 from epctx.errors import CompileError, EpctxError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Decline, OptimizedModel, Replacement
+from epctx.graph.model import Decline, OptimizedModel, Partition, Replacement
 from epctx.graph.partition import boundary, contexts
 from epctx.graph.partition.assign import Border, assign
 from epctx.manifest import PartitionSettings
-from epctx.providers import default
+from epctx.providers import default, hooks
 from epctx.providers.base import ExecutionProvider, ForeseesPlacement, PartitionedModel
 from epctx.stages.exclusion import Exclusion, Unmatched
 
@@ -227,7 +227,11 @@ def _partition(
     )
     for own, unused in zip(declined, dropped, strict=True):
         own.update((flow.nodes[index], reason) for index, reason in unused.items())
-    partitions = tuple(flow.cut(first + owner, nodes) for owner, nodes in quotient.partitions())
+    partitions = tuple(
+        part
+        for owner, nodes in quotient.partitions()
+        if _is_taken(part := flow.cut(first + owner, nodes), asked[owner], declined[owner])
+    )
     taken = done.union(*(partition.nodes for partition in partitions))
     left = [node for node in flow.nodes if node not in taken]
     default.CpuKernels(model).require(left, where=f"model {name}")
@@ -252,6 +256,16 @@ def _partition(
         boundary_quantize=sum(_is_boundary_quantizer(flow, node) for node in left),
         settings=settings,
     )
+
+
+def _is_taken(part: Partition, provider: ExecutionProvider, declined: dict[ir.Node, str]) -> bool:
+    """Whether an EP takes a partition as a whole; if not, `declined` says so of its nodes."""
+    wants = isinstance(provider, hooks.WantsInputs) and provider.wants_inputs
+    if part.inputs or not wants:
+        return True
+    reason = f"it would be in a partition without an input, which {provider.name} does not compile"
+    declined.update(dict.fromkeys(part.nodes, reason))
+    return False
 
 
 def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[Unmatched, ...]:

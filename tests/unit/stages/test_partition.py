@@ -260,3 +260,23 @@ def test_misspelt_exclusions() -> None:
     assert partition.unmatched(optimized, settings) == (
         Unmatched(key="op_types", entry="relu", near="Relu"),
     )
+
+
+class Wanting(Taker):
+    wants_inputs = True
+
+
+def test_a_partition_of_constants_alone_is_not_for_an_ep_that_wants_inputs() -> None:
+    """What a folded If may leave; QNN fails on it, and takes it beside nodes with inputs."""
+    text = """
+    g (float[2,2] x) => (float[2,2] y, float[2,2] z) <float[2,2] w = {1,2,3,4}> {
+        [constant] m = MatMul(w, w)
+        [y] y = Relu(m)
+        [z] z = Abs(x)
+    }"""
+    alone = partitioned(model(text), Wanting(lambda node: node.op_type != "Abs", label="w"))
+    assert not alone.partitions
+    assert all("without an input" in reasons(alone.declined)[n][0] for n in ("constant", "y"))
+    assert len(partitioned(model(text), op_types("MatMul", "Relu")).partitions) == 1
+    (beside,) = partitioned(model(text), Wanting(lambda node: True, label="w")).partitions
+    assert len(beside.nodes) == 3

@@ -142,12 +142,12 @@ class Compiling:
             raise
 
     def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:
-        """What the worker that compiles verifies itself: all of a group that no model is run of."""
+        """What the worker that compiles verifies itself: a group of which nothing is loaded."""
         group, lookup = progress.planned.group, self._actions.lookup
         alone = lane.own and len(progress.planned.session_groups) == 1
-        if not alone or lookup.inputs(group) is not None:
+        if not alone or not lookup.skips(group):
             return None
-        return checks.request(progress, folder, skips_numbers=lookup.skips(group))
+        return checks.request(progress, folder, skips_numbers=True)
 
     def _stored(
         self, progress: GroupProgress, known: Compiled, result: CompileResult, folder: Path

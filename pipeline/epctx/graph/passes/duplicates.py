@@ -59,6 +59,8 @@ class MergeSubexpressionsPass(CountingPass):
 def _merge(node: ir.Node, first: ir.Node) -> bool:
     if any(value.is_graph_output() for value in node.outputs):
         return False
+    if any(value.is_graph_output() and not value.uses() for value in first.outputs):
+        return False  # an output that nodes use, too, is not safe (`edit.Editor.substitute`)
     for old, new in zip(node.outputs, first.outputs, strict=True):
         edit.keep_type(old, new)
         old.replace_all_uses_with(new)

@@ -191,16 +191,19 @@ class Editor:
     def substitute(self, old: ir.Value, new: ir.Value) -> bool:
         """Put `new` in the place of `old`, which a node makes; False: that cannot be done.
 
-        A graph output keeps its name: `new` takes it if a node of the same graph makes it and it
-        is no output itself, else an Identity stands between. Where an Identity makes `old`
-        already, it is the one needed, and nothing changes.
+        A graph output keeps its name: `new` takes it if a node of the same graph makes it, for
+        nobody else, and it is no output itself, else an Identity stands between. Where an Identity
+        makes `old` already, it is the one needed, and nothing changes. For nobody else, since a
+        value that is an output and is used by nodes too is not safe with ONNX Runtime: its fusion
+        of Gemm and Transpose (1.31.1) removes who makes it, and the model cannot be loaded.
         """
         keep_type(old, new)
         if not old.is_graph_output():
             old.replace_all_uses_with(new)
             return True
         graph, producer = graph_of(old), new.producer()
-        if producer is not None and producer.graph is graph and not new.is_graph_output():
+        alone = all(node is old.producer() for node, _ in new.uses()) and not old.uses()
+        if alone and producer is not None and producer.graph is graph and not new.is_graph_output():
             old.replace_all_uses_with(new, replace_graph_outputs=True)
             new.name = old.name
             return True

@@ -31,6 +31,7 @@ class OrtEp(ABC):
             binary would depend on the source; they are handed over inside the model then.
         embeds_parts: a model may have several embedded contexts of it.
         static_shapes: it compiles models of static shapes only.
+        wants_inputs: it compiles no graph that has no input.
         tried: the host and versions that epctx was tried on with it; None: on none.
     """
 
@@ -44,6 +45,7 @@ class OrtEp(ABC):
     shares_outside: ClassVar[bool] = False
     embeds_parts: ClassVar[bool] = True
     static_shapes: ClassVar[bool] = False
+    wants_inputs: ClassVar[bool] = False
     tried: ClassVar[str | None] = None
     extra_attributes: frozenset[str] = frozenset()
     prefixed: frozenset[PrefixPlace] = frozenset({"name"})

@@ -82,7 +82,7 @@ class InputSets:
         Raises:
             ManifestError: a range does not fit its input.
         """
-        self._note(inputs)
+        self.note(inputs)
         if self.generated:
             for each in found:
                 for index in range(self._settings.count):
@@ -121,7 +121,7 @@ class InputSets:
                 dimension that one leaves open.
         """
         for inputs in others:
-            self._note(inputs)
+            self.note(inputs)
             for values in self._files:
                 self._fit(values, inputs)
         for name in self._settings.ranges:
@@ -142,7 +142,8 @@ class InputSets:
             if values.label not in self._used and values.label in self._misfits:
                 raise self._misfits[values.label]
 
-    def _note(self, inputs: Sequence[InputSpec]) -> None:
+    def note(self, inputs: Sequence[InputSpec]) -> None:
+        """A model of the group has these: what `verify.inputs` says of them is no misspelling."""
         self._inputs.update(spec.name for spec in inputs)
         self._open.update(sizes.open_names(inputs))
 

@@ -7,7 +7,7 @@ reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,7 @@ from epctx.verification.numbers.tasks import (
     Impossible,
     Preparation,
     Task,
+    broken,
     finding,
     unchecked,
 )
@@ -56,7 +57,10 @@ _TWO_ANSWERS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Every output of every model, on every input set; fields as in `VerifyRequest`."""
+    """Every output of every model, on every input set; fields as in `VerifyRequest`.
+
+    What is not run is loaded at least, once: a build must not publish what no session takes.
+    """
 
     recorded: Path | None = None
     computed: Path | None = None
@@ -77,7 +81,7 @@ class Numbers:
             preparation = Preparation(folder, group.verify.inputs, earlier)
             budget = Budget(group.verify.budget)
             kept = (self.recorded, self.computed)
-            run = _Run(folder, self.started, budget, group.verify, *kept, preparation)
+            run = _Run(folder, self.started, budget, earlier, group.verify, *kept, preparation)
             for models in layout.sharing_sets(folder):
                 if not all(model.file in self.passed for model in models):
                     yield from run.sharing_set(models)
@@ -89,12 +93,29 @@ class Numbers:
         if group is not None:
             reason = "the manifest says `numbers: off`"
             remedy = "set `verify.numbers` to full or generating"
-        for model in folder.models:
-            yield unchecked(model, reason, remedy)
+        runs = _Loads(folder, self.started, Budget(None), earlier)
+        for models in layout.sharing_sets(folder):
+            for model in models:
+                yield unchecked(model, reason, remedy)
+            if not all(model.file in self.passed for model in models):
+                yield from runs.files(models, {})
 
 
 @dataclass
-class _Run(Runs):
+class _Loads(Runs):
+    """Files of a folder, loaded all of them. `earlier`: what the policies before found."""
+
+    earlier: Sequence[Finding]
+
+    def files(self, models: Sequence[ContextModel], runs: Mapping[str, Run]) -> Iterator[Found]:
+        """Load a sharing set together, and run those of `runs`, by file; not what is broken."""
+        sound = [model for model in models if broken(model, self.earlier) is None]
+        chosen = [runs.get(model.file) or Run.load(model) for model in sound]
+        return self.run(chosen, sharing=len(models) > 1)
+
+
+@dataclass
+class _Run(_Loads):
     """The numbers of one folder. `ran`: files whose numbers were found in them."""
 
     settings: VerifySettings
@@ -118,8 +139,7 @@ class _Run(Runs):
                 tasks.append(task)
         for task in tasks:
             yield from self._check_recorded(task)
-        if self.settings.numbers == "full":
-            yield from self._check_files(tasks, sharing=len(models) > 1)
+        yield from self._check_files(models, tasks if self.settings.numbers == "full" else ())
         for task in tasks:
             yield from self._refusal(task)
 
@@ -273,18 +293,20 @@ class _Run(Runs):
             remedy = "verify it on the device" if full else "set `verify.numbers: full`"
             yield unchecked(task.model, refusal, remedy)
 
-    def _check_files(self, tasks: Sequence[Task], *, sharing: bool) -> Iterator[Found]:
+    def _check_files(
+        self, models: Sequence[ContextModel], tasks: Sequence[Task]
+    ) -> Iterator[Found]:
         """What the files give when they are loaded, all models of the sharing set together."""
-        runs = [
-            Run(
+        runs = {
+            task.model.file: Run(
                 model=task.model,
                 name=task.source.source.name,
                 judge=self._judge(task, "files"),
                 cases=list(task.ready),
             )
             for task in tasks
-        ]
-        for found in self.run(runs, sharing=sharing):
+        }
+        for found in self.files(models, runs):
             if isinstance(found, OutputNumbers):
                 self.ran.add(found.model)
             yield found

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError, ProviderUnavailable
+from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.inputs import Array
 from epctx.verification.findings import Finding, OutputNumbers
 from epctx.verification.folder import ContextModel, GroupFolder
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from epctx.providers.base import ExecutionProvider
     from epctx.runtime.session import Session
 
+_UNOPTIMIZED: Final = (
+    "build it with `optimize: {level: none}`: if it loads then, a pass of epctx has made what ONNX "
+    "Runtime does not take; report it"
+)
 Found = Finding | OutputNumbers
 Outputs = Mapping[str, Array]
 Started = Callable[[str], None]
@@ -59,13 +64,23 @@ class Run:
     Attributes:
         name: what the manifest calls it.
         cases: the input sets, each with the outputs that are right; taken once.
-        judge: compares.
+        judge: compares; None: it is loaded and not run.
     """
 
     model: ContextModel
     name: str
-    cases: Iterable[tuple[Case, Outputs]]
-    judge: Judge
+    cases: Iterable[tuple[Case, Outputs]] = ()
+    judge: Judge | None = None
+
+    @classmethod
+    def load(cls, model: ContextModel) -> Run:
+        """No run of it: it is loaded, so that nothing is shipped that no session takes."""
+        return cls(model=model, name=model.file.removesuffix(CONTEXT_SUFFIX))
+
+    def unchecked(self, message: str, remedy: str) -> Finding:
+        """That it could not even be loaded here, and why."""
+        check = "loads" if self.judge is None else "outputs"
+        return finding(self.model, check, "not checkable", message, remedy)
 
 
 @dataclass
@@ -98,7 +113,7 @@ class Runs:
         model = run.model
         never = obstacle(self.folder, model, sharing=sharing)
         if never is not None:
-            yield unchecked(model, f"not on this host: {never[0]}", never[1])
+            yield run.unchecked(f"not on this host: {never[0]}", never[1])
             return None
         if self.budget.used_up:
             for case, _ in run.cases:
@@ -120,6 +135,8 @@ class Runs:
 
     def judge(self, run: Run, session: Session) -> Iterator[Found]:
         """Run a model on each of its input sets, as far as the budget goes."""
+        if run.judge is None:
+            return
         self.started(run.name)
         for case, right in run.cases:
             if self.budget.used_up:
@@ -149,9 +166,7 @@ class Runs:
             return unchecked(model, f"not on this host: {words(error)}", error.remedy)
         if isinstance(error, EpctxError):
             return finding(model, "loads", "fail", words(error), error.remedy)
-        return finding(
-            model, "loads", "fail", f"cannot be loaded: {words(error)}", "build it again"
-        )
+        return finding(model, "loads", "fail", f"cannot be loaded: {words(error)}", _UNOPTIMIZED)
 
     def failed(self, model: ContextModel, case: Case, error: Exception) -> Finding:
         """What an input set tells on which a model that was loaded does not run."""

@@ -71,7 +71,7 @@ class Preparation:
         assert folder.group is not None
         self._folder = folder
         self._sources = {context_file(source.name): source for source in folder.group.models}
-        self._broken = {f.subject: f for f in reversed(earlier) if f.outcome == "fail"}
+        self._earlier = earlier
         self._fed: set[str] = set()
         self.inputs = InputSets(settings)
 
@@ -90,6 +90,7 @@ class Preparation:
             )
         self._fed.add(model.file)
         inputs = source.fixed_inputs(model)
+        self.inputs.note(inputs)
         problems = self.inputs.problems(inputs)
         if problems:
             remedy = "give values with `verify.inputs.files`"
@@ -114,16 +115,15 @@ class Preparation:
         self.inputs.refuse_unused(map(source_model.inputs, unfed))
 
     def _refuse_broken(self, model: ContextModel) -> None:
-        for file in model.files:
-            if file in self._broken:
-                failed = self._broken[file]
-                raise Impossible(
-                    unchecked(
-                        model,
-                        f"not run, since {failed.policy} failed: {file} {failed.message}",
-                        "mend that first: execution providers do not check what they load",
-                    )
+        failed = broken(model, self._earlier)
+        if failed is not None:
+            raise Impossible(
+                unchecked(
+                    model,
+                    f"not run, since {failed.policy} failed: {failed.subject} {failed.message}",
+                    "mend that first: execution providers do not check what they load",
                 )
+            )
 
     def _source(self, model: ContextModel) -> SourceModel:
         source: ModelSource | None = self._sources.get(model.file)
@@ -141,6 +141,12 @@ class Preparation:
             raise Impossible(
                 unchecked(model, f"no source: {words(error)}", error.remedy)
             ) from error
+
+
+def broken(model: ContextModel, earlier: Sequence[Finding]) -> Finding | None:
+    """What failed of a model's files before: nothing of it is loaded; None: nothing did."""
+    failed = (f for f in earlier if f.outcome == "fail" and f.subject in model.files)
+    return next(failed, None)
 
 
 def finding(

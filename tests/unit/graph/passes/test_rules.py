@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from epctx.graph.passes.rules import RULES
+from epctx.graph.serde import canonical
 from tests.kit import onnx_text, optimizing
 
 FEEDS = {
@@ -206,3 +208,29 @@ def test_dropout_of_old_opsets(opset: int, attributes: str, gone: bool) -> None:
     )
     result = optimizing.optimized(model, "simplify")
     assert ("Dropout" not in optimizing.ops(result)) is gone
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Transpose(x) i = Identity(t) g = Gemm(t, w) y = Transpose(g)",
+        "t = Transpose(x) i = Transpose(x) g = Gemm(t, w) y = Transpose(g)",
+        "i = Transpose(x) t = Transpose(x) g = Gemm(t, w) y = Transpose(g)",
+        "t = Transpose(x) n = Neg(t) i = Neg(n) g = Gemm(t, w) y = Transpose(g)",
+    ],
+)
+@pytest.mark.parametrize("level", ["none", "basic", "extended"])
+def test_no_level_makes_what_onnxruntime_cannot_load(body: str, level: str) -> None:
+    """A value that is an output and is used by nodes, too, trips its fusion of Gemm, 1.31.1."""
+    weight = "<float[3,3] w = {1,2,3,4,5,6,7,8,9}>"
+    model = onnx_text.model(
+        f"g (float[3,3] x) => (float[3,3] i, float[3,3] y) {weight} {{ {body} }}"
+    )
+    made = canonical.serialize(optimizing.optimized(model, level).model)
+    session = ort.InferenceSession(made)
+    assert len(session.run(None, {"x": np.eye(3, dtype=np.float32)})) == 2
+
+
+def test_an_identity_of_what_nobody_else_uses_goes() -> None:
+    text = "g (float[3,3] x) => (float[3,3] y) { t = Transpose(x) y = Identity(t) }"
+    assert optimizing.ops(optimizing.optimized(onnx_text.model(text), "basic")) == {"Transpose": 1}

@@ -296,18 +296,65 @@ def test_numbers_off_and_no_source_are_said(case: Case) -> None:
         "not checkable",
         "the manifest says `numbers: off`",
     )
-    (finding,) = folders.report(case.folder, policies=("numbers",)).findings
+    finding, loads = folders.report(case.folder, policies=("numbers",)).findings
     assert finding.outcome == "not checkable" and "--manifest" in finding.remedy
+    assert (loads.check, loads.outcome) == ("loads", "pass")
     case.verify = {}
     case.sources["m"].unlink()
     assert "no source: " in case.one().message
+
+
+@pytest.mark.parametrize("how", ["off", "generating", "no manifest", "no source", "no sizes"])
+def test_what_cannot_be_compared_is_loaded_at_least(
+    case: Case, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.failure = RuntimeError("[ONNXRuntimeError] : 1 : FAIL : made wrong")
+    if how in ("off", "generating"):
+        case.verify = {"numbers": how}
+    elif how == "no source":
+        case.sources["m"].unlink()
+    elif how == "no sizes":
+        monkeypatch.setenv("EPCTX_LIMIT_SIZE_RUNS", "1")
+        open_batch(case)
+        case.verify = {"inputs": VerifyInputs(ranges={"x": (0, 1)}, dimensions={"batch": (1,)})}
+        source = onnx.load(case.sources["m"])
+        source.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 9
+        onnx.save(source, case.sources["m"])
+    if how == "no manifest":
+        findings = list(folders.report(case.folder, policies=("numbers",)).findings)
+    else:
+        findings = case.check()
+    (failed,) = (f for f in findings if f.outcome == "fail")
+    assert failed.check == "loads" and failed.message.endswith("FAIL : made wrong")
+    assert "optimize: {level: none}" in failed.remedy
+    assert any(f.check == "outputs" and f.outcome == "not checkable" for f in findings)
+
+
+def test_what_passed_before_or_is_broken_is_not_loaded(case: Case) -> None:
+    case.verify = {"numbers": "off"}
+    case.request = {"passed": ("m_ctx.onnx",)}
+    assert case.one().outcome == "not checkable" and OPENED == []
+    folders.write_sums(case.folder)
+    (case.folder / "m_reference.bin").write_bytes(b"other")
+    findings = folders.report(case.folder, policies=("integrity", "numbers")).findings
+    assert OPENED == [] and not [f for f in findings if f.check == "loads"]
+
+
+def test_models_that_share_a_context_are_loaded_together(case: Case) -> None:
+    case.verify = {"numbers": "off"}
+    folders.write(case.folder, sums=False)
+    (case.folder / "n_ctx.onnx").write_bytes((case.folder / "m_ctx.onnx").read_bytes())
+    case.models, case.sharing = ("m", "n"), {"all": ("m", "n")}
+    case.source("n")
+    case.check()
+    assert OPENED == ["open m shared", "open n shared", "close n shared", "close m shared"]
 
 
 def test_generating_without_a_generating_session(case: Case) -> None:
     case.verify = {"numbers": "generating"}
     finding = case.one()
     assert finding.outcome == "not checkable" and "no generating session" in finding.message
-    assert OPENED == []
+    assert OPENED == ["open m", "close m"], "it is loaded, and not run"
 
 
 def record(case: Case, inputs: VerifyInputs, change: Change) -> None:
