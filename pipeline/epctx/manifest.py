@@ -272,9 +272,17 @@ GENAI_CONFIG = "genai_config.json"
 
 @dataclass(frozen=True, kw_only=True)
 class GenaiSettings:
-    """`package.genai`: the one component's name; the asset that is the tokenizer, None: beside."""
+    """`package.genai`: how onnxruntime-genai loads the package.
+
+    Attributes:
+        component: the one component's name.
+        source: the folder, absolute, whose configuration and tokenizer are put beside the models,
+            made to fit them; None: `files` has what is needed.
+        tokenizer: the asset that is the tokenizer; None: it is beside the models.
+    """
 
     component: str = "model"
+    source: Path | None = None
     tokenizer: str | None = None
 
 

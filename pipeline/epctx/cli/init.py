@@ -15,7 +15,12 @@ from epctx.errors import UsageError
 
 def init(
     ui: UI,
-    models: Annotated[list[Path], typer.Argument(help="ONNX models.", metavar="MODEL.onnx")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            help="ONNX models, or a model folder of onnxruntime-genai.", metavar="MODEL.onnx|FOLDER"
+        ),
+    ],
     *,
     provider: Annotated[
         str,

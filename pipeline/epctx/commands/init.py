@@ -1,4 +1,7 @@
-"""A starter manifest for models: what `epctx init` writes. It is valid as it stands."""
+"""A starter manifest for models, or for a folder of onnxruntime-genai: what `epctx init` writes.
+
+It is valid as it stands.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.commands import init_genai
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
 from epctx.files.atomic import replacing
@@ -19,6 +23,12 @@ if TYPE_CHECKING:
 REFERENCE = "ReferenceExecutionProvider"
 """The provider that needs no vendor SDK: a manifest for it builds anywhere."""
 
+_HEAD = (
+    "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
+    "# Editors complete it: write `epctx schema manifest` to manifest.schema.json, and make",
+    "# `yaml-language-server: $schema=manifest.schema.json` the first comment.",
+    "schema_version: 1",
+)
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
 _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
 
@@ -62,18 +72,13 @@ def text(
     share: bool = False,
 ) -> str:
     """The starter manifest's text; raises as `write` does."""
+    if any(model.is_dir() for model in models):
+        return _of_folder(models, path, provider, options)
     if share and len(models) < 2:
         raise UsageError("--share takes two models at least", remedy="name the models that share")
     keys = model_names(models)
-    lines = [
-        "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
-        "# Editors complete it: write `epctx schema manifest` to manifest.schema.json, and make",
-        "# `yaml-language-server: $schema=manifest.schema.json` the first comment.",
-        "schema_version: 1",
-        f"name: {keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, 'models')}",
-        "",
-        "models:",
-    ]
+    name = keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
+    lines = [*_HEAD, f"name: {name}", "", "models:"]
     for key, model in zip(keys, models, strict=True):
         lines += [f"  {key}:", f"    path: {_scalar(_relative(model, path))}"]
         lines += [f"    # {line}" for line in _shapes(_inputs(model))]
@@ -86,6 +91,24 @@ def text(
         "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
         "    # verify: {tolerance: {cosine_min: 0.999}}    # default: by EP and precision",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _of_folder(
+    models: Sequence[Path], path: Path, provider: str, options: Mapping[str, str]
+) -> str:
+    """The manifest for a folder of onnxruntime-genai."""
+    if len(models) > 1:
+        raise UsageError(
+            f"{len(models)} models or folders, and a folder among them",
+            remedy="name a folder of onnxruntime-genai alone, and ONNX models without folders",
+        )
+    found = init_genai.folder(models[0])
+    name = _name(models[0].resolve().name, "llm")
+    lines = [*_HEAD, f"name: {name}", "", "models:"]
+    lines += init_genai.models(found, _scalar(_relative(found.model, path)), _scalar)
+    lines += ["", "execution_providers:", *_provider(provider, options), ""]
+    lines += init_genai.group(found, alias(provider), _scalar(_relative(found.path, path)))
     return "\n".join(lines) + "\n"
 
 

@@ -142,6 +142,7 @@ class _Run:
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
         locked_mode.refuse_sources_in_outputs(self._plan, self._place)
+        packaged.require(self._plan.manifest)
         if self._cache is not None:
             self._cache.sweep()
         with self._place.locked(self._once("another build holds the output")):

@@ -28,7 +28,7 @@ from epctx.commands.package.verdicts import (
 )
 from epctx.files import paths
 from epctx.files.listing import is_link
-from epctx.files.outputs import SUMS
+from epctx.files.outputs import CONTEXT_SUFFIX, SUMS
 from epctx.lockfile.types import Lock
 from epctx.manifest import GENAI_CONFIG
 from epctx.verification.findings import Finding, FolderReport
@@ -225,8 +225,10 @@ class _Checking:
             yield unknown(subject, f"its model {model} is outside its folder", "look at it there")
 
     def _without_model(self, subject: str, variant: Variant, place: str) -> Iterator[Finding]:
-        """A variant of genai's: its configuration names the models."""
-        names = [n for n in self._inside(place) if n.endswith(".onnx")]
+        """A variant of genai's: its configuration names the models, others of its own, too."""
+        held_models = [n for n in self._inside(place) if n.endswith(".onnx")]
+        built = [name for name in held_models if name.endswith(CONTEXT_SUFFIX)]
+        names = built or held_models
         if GENAI_CONFIG not in self._inside(place):
             message = "has no executor_info.ort.model_file: no session can be made of it"
             yield fail("manifest", subject, message, REBUILD)

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from epctx.engine.lock import genai
 from epctx.files import items
 from epctx.files.items import Item
 from epctx.keys import Toolchain
 from epctx.lockfile.types import LockedFile, LockedPackage, LockedRuntime, LockedVariant
 from epctx.manifest import GENAI_CONFIG, Manifest, ModelGroup, PackageSettings, ProviderSpec
-from epctx.providers import hooks
+from epctx.parsing import genai as genai_folder
+from epctx.providers import hooks, registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +39,16 @@ def brought(manifest: Manifest) -> Brought:
 
     Raises:
         ModelError: one cannot be read.
+        ManifestError: the models of a group are not what onnxruntime-genai runs of
+            `package.genai.source`.
+        ProviderUnavailable: an EP of such a group is not installed.
     """
     settings = manifest.package
     assets = {name: items.below(path) for name, path in settings.assets.items()}
     return Brought(
         assets=assets,
         files={
-            f"{target}/{group.name}": _beside(settings, assets, target, group.name)
+            f"{target}/{group.name}": _beside(settings, assets, target, group)
             for target, group in _packaged(manifest)
         },
     )
@@ -53,9 +58,21 @@ def paths(manifest: Manifest) -> Iterator[Path]:
     """The manifest's own files and folders for a package."""
     settings = manifest.package
     yield from settings.assets.values()
+    if settings.genai is not None and settings.genai.source is not None:
+        yield from genai_folder.beside(settings.genai.source)
     for target, group in _packaged(manifest):
         for name in settings.files:
             yield settings.file(name, target=target, group=group.name)
+
+
+def require(manifest: Manifest) -> None:
+    """What onnxruntime-genai is to run of a source fits it: told before anything is compiled.
+
+    Raises:
+        ModelError, ManifestError, ProviderUnavailable: as `brought`.
+    """
+    for _, group in _packaged(manifest):
+        _of_source(manifest.package, group)
 
 
 def locked(manifest: Manifest, toolchain: Toolchain) -> LockedPackage | None:
@@ -104,12 +121,15 @@ def _locked(files: Mapping[str, Item]) -> dict[str, LockedFile]:
 
 
 def _beside(
-    settings: PackageSettings, assets: Mapping[str, Mapping[str, Item]], target: str, group: str
+    settings: PackageSettings,
+    assets: Mapping[str, Mapping[str, Item]],
+    target: str,
+    group: ModelGroup,
 ) -> dict[str, Item]:
-    """The manifest's files for a variant; genai's configuration is told where the tokenizer is."""
-    made = {}
+    """What is put beside the models of a variant; `files` come before what is made of a source."""
+    made = _of_source(settings, group)
     for name in settings.files:
-        path = settings.file(name, target=target, group=group)
+        path = settings.file(name, target=target, group=group.name)
         made[name] = items.found(path)
         tokenizer = settings.genai.tokenizer if settings.genai is not None else None
         if name == GENAI_CONFIG and tokenizer is not None:
@@ -118,6 +138,19 @@ def _beside(
             text = json.dumps(config, indent=4, ensure_ascii=False)
             made[name] = items.made(f"{text}\n".encode())
     return made
+
+
+def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
+    """What `package.genai.source` gives, and which EPs of ONNX Runtime a session is made with."""
+    if settings.genai is None or settings.genai.source is None:
+        return {}
+    eps = [registry.create(spec) for spec in group.execution_providers]
+    options = {
+        ep.name: ep.inference_options() if isinstance(ep, hooks.DescribesSessions) else {}
+        for ep in eps
+        if ep.native
+    }
+    return genai.files(settings.genai.source, group, options)
 
 
 @dataclass

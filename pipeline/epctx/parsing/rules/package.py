@@ -160,16 +160,28 @@ def _genai(package: Node, trees: tuple[TargetTree, ...], places: Places) -> Iter
         what = f"needs one group, and {', '.join(held)} are packaged: genai reads one component"
         yield at_key(package, "genai", what, "name the one in `package.groups`")
     config = files.get(GENAI_CONFIG) if files is not None else None
-    if config is None:
+    source = genai.get("source")
+    if source is not None and source.string is not None:
+        yield from _source(source, places)
+    elif config is None:
         what = f"needs a {GENAI_CONFIG} for every variant"
-        remedy = f"name it in `package.files`: {{{GENAI_CONFIG}: <path>}}"
+        remedy = f"name its folder in `source`, or in `package.files`: {{{GENAI_CONFIG}: <path>}}"
         yield at_key(package, "genai", what, remedy)
-    elif config.string is not None and places.problem(config.string) is None:
+    if config is not None and config.string is not None and places.problem(config.string) is None:
         yield from _configs(config, package, trees, places)
     tokenizer, assets = genai.get("tokenizer"), present(package.get("assets"))
     if tokenizer is not None and tokenizer.string and tokenizer.string not in assets:
         remedy = did_you_mean(tokenizer.string, assets) if assets else "name it in `assets`"
         yield at(tokenizer, f"there is no asset {quoted(tokenizer.string)}", remedy)
+
+
+def _source(node: Node, places: Places) -> Iterator[Problem]:
+    wrong = places.problem(node.text)
+    if wrong is None and not (places.absolute(node.text) / GENAI_CONFIG).is_file():
+        what = f"{quoted(node.text)} is no folder with a {GENAI_CONFIG}"
+        wrong = what, "name one that onnxruntime-genai's model builder wrote"
+    if wrong is not None:
+        yield at(node, *wrong)
 
 
 def _configs(

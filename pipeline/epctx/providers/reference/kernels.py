@@ -7,7 +7,8 @@ it). Measured on onnxruntime 1.31.1:
 - The initializer in the graph must be external, and name a file that exists. ONNX Runtime's
   optimizers read *that file*, not the OrtValue (a wrong file gives wrong numbers, no error), so it
   is the context binary itself, by offset; that nobody exchanged it is checked afterwards.
-- Prepacking copies every MatMul weight into anonymous memory, so it is off.
+- Prepacking copies every MatMul weight into anonymous memory, so it is off, unless numbers depend
+  on it (`graph.prepacking`).
 - Optimizations are on: without ONNX Runtime's layouts a Conv differs from a plain session by up to
   6e-5 of the output's largest magnitude (ResNet-50), with them by 5e-6 (VGG-19). They make a copy
   of Conv weights, in the layout of this CPU.
@@ -31,6 +32,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files.digest import Digest
+from epctx.graph import prepacking
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos
 from epctx.graph.weights.external_data import byte_size
@@ -40,7 +42,6 @@ from epctx.providers.reference.reader import Context, LoadedGraph
 
 _REFERENCE: Final = re.compile(REFERENCE_PREFIX + "([0-9a-f]{64})")
 _SESSION_CONFIG: Final = {
-    "session.disable_prepacking": "1",
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
 }
@@ -89,7 +90,7 @@ def create(context: Context, graph: LoadedGraph, node: EPContextNode) -> Referen
     if sum({e.offset: e.length for _, e in bound}.values()) != graph.entry.weights:
         raise _unusable("does not use the weights that its table entry says", where)
     _refuse_other_files(model, len(bound), where)
-    options = _options()
+    options = _options(model)
     weights = _bind(context, bound, options)
     return ReferenceKernel(
         context=context,
@@ -128,12 +129,14 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
     return entry
 
 
-def _options() -> ort.SessionOptions:
+def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3  # warnings are about the model's style, not for who runs it
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)
+    if not prepacking.matters(model):
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 
 

@@ -31,6 +31,8 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
         with _data_beside(subject) as path:
             onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
+        if "No Op registered for SimplifiedLayerNormalization" in str(error):
+            return  # ONNX Runtime has it, in this domain
         yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
     except (ValueError, RuntimeError, OSError) as error:
         yield Fault(message=f"onnx.checker cannot check it: {_first_line(error)}")

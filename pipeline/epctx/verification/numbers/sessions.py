@@ -3,7 +3,8 @@
 The source runs in a stock session with the optimizations that every session has, because that is
 what users compare with: without them a ResNet-50 differs from it by 6e-5 of the largest magnitude
 (`unoptimized` says when it runs without them, too).
-Only prepacking is off, which would copy every weight into memory; external data stays mapped.
+Only prepacking is off, which would copy every weight into memory, unless numbers depend on it;
+external data stays mapped.
 
 What ONNX Runtime raises passes through; its errors have no common class.
 """
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnxruntime as ort
 
+from epctx.graph import prepacking
 from epctx.graph.inputs import Array
+from epctx.graph.serde import skeleton
 from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import NativeSessions
 from epctx.runtime import values
@@ -57,7 +60,8 @@ def open_source(
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    if not prepacking.matters(skeleton.read(source.path)):
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     for name, size in source.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)

@@ -1,0 +1,101 @@
+"""The part of a starter manifest that is for a folder of onnxruntime-genai: prefill and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from epctx.errors import ModelError
+from epctx.manifest import GENAI_CONFIG
+from epctx.parsing import genai
+from epctx.parsing.genai import GenaiFolder
+
+LENGTH: Final = 1024
+"""Tokens of a conversation, at most: what a model is compiled for takes that much memory."""
+WINDOW: Final = 64
+"""Tokens of the prompt at a time."""
+_LARGE: Final = 1 << 30
+"""Bytes of weights from which on they go beside the ONNX models: one of 2 GB cannot be written."""
+
+
+def folder(path: Path) -> GenaiFolder:
+    """The folder, read.
+
+    Raises:
+        ModelError: it is none of a decoder-only model with sizes that can be chosen.
+    """
+    if not genai.is_folder(path):
+        raise ModelError(
+            f"is a folder without {GENAI_CONFIG}",
+            file=path.as_posix(),
+            remedy="name ONNX models, or a folder of onnxruntime-genai's model builder",
+        )
+    found = genai.read(path)
+    sizes = found.sizes
+    if not all(isinstance(d, str) for d in (sizes.batch, sizes.sequence, sizes.past, sizes.total)):
+        raise ModelError(
+            "has sizes that are fixed already",
+            file=found.model.as_posix(),
+            why=f"input {found.names.input_ids!r} is {found.inputs[found.names.input_ids]}",
+            remedy="name the model itself: `epctx init MODEL.onnx`",
+        )
+    return found
+
+
+def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Iterator[str]:
+    """The two models. `path`: of the ONNX model, as the manifest writes it."""
+    length = _length(found)
+    window = min(WINDOW, length // 2)
+    yield f"  prefill:    # the prompt, {window} tokens at a time"
+    yield from _model(found, path, window, length, scalar)
+    yield "  decode:    # a token at a time: the same source, another shape"
+    yield from _model(found, path, 1, length, scalar)
+
+
+def group(found: GenaiFolder, alias: str, source: str) -> Iterator[str]:
+    """The rest from `model_groups` on. `source`: the folder, as the manifest writes it."""
+    names, length = found.names, _length(found)
+    ranges = {
+        names.input_ids: [0, found.settings.vocab_size - 1],
+        names.attention_mask: [1, 1],
+        **({names.position_ids: [0, length - 1]} if names.position_ids in found.inputs else {}),
+    }
+    shown = ", ".join(f"{name}: {each}" for name, each in ranges.items())
+    yield "model_groups:"
+    yield "  llm:"
+    yield "    models: [prefill, decode]"
+    yield f"    execution_providers: [{alias}]"
+    yield "    sharing_groups: {main: [prefill, decode]}    # one context, weights stored once"
+    if sum(f.stat().st_size for f in found.path.glob(f"{found.model.name}*")) >= _LARGE:
+        yield '    external_initializers: {file: "{model}.data"}'
+    yield f"    verify: {{inputs: {{ranges: {{{shown}}}}}}}"
+    yield ""
+    yield "targets:"
+    yield f"  {alias}: {{}}"
+    yield "  # The same two models, not compiled: onnxruntime-genai runs them on any CPU."
+    yield "  cpu: {model_groups: {llm: {execution_providers: [], sharing_groups: {main: null}}}}"
+    yield ""
+    yield "# `epctx package`: of each target a folder that onnxruntime-genai opens."
+    yield "package:"
+    yield f"  genai: {{source: {source}}}"
+
+
+def _model(
+    found: GenaiFolder, path: str, sequence: int, length: int, scalar: Callable[[str], str]
+) -> Iterator[str]:
+    sizes = found.sizes
+    chosen = {
+        sizes.batch: 1,
+        sizes.sequence: sequence,
+        sizes.past: length,
+        sizes.total: length,
+        sizes.head: found.settings.decoder.head_size,
+    }
+    named = {dim: size for dim, size in chosen.items() if isinstance(dim, str)}
+    yield f"    path: {path}"
+    yield f"    dimensions: {{{', '.join(f'{scalar(d)}: {n}' for d, n in named.items())}}}"
+
+
+def _length(found: GenaiFolder) -> int:
+    return min(found.settings.context_length, LENGTH)

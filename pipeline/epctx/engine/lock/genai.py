@@ -1,0 +1,175 @@
+"""What a folder of built models needs for onnxruntime-genai to open it.
+
+Models of fixed sizes are a pipeline: a model for the prompt, fed in windows of its length, and one
+for a token at a time; the cache of both has one length, and is past and present in one. Before them
+goes a small model that says what is there (`graph.genai_window`). Models whose sizes are left open
+are run as their source is. Measured on onnxruntime-genai 0.18.0.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from epctx.errors import ManifestError
+from epctx.files import items
+from epctx.files.items import Item
+from epctx.files.outputs import context_file
+from epctx.graph import genai_window
+from epctx.graph.genai_window import PAST, TOTAL, Fed
+from epctx.manifest import GENAI_CONFIG, ModelGroup
+from epctx.parsing import genai
+from epctx.parsing.genai import GenaiFolder, Sizes
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import InputSpec
+
+_WINDOW: Final = "window"
+_WHERE: Final = "package.genai.source"
+_SIZES: Final = "`epctx init FOLDER` writes the sizes of both"
+_NOT_FED: Final = "made by window.onnx"
+"""The name of an input that no model has: what genai would feed itself is left to the window."""
+
+
+def files(
+    source: Path, group: ModelGroup, providers: Mapping[str, Mapping[str, str]]
+) -> dict[str, Item]:
+    """The files beside a group's models, by name: configuration, window, tokenizer.
+
+    Args:
+        source: the folder that the models are of.
+        providers: EPs of ONNX Runtime by name, in priority order, with a session's options.
+
+    Raises:
+        ModelError: the folder is none of onnxruntime-genai.
+        ManifestError: the group's models are not those that it runs.
+    """
+    folder = genai.read(source)
+    _require_models(folder, group)
+    made = {path.name: items.found(path) for path in genai.beside(source)}
+    config: dict[str, Any] = copy.deepcopy(dict(folder.config))
+    decoder = config["model"]["decoder"]
+    options = decoder.setdefault("session_options", {})
+    options["provider_options"] = [
+        {name.removesuffix("ExecutionProvider"): dict(given)} for name, given in providers.items()
+    ]
+    sizes = {each.name: folder.sizes.of(each, folder.inputs) for each in group.models}
+    if len(group.models) == 1 and isinstance(folder.sizes.sequence, str):
+        (name,) = sizes
+        if sizes[name] == folder.sizes:
+            decoder["filename"] = context_file(name)
+            return {**made, GENAI_CONFIG: _json(config)}
+    prompt, token = _roles(sizes)
+    length, width = sizes[token].total, sizes[prompt].sequence
+    assert isinstance(length, int)
+    _adapt(config, folder, prompt, token, length=length, width=width)
+    return {**made, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": _window(folder, length)}
+
+
+def _require_models(folder: GenaiFolder, group: ModelGroup) -> None:
+    for model in group.models:
+        if model.path.resolve() != folder.model.resolve():
+            raise ManifestError(
+                f"model {model.name} is not of {folder.path.name}/{folder.model.name}",
+                where=_WHERE,
+                remedy="name the folder that the group's models are of, or leave out `source`",
+            )
+
+
+def _roles(sizes: Mapping[str, Sizes]) -> tuple[str, str]:
+    """The model for the prompt, the one for a token. Raises ManifestError: they are no pair."""
+    tokens = [name for name, size in sizes.items() if size.sequence == 1]
+    prompts = [name for name in sizes if name not in tokens]
+    if len(tokens) != 1 or len(prompts) != 1:
+        raise _wrong("the group is not a model of the prompt and one of a token at a time")
+    for name, size in sizes.items():
+        if not all(isinstance(each, int) for each in (size.batch, size.sequence, size.total)):
+            raise _wrong(f"model {name} has a size that is left open, the other not")
+        if size.batch != 1 or size.past != size.total:
+            raise _wrong(f"model {name}: its batch is not 1, or its cache not as long as its mask")
+    prompt, token = sizes[prompts[0]], sizes[tokens[0]]
+    if prompt.total != token.total:
+        raise _wrong("the caches of the two models are not of one length")
+    return prompts[0], tokens[0]
+
+
+def _wrong(what: str) -> ManifestError:
+    why = "onnxruntime-genai runs models of fixed sizes as a pipeline of two, with one cache"
+    return ManifestError(what, where=_WHERE, why=why, remedy=_SIZES)
+
+
+def _adapt(
+    config: dict[str, Any],
+    folder: GenaiFolder,
+    prompt: str,
+    token: str,
+    *,
+    length: int,
+    width: object,
+) -> None:
+    model, decoder = config["model"], config["model"]["decoder"]
+    model |= {"type": "decoder-pipeline", "context_length": length}
+    del decoder["filename"]
+    decoder["inputs"] = {
+        **decoder.get("inputs", {}),
+        "attention_mask": _NOT_FED,
+        "position_ids": _NOT_FED,
+        "past_sequence_length": PAST,
+        "total_sequence_length": TOTAL,
+    }
+    decoder["sliding_window"] = {
+        "window_size": width,
+        "pad_value": 0,
+        "alignment": "left",
+        "slide_key_value_cache": False,
+    }
+    asked = [folder.names.input_ids] if folder.names.position_ids in folder.inputs else []
+    window = {
+        "filename": f"{_WINDOW}.onnx",
+        "session_options": {"provider_options": []},
+        "inputs": [PAST, TOTAL, *asked],
+        "outputs": [fed.name for fed in _fed(folder)],
+    }
+    stages = [
+        {
+            "filename": context_file(name),
+            "inputs": list(folder.inputs),
+            "outputs": list(folder.outputs),
+            "run_on_prompt": name == prompt,
+            "run_on_token_gen": name == token,
+        }
+        for name in (prompt, token)
+    ]
+    decoder["pipeline"] = [
+        {_WINDOW: window},
+        *({n: s} for n, s in zip((prompt, token), stages, strict=True)),
+    ]
+    search = config.setdefault("search", {})
+    search["max_length"] = min(search.get("max_length") or length, length)
+    search["past_present_share_buffer"] = True
+
+
+def _fed(folder: GenaiFolder) -> Sequence[InputSpec]:
+    """What the window makes: the mask, and positions where the model takes them."""
+    names = (folder.names.attention_mask, folder.names.position_ids)
+    return [folder.inputs[name] for name in names if name in folder.inputs]
+
+
+def _window(folder: GenaiFolder, length: int) -> Item:
+    ids, mask, *positions = (
+        _typed(spec) for spec in (folder.inputs[folder.names.input_ids], *_fed(folder))
+    )
+    positions_ = positions[0] if positions else None
+    return items.made(genai_window.make(ids=ids, mask=mask, positions=positions_, length=length))
+
+
+def _typed(spec: InputSpec) -> Fed:
+    assert spec.dtype is not None
+    return Fed(name=spec.name, dtype=spec.dtype)
+
+
+def _json(config: Mapping[str, Any]) -> Item:
+    return items.made(f"{json.dumps(config, indent=4, ensure_ascii=False)}\n".encode())

@@ -1,0 +1,23 @@
+"""Models of which ONNX Runtime computes other numbers where it may not prepack their weights.
+
+Prepacking copies weights into a kernel's own layout. It changes no number, but of the kernels here:
+`MatMulNBits` with `accuracy_level` 4, as onnxruntime-genai's builder writes it, multiplies in 8-bit
+integers what it prepacked, and in float32 what it did not: 0.05 of the largest output apart
+(onnxruntime 1.31.1). A stock session prepacks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from epctx.graph.serde import protos
+
+if TYPE_CHECKING:
+    import onnx
+
+_DEPENDS: Final = frozenset({"MatMulNBits"})
+
+
+def matters(model: onnx.ModelProto) -> bool:
+    """Whether a node, in a body or a function too, gives other numbers without it."""
+    return any(node.op_type in _DEPENDS for node in protos.nodes(model))

@@ -1,0 +1,204 @@
+"""A folder of onnxruntime-genai's model builder: what is in it, as far as epctx needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from epctx.errors import ModelError
+from epctx.manifest import GENAI_CONFIG, ModelSource
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import Dim, InputSpec
+
+LARGEST: Final = 1 << 24
+"""Bytes of a genai_config.json; real ones have some thousand."""
+_TOKENIZER: Final = frozenset({".jinja", ".json", ".model", ".tiktoken", ".txt"})
+"""Kinds of files that a tokenizer has."""
+_PARTS: Final = ("encoder", "embedding", "vision", "speech")
+_MAKE: Final = "name a folder that `python -m onnxruntime_genai.models.builder` wrote"
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    input_ids: str = "input_ids"
+    attention_mask: str = "attention_mask"
+    position_ids: str = "position_ids"
+    past_key_names: str = "past_key_values.%d.key"
+
+
+class _Decoder(msgspec.Struct, frozen=True):
+    filename: str
+    head_size: int
+    inputs: _Inputs = _Inputs()
+
+
+class _Model(msgspec.Struct, frozen=True):
+    decoder: _Decoder
+    context_length: int
+    vocab_size: int
+
+
+class _Config(msgspec.Struct, frozen=True):
+    model: _Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes of a decoder's inputs: numbers, names, or unknown.
+
+    Attributes:
+        past: of the cache that it is given; `total` of the mask, with what it is fed.
+        head: of a key, and of a value.
+    """
+
+    batch: Dim
+    sequence: Dim
+    past: Dim
+    total: Dim
+    head: Dim
+
+    def of(self, model: ModelSource, inputs: Mapping[str, InputSpec]) -> Sizes:
+        """With what a manifest fixes."""
+        known: dict[str, int] = dict(model.dimensions)
+        for name, shape in model.shapes.items():
+            declared = inputs[name].shape if name in inputs else ()
+            known.update((d, n) for d, n in zip(declared, shape, strict=False) if type(d) is str)
+
+        def size(dim: Dim) -> Dim:
+            return known.get(dim, dim) if isinstance(dim, str) else dim
+
+        return Sizes(
+            batch=size(self.batch),
+            sequence=size(self.sequence),
+            past=size(self.past),
+            total=size(self.total),
+            head=size(self.head),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenaiFolder:
+    """A folder of a decoder-only model.
+
+    Attributes:
+        model: its ONNX model.
+        config: its genai_config.json, as JSON.
+        settings: what epctx reads of that.
+        inputs: of the ONNX model, by name; of `outputs`, the names.
+    """
+
+    path: Path
+    model: Path
+    config: Mapping[str, Any]
+    settings: _Model
+    inputs: Mapping[str, InputSpec]
+    outputs: tuple[str, ...]
+
+    @property
+    def names(self) -> _Inputs:
+        """What its inputs are called."""
+        return self.settings.decoder.inputs
+
+    @property
+    def sizes(self) -> Sizes:
+        """Its sizes as the ONNX model has them."""
+        ids, mask = self.inputs[self.names.input_ids], self.inputs[self.names.attention_mask]
+        cache = self.inputs[self._first_key].shape
+        return Sizes(
+            batch=ids.shape[0], sequence=ids.shape[1], past=cache[2], total=mask.shape[1],
+            head=cache[3],
+        )  # fmt: skip
+
+    @property
+    def _first_key(self) -> str:
+        return self.names.past_key_names.replace("%d", "0")
+
+    def require(self) -> None:
+        """Its model has the inputs of a decoder with a cache. Raises ModelError."""
+        wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, self._first_key: 4}
+        for name, rank in wanted.items():
+            if name not in self.inputs or len(self.inputs[name].shape) != rank:
+                raise ModelError(
+                    f"has no input {name!r} of {rank} dimensions",
+                    file=self.model.as_posix(),
+                    why="a decoder of onnxruntime-genai is fed ids, a mask, keys and values",
+                    remedy=_MAKE,
+                )
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is, or is meant to be, one of onnxruntime-genai."""
+    return (path / GENAI_CONFIG).is_file()
+
+
+def beside(path: Path) -> Iterator[Path]:
+    """The configuration of a folder, and the files that its tokenizer may have.
+
+    Raises:
+        ModelError: the folder cannot be read.
+    """
+    with ModelError.if_refused("cannot be read", file=path.as_posix(), remedy=_MAKE):
+        entries = sorted(path.iterdir())
+    yield from (each for each in entries if each.suffix in _TOKENIZER and each.is_file())
+
+
+def read(path: Path) -> GenaiFolder:
+    """Read a folder: its configuration, and the model without its weights.
+
+    Raises:
+        ModelError: it is none of a decoder-only model that was not compiled yet.
+    """
+    from epctx.graph import inputs
+    from epctx.graph.serde import skeleton
+
+    config = _config(path / GENAI_CONFIG)
+    settings = _settings(config, path / GENAI_CONFIG)
+    model = path / settings.decoder.filename
+    proto = skeleton.read(model)
+    folder = GenaiFolder(
+        path=path,
+        model=model,
+        config=config,
+        settings=settings,
+        inputs={spec.name: spec for spec in inputs.specs(proto)},
+        outputs=tuple(value.name for value in proto.graph.output),
+    )
+    folder.require()
+    return folder
+
+
+def _config(path: Path) -> Mapping[str, Any]:
+    with ModelError.if_refused("cannot be read", file=path.as_posix(), remedy=_MAKE):
+        large = path.stat().st_size > LARGEST
+        content = b"" if large else path.read_bytes()
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = f"it is larger than {LARGEST:,} bytes" if large else str(error)
+        what = f"is no {GENAI_CONFIG}"
+        raise ModelError(what, file=path.as_posix(), why=why, remedy=_MAKE) from error
+
+
+def _settings(config: Mapping[str, Any], path: Path) -> _Model:
+    model = config.get("model")
+    parts = [part for part in _PARTS if isinstance(model, dict) and part in model]
+    if parts:
+        raise ModelError(
+            f"is of a model of several parts: {', '.join(parts)}",
+            file=path.as_posix(),
+            why="prefill and decode are made of a decoder alone",
+            remedy="name its ONNX models one by one: `epctx init MODEL.onnx…`",
+        )
+    try:
+        return msgspec.convert(config, _Config).model
+    except msgspec.ValidationError as error:
+        raise ModelError(
+            "is not of one decoder",
+            file=path.as_posix(),
+            why=str(error),
+            remedy=_MAKE,
+        ) from error

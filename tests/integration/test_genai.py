@@ -1,0 +1,76 @@
+"""From a folder of onnxruntime-genai's model builder to tokens, with the commands that users type.
+
+The folder is `scripts.genai_folder`'s, node for node the builder's; onnxruntime-genai's own wheel
+generates with it and with what was built.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import genai_folder
+from scripts.genai_folder import Config
+from tests.kit import generating
+from tests.kit.command_line import epctx
+
+KINDS = {
+    "llama-int4": Config(),
+    "qwen3-int4": Config(kind="qwen3"),
+    "llama-fp32": Config(precision="fp32"),
+    "qwen3-fp16": Config(kind="qwen3", precision="fp16"),
+}
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """A command that succeeds, in a folder, with a cache of its own."""
+    ran = epctx(*arguments, cwd=folder, EPCTX_CACHE_DIR=str(folder / "cache"))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_from_the_builders_folder_to_the_same_tokens(name: str, tmp_path: Path) -> None:
+    source = genai_folder.write(tmp_path / name, KINDS[name])
+    run(tmp_path, "init", name)
+    run(tmp_path, "package", "epctx.yaml")
+    package = tmp_path / "dist" / f"{name}.ortpackage"
+    made = package / "cpu" / "llm"
+    assert generating.tokens(made) == generating.tokens(source)
+    config = json.loads((made / "genai_config.json").read_bytes())
+    assert config["model"]["context_length"] == 256
+    assert config["model"]["decoder"]["sliding_window"]["window_size"] == 64
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        assert (made / file).read_bytes() == (source / file).read_bytes()
+    run(tmp_path, "verify", "dist", "--lock", "epctx.lock.yaml")
+    assert "nothing to do" in run(tmp_path, "build", "epctx.yaml")
+    report = json.loads((tmp_path / "dist" / f"{name}.build.json").read_bytes())
+    reference = next(g for g in report["groups"] if g["target"] == "reference")
+    assert [model["coverage"] for model in reference["models"]] == [1, 1]
+    assert len(reference["files"]) == 3  # one context for both
+
+
+@pytest.mark.needs_device("QNNExecutionProvider")
+def test_qnn_gives_the_same_tokens_where_its_simulator_loads_the_contexts(tmp_path: Path) -> None:
+    """Of float16, which the HTP computes in, the first tokens; a shared context needs an NPU."""
+    import onnxruntime_qnn as qnn
+
+    source = genai_folder.write(tmp_path / "llama", Config(precision="fp32"))
+    asked = ("--provider", "QNNExecutionProvider", "--option", "soc_model=sc8380xp")
+    run(tmp_path, "init", "llama", *asked)
+    run(tmp_path, "package", "epctx.yaml")
+    shared = tmp_path / "dist" / "llama.ortpackage" / "qnn" / "llm"
+    assert {p.name for p in shared.iterdir()} == {
+        *("prefill_ctx.onnx", "decode_ctx.onnx", "prefill_qnn.bin", "window.onnx"),
+        *("genai_config.json", "tokenizer.json", "tokenizer_config.json"),
+    }
+    manifest = tmp_path / "epctx.yaml"
+    text = manifest.read_text(encoding="utf-8")
+    assert "sharing_groups: {main: [prefill, decode]}" in text
+    alone = text.replace("sharing_groups: {main: [prefill, decode]}", "sharing_groups: {}")
+    manifest.write_text(alone.replace("  cpu: {", "  # cpu: {"), encoding="utf-8")
+    run(tmp_path, "package", "epctx.yaml")
+    options = {"QNN": {"backend_path": qnn.get_qnn_htp_path()}}
+    prompts = generating.PROMPTS[2:3]
+    expected = generating.tokens(source, prompts, count=4)
+    assert generating.tokens(shared, prompts, count=4, options=options) == expected

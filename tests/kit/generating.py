@@ -1,0 +1,65 @@
+"""Tokens that onnxruntime-genai itself generates with a folder, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_SECONDS = 120
+_PROGRAM = """
+import json, sys
+import onnxruntime_genai as og
+
+folder, prompts, count, options = json.loads(sys.argv[1])
+config = og.Config(folder)
+for name, given in options.items():
+    import onnxruntime_qnn as qnn
+    og.register_execution_provider_library(f"{name}ExecutionProvider", qnn.get_library_path())
+    for key, value in given.items():
+        config.set_provider_option(name, key, value)
+model = og.Model(config)
+found = []
+for prompt in prompts:
+    parameters = og.GeneratorParams(model)
+    parameters.set_search_options(do_sample=False)
+    generator = og.Generator(model, parameters)
+    generator.append_tokens(prompt)
+    tokens = []
+    while len(tokens) < count and not generator.is_done():
+        generator.generate_next_token()
+        tokens.append(int(generator.get_next_tokens()[0]))
+    found.append(tokens)
+print("tokens:" + json.dumps(found))
+"""
+
+PROMPTS = tuple(tuple((7 * i + 11) % 250 + 4 for i in range(n)) for n in (1, 2, 5, 64, 65, 130))
+"""One token, less than a window, a whole one, several."""
+
+
+def tokens(
+    folder: Path,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    *,
+    count: int = 12,
+    options: dict[str, dict[str, str]] | None = None,
+) -> list[list[int]]:
+    """The most likely tokens after each prompt.
+
+    Args:
+        options: of EPs that are plugins, by the name that genai has for them.
+    """
+    asked = json.dumps([str(folder), prompts, count, options or {}])
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, asked],
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    line = next(line for line in ran.stdout.splitlines() if line.startswith("tokens:"))
+    found: list[list[int]] = json.loads(line.removeprefix("tokens:"))
+    return found

@@ -1,0 +1,74 @@
+"""The starter manifest for a folder of onnxruntime-genai; tests/integration builds what it says."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from epctx.commands import init
+from epctx.errors import ModelError, UsageError
+from epctx.manifest import GENAI_CONFIG
+from epctx.parsing import load
+from scripts import genai_folder
+from scripts.genai_folder import Config
+
+
+def test_prefill_and_decode_of_one_source_with_one_cache(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "my llama", Config(positions=100))
+    path = init.write([folder], tmp_path / "epctx.yaml")
+    loaded = load.load(path)
+    assert loaded.name == "my_llama"
+    compiled, cpu = (target.groups[0] for target in loaded.targets)
+    prefill, decode = compiled.models
+    assert prefill.path == decode.path == folder / "model.onnx"
+    common = {"past_sequence_length": 100, "total_sequence_length": 100, "kv_cache_dim": 16}
+    assert prefill.dimensions == {"batch_size": 1, "sequence_length": 50, **common}
+    assert decode.dimensions == {"batch_size": 1, "sequence_length": 1, **common}
+    assert compiled.sharing_groups == {"main": ("prefill", "decode")}
+    assert (cpu.execution_providers, cpu.sharing_groups) == ((), {})
+    assert compiled.verify.inputs.ranges == {"input_ids": (0, 511), "attention_mask": (1, 1)}
+    assert loaded.package.genai is not None and loaded.package.genai.source == folder
+
+
+def test_a_long_context_is_not_compiled_in_full(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama", Config(positions=4096))
+    loaded = load.load(init.write([folder], tmp_path / "epctx.yaml"))
+    prefill = loaded.targets[0].groups[0].models[0]
+    assert prefill.dimensions["sequence_length"] == 64
+    assert prefill.dimensions["total_sequence_length"] == 1024
+
+
+def test_large_weights_go_beside_the_models(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    with (folder / "model.onnx.data").open("r+b") as stream:
+        stream.truncate(1 << 30)
+    loaded = load.load(init.write([folder], tmp_path / "epctx.yaml"))
+    beside = loaded.targets[0].groups[0].external_initializers
+    assert beside is not None and beside.file == "{model}.data"
+
+
+def test_what_is_no_such_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder without genai_config"):
+        init.write([tmp_path], tmp_path / "epctx.yaml")
+    folder = genai_folder.write(tmp_path / "llama")
+    with pytest.raises(UsageError, match="a folder among them"):
+        init.write([folder, folder], tmp_path / "epctx.yaml")
+
+
+def test_a_folder_whose_sizes_are_fixed(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 8
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(ModelError, match="has sizes that are fixed already"):
+        init.write([folder], tmp_path / "epctx.yaml")
+
+
+def test_a_folder_that_was_compiled(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    config = json.loads((folder / GENAI_CONFIG).read_bytes())
+    del config["model"]["decoder"]["filename"]
+    (folder / GENAI_CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError, match="missing required field `filename`"):
+        init.write([folder], tmp_path / "epctx.yaml")
