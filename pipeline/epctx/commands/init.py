@@ -43,23 +43,31 @@ def write(
     force: bool = False,
 ) -> Path:
     """Write a starter manifest for `models`, in the folder of `path` or below; as `api.init`."""
-    if not force and path.exists():
-        raise UsageError(
-            "the file is there already",
-            file=path.as_posix(),
-            remedy="choose another with --out, or replace it with --force",
-        )
-    content = text(models, path, provider=provider, options=options or {}, share=share)
-    _check(content, path)
-    with (
-        StorageError.if_refused(
-            "the manifest cannot be written",
-            file=path.as_posix(),
-            remedy="choose a folder that you may write to with --out",
-        ),
-        replacing(path) as stream,
-    ):
-        stream.write(content.encode())
+    given = dict(options or {})
+    beside: dict[Path, str] = {}
+    if any(model.is_dir() for model in models):
+        for option, content in init_genai.option_files(provider, given).items():
+            file = path.with_name(f"{path.stem}.{option}.json")
+            given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
+    for file in (path, *beside):
+        if not force and file.exists():
+            raise UsageError(
+                "the file is there already",
+                file=file.as_posix(),
+                remedy="choose another with --out, or replace it with --force",
+            )
+    manifest = text(models, path, provider=provider, options=given, share=share)
+    _check(manifest, path)
+    for file, content in {**beside, path: manifest}.items():
+        with (
+            StorageError.if_refused(
+                "the manifest cannot be written",
+                file=file.as_posix(),
+                remedy="choose a folder that you may write to with --out",
+            ),
+            replacing(file) as stream,
+        ):
+            stream.write(content.encode())
     return path
 
 

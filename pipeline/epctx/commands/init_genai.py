@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from epctx.errors import ModelError
 from epctx.manifest import GENAI_CONFIG
 from epctx.parsing import genai
 from epctx.parsing.genai import GenaiFolder
+from epctx.parsing.schema import providers
 
 LENGTH: Final = 1024
 """Tokens of a conversation, at most: what a model is compiled for takes that much memory."""
@@ -41,6 +42,13 @@ def folder(path: Path) -> GenaiFolder:
             remedy="name the model itself: `epctx init MODEL.onnx`",
         )
     return found
+
+
+def option_files(provider: str, given: Collection[str]) -> Mapping[str, object]:
+    """Options of an EP that a decoder needs and that are files, with what is in each."""
+    schema = providers.find(provider)
+    wanted = schema.knowledge.decoder_files if schema is not None else {}
+    return {name: content for name, content in wanted.items() if name not in given}
 
 
 def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Iterator[str]:

@@ -34,6 +34,7 @@ class Knowledge:
         can_share: it can put several models into one context.
         owned: options that epctx sets or forbids itself, with the reason.
         at_runtime: those of them that a session may be given which runs a model.
+        decoder_files: options that are JSON files, with what one has for a decoder with a cache.
     """
 
     provider: str
@@ -41,6 +42,7 @@ class Knowledge:
     can_share: bool
     owned: Mapping[str, str] = field(default_factory=dict)
     at_runtime: tuple[str, ...] = ()
+    decoder_files: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

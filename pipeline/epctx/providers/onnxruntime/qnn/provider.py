@@ -73,6 +73,7 @@ _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.l
 _REASON: Final = re.compile(
     r"Validation FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<reason>.*)"
 )
+_FILTERED: Final = re.compile(r"(\w+) filtered off QNN by the op_affinity")
 _NODE: Final = re.compile(r"Node name: (\S*) Node index: \d+")
 
 
@@ -208,7 +209,9 @@ class QNNExecutionProvider(OrtProvider):
         """Why QNN did not take a node, as it logs it when it is verbose."""
         return {
             # Of several sentences without a space between them, the first says it.
-            node: re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
+            node: _with_remedy(
+                re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
+            )
             for found in _REASON.finditer(log)
             for node in _NODE.findall(found["nodes"])
         }
@@ -347,3 +350,11 @@ class QNNExecutionProvider(OrtProvider):
         name = "QnnSystem.dll" if sys.platform == "win32" else "libQnnSystem.so"
         beside = self._backend_path().with_name(name)
         return beside if beside.is_file() else package_path("get_qnn_htp_path").with_name(name)
+
+
+def _with_remedy(reason: str) -> str:
+    """A reason with what to do, where it is QNN's option alone that decides."""
+    found = _FILTERED.match(reason)
+    if found is None:
+        return reason
+    return f'{reason}; a JSON file {{"op_type": {{"{found[1]}": "htp"}}}} as op_affinity lets it'
