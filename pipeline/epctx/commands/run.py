@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
-from epctx.worker.pool import Pool
+from epctx.worker.pool import Pool, own_logs
 
 if TYPE_CHECKING:
     from epctx.runtime.selection import ProviderArgument
@@ -90,7 +90,7 @@ def run(
 
 def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     """The worker has the caller's folder and environment, as a device's libraries may need them."""
-    pool = Pool(work=scratch / "work", logs=scratch / "logs", variables=os.environ)
+    pool = Pool(work=scratch / "work", logs=own_logs(), variables=os.environ)
     told: CompileError | None = None
     try:
         with Scheduler(pool), pool.isolated("run") as worker:

@@ -14,8 +14,14 @@ from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
-from epctx.verification.findings import POLICIES, FolderReport
+from epctx.verification.findings import POLICIES, REBUILD, FolderReport
 from epctx.worker.jobs import CompileResult
+
+_RECURS = (
+    "it was built just now, and would be the same again: report it with the model to those who "
+    "make the execution provider; `epctx diff` shows what another version of it makes"
+)
+"""Instead of `REBUILD`, where a build finds it in what it has made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,5 +167,5 @@ def refuse(found: FolderReport) -> None:
         raise VerificationError(
             f"{first.policy}: {first.message}{more}",
             file=None if first.subject == "." else first.subject,
-            remedy=first.remedy,
+            remedy=_RECURS if first.remedy == REBUILD else first.remedy,
         )

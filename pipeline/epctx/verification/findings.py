@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Outcome as Outcome
@@ -18,6 +18,8 @@ POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility",
 """In the order in which they are applied; only the last one runs models."""
 Sessions = Literal["generating", "files"]
 """Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
+REBUILD: Final = "build it again, or ask whoever made it to"
+"""The remedy of a finding that nothing but another build mends."""
 
 
 @dataclass(frozen=True)  # by position: checks write hundreds of them, `partial(Finding, policy)`

@@ -8,11 +8,10 @@ from pathlib import PurePosixPath
 
 from epctx.files.outputs import SUMS, context_file
 from epctx.providers.hooks import Outcome
-from epctx.verification.findings import Finding
+from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 
 _finding = partial(Finding, "conformance")
-_REBUILD = "build the group again"
 
 
 def check(folder: GroupFolder) -> Iterator[Finding]:
@@ -139,6 +138,6 @@ def _stem(model: ContextModel) -> str:
 def _collect(word: str, words: str, faults: Iterator[str]) -> Iterator[Finding]:
     found = list(faults)
     for fault in found:
-        yield _finding(word, ".", "fail", fault, _REBUILD)
+        yield _finding(word, ".", "fail", fault, REBUILD)
     if not found:
         yield _finding(word, ".", "pass", words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -249,3 +250,8 @@ class Pool:
             worker = Worker(self._work / f"w{number}", log, place, variables=self._variables)
             self._alive[worker] = place
         return worker
+
+
+def own_logs() -> Path:
+    """A new folder for logs of a command that has no output folder: gone if none is left in it."""
+    return Path(tempfile.mkdtemp(prefix="epctx-logs-"))

@@ -18,7 +18,13 @@ from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec, Tolerance
 from epctx.stages.report import ModelReport, PartitionReport
-from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers
+from epctx.verification.findings import (
+    REBUILD,
+    Comparison,
+    Finding,
+    FolderReport,
+    OutputNumbers,
+)
 from epctx.worker.jobs import CompileResult
 
 PASSES = (PassRecord(name="simplify", changed={"Identity": 1}),)
@@ -173,3 +179,10 @@ def test_the_first_that_failed_is_told_and_how_many_more() -> None:
     with pytest.raises(VerificationError) as caught:
         results.refuse(FolderReport(folder="", findings=(whole,)))
     assert caught.value.file is None, "it is of the folder"
+
+
+def test_building_again_is_no_remedy_for_what_was_built_just_now() -> None:
+    failed = finding("a_ctx.onnx", outcome="fail", remedy=REBUILD)
+    with pytest.raises(VerificationError) as caught:
+        results.refuse(FolderReport(folder="", findings=(failed,)))
+    assert "the same again" in caught.value.remedy

@@ -215,3 +215,9 @@ def test_a_lane_is_cancelled_from_another_thread(
                 lane.run(job, RunReport)
             canceller.join()
             lane.run(job, RunReport)
+
+
+def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> None:
+    folder = pool.own_logs()
+    pool.Pool(work=folder / "work", logs=folder).close()
+    assert not folder.exists()

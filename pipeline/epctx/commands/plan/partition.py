@@ -16,7 +16,7 @@ from epctx.worker.jobs import (
     PartitionJob,
     PartitionResult,
 )
-from epctx.worker.pool import Pool
+from epctx.worker.pool import Pool, own_logs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     """
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
-        pool = Pool(work=folder / "work", logs=folder / "logs")
+        pool = Pool(work=folder / "work", logs=own_logs())
         with Scheduler(pool):
             return tuple(
                 _group(pool, planned, folder / f"g{number}")

@@ -14,7 +14,7 @@ from epctx.manifest import ProviderSpec
 from epctx.providers import registry
 from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker.pool import Pool
+from epctx.worker.pool import Pool, own_logs
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
         ManifestError: a manifest's inputs do not fit its models.
     """
     with tempfile.TemporaryDirectory(prefix="epctx-verify-") as scratch:
-        pool = Pool(work=Path(scratch) / "work", logs=Path(scratch) / "logs")
+        pool = Pool(work=Path(scratch) / "work", logs=own_logs())
         threads = max(1, min(len(requests), os.cpu_count() or 1))
         with Scheduler(pool, threads=threads) as scheduler:
             reports = scheduler.results(

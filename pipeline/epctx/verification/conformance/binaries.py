@@ -15,7 +15,7 @@ from epctx.files import paths
 from epctx.files.outputs import SUMS
 from epctx.graph.epcontext import EPContextNode, is_epcontext
 from epctx.providers.hooks import HEAD_SIZE, MatchesBinaries, ReadsBinaries
-from epctx.verification.conformance.subject import REBUILD, Fault, Subject
+from epctx.verification.conformance.subject import Fault, Subject
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -44,12 +44,12 @@ def readable(subject: Subject) -> Iterator[Fault]:
         with path.open("rb") as stream:
             head = stream.read(HEAD_SIZE)
         if not provider.recognizes(head):
-            yield Fault(message=f"'{name}' is no context binary of {provider.name}", remedy=REBUILD)
+            yield Fault(message=f"'{name}' is no context binary of {provider.name}")
             continue
         try:
             if isinstance(provider, MatchesBinaries):
                 for misfit in provider.misfits(path, _users(subject, name, provider.sources)):
-                    yield Fault(message=f"'{name}': {misfit}", remedy=REBUILD)
+                    yield Fault(message=f"'{name}': {misfit}")
             else:
                 provider.inspect_binary(path)
         except InvalidGraph as error:

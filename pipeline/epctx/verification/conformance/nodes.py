@@ -15,7 +15,7 @@ from epctx.graph.partition import boundary
 from epctx.graph.serde import protos
 from epctx.providers import hooks
 from epctx.text import nearest
-from epctx.verification.conformance.subject import REBUILD, Fault, Subject
+from epctx.verification.conformance.subject import Fault, Subject
 from epctx.verification.folder import context_nodes
 
 
@@ -83,7 +83,6 @@ def contexts(subject: Subject) -> Iterator[Fault]:
             yield Fault(
                 message=f"{where}embed_mode is {node.embed_mode}, the manifest asks for "
                 f"{group.embed_mode}",
-                remedy=REBUILD,
             )
         for message in _context(subject, node):
             yield Fault(message=where + message)
@@ -193,7 +192,6 @@ def prefix(subject: Subject) -> Iterator[Fault]:
                 yield Fault(
                     message=f"node '{node.name}': its {place} '{value}' does not begin with "
                     f"the prefix '{wanted}'",
-                    remedy=REBUILD,
                 )
     if not wrong:
         own = [words for words in _PLACES.values() if words not in carrying]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import onnx
 
 from epctx.providers.hooks import Outcome
+from epctx.verification.findings import REBUILD
 from epctx.verification.folder import ContextModel, GroupFolder
-
-REBUILD: Final = "build it again"
-_MAKER: Final = "build it again, or ask whoever made it to"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +17,7 @@ class Fault:
     """What is wrong with a model; or what could not be checked, and then why."""
 
     message: str
-    remedy: str = _MAKER
+    remedy: str = REBUILD
     outcome: Outcome = "fail"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.inputs import Array
-from epctx.verification.findings import Finding, OutputNumbers
+from epctx.verification.findings import REBUILD, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import compare, sessions
 from epctx.verification.numbers.input_sets import Case
@@ -173,7 +173,7 @@ class Runs:
         if isinstance(error, EpctxError):
             return finding(model, "runs", "fail", f"{case.label}: {words(error)}", error.remedy)
         message = f"{case.label}: fails where its source runs: {words(error)}"
-        return finding(model, "runs", "fail", message, "build it again")
+        return finding(model, "runs", "fail", message, REBUILD)
 
     def expected(self, right: Outputs, actual: Outputs) -> Outputs:
         """What is right, in the types of what was computed where only bits are kept of it."""

@@ -11,7 +11,7 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifyInputs
 from epctx.providers import hooks
 from epctx.providers.hooks import Outcome
-from epctx.verification.findings import Finding
+from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
 from epctx.verification.numbers.input_sets import Case, InputSets
@@ -85,9 +85,7 @@ class Preparation:
         source = self._source(model)
         faults = source.interface_faults(model)
         if faults:
-            raise Impossible(
-                finding(model, "interface", "fail", "; ".join(faults), "build it again")
-            )
+            raise Impossible(finding(model, "interface", "fail", "; ".join(faults), REBUILD))
         self._fed.add(model.file)
         inputs = source.fixed_inputs(model)
         self.inputs.note(inputs)
