@@ -33,3 +33,14 @@ def test_onnx_does_forbid_them() -> None:
             continue
         taken.add(name)
     assert taken == {"two opsets of one domain"}, "ONNX forbids it, its checker does not see it"
+
+
+@pytest.mark.parametrize("level", ["none", "basic"])
+@pytest.mark.parametrize("name", oddities.INSIDE)
+def test_tensors_in_nodes(name: str, level: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(oddities.INSIDE[name](), path)
+    feeds = {**FEEDS, "c": np.array(True), "n": np.array(2, np.int64)}
+    wanted = oddities.stock(path, feeds)
+    assert np.abs(wanted[0]).max() > 100
+    assert_close(oddities.through(path, tmp_path, feeds, level), wanted)

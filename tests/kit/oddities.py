@@ -206,3 +206,107 @@ def through(
     name = "ReferenceExecutionProvider" if taken else "CPUExecutionProvider"
     with InferenceSession(out / "model_ctx.onnx", providers=[name]) as session:
         return session.run(None, dict(feeds))
+
+
+def labels(count: int) -> onnx.NodeProto:
+    """A LabelEncoder of this many int64 labels, in tensors: 8 and 4 bytes each."""
+    return helper.make_node(
+        "LabelEncoder",
+        ["i"],
+        ["l"],
+        domain="ai.onnx.ml",
+        keys_tensor=numpy_helper.from_array(np.arange(count, dtype=np.int64)),
+        values_tensor=numpy_helper.from_array(np.arange(count, dtype=np.float32) + 1),
+        default_tensor=numpy_helper.from_array(np.zeros(1, np.float32)),
+    )
+
+
+def tree(depth: int) -> onnx.NodeProto:
+    """A TreeEnsemble of one balanced tree, in tensors: 4 bytes for each of its nodes."""
+    inner = 2**depth - 1
+    after = [(2 * i + side, 2 * i + side >= inner) for i in range(inner) for side in (1, 2)]
+    places = [child - inner if leaf else child for child, leaf in after]
+    leaves = [int(leaf) for _, leaf in after]
+    return helper.make_node(
+        "TreeEnsemble",
+        ["x"],
+        ["l"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        aggregate_function=1,
+        post_transform=0,
+        tree_roots=[0],
+        nodes_modes=numpy_helper.from_array(np.zeros(inner, np.uint8)),
+        nodes_featureids=[i % 4 for i in range(inner)],
+        nodes_splits=numpy_helper.from_array(np.linspace(-1, 1, inner).astype(np.float32)),
+        nodes_truenodeids=places[::2],
+        nodes_trueleafs=leaves[::2],
+        nodes_falsenodeids=places[1::2],
+        nodes_falseleafs=leaves[1::2],
+        leaf_targetids=[0] * (inner + 1),
+        leaf_weights=numpy_helper.from_array(np.arange(1, inner + 2).astype(np.float32)),
+    )
+
+
+def constant(count: int) -> onnx.NodeProto:
+    """A Constant of this many floats."""
+    value = numpy_helper.from_array(np.arange(count, dtype=np.float32), "t")
+    return helper.make_node("Constant", [], ["k"], value=value)
+
+
+def _sum(node: onnx.NodeProto, *, body: str = "") -> onnx.ModelProto:
+    """What a node makes, summed up, plus the input; the node in a body, or in a body of a body."""
+    total = helper.make_node("ReduceSum", [node.output[0]], ["r"], keepdims=0)
+    nodes = [node, total]
+    for depth, kind in enumerate(body.split()):
+        nodes = [_around(nodes, kind, f"o{depth}")]
+    nodes += [helper.make_node("Add", ["x", nodes[-1].output[0]], ["y"])]
+    model = _parsed(f"g ({_IN}, bool c, int64 n) => ({_OUT}) {{ y = Relu(x) }}")
+    given = [("i", np.array([[0, 1, 100]], np.int64)), ("zero", np.float32(0))]
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in given)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.opset_import.add(domain="ai.onnx.ml", version=5)
+    return model
+
+
+def _around(nodes: list[onnx.NodeProto], kind: str, name: str) -> onnx.NodeProto:
+    """An If or a Loop whose body makes what the last of the nodes makes."""
+    value, scalar = helper.make_tensor_value_info, TensorProto.FLOAT
+    made = nodes[-1].output[0]
+    if kind == "If":
+        other = helper.make_node("Identity", ["zero"], [f"else_{name}"])
+        no = helper.make_graph([other], "no", [], [value(other.output[0], scalar, [])])
+        yes = helper.make_graph(nodes, "yes", [], [value(made, scalar, [])])
+        return helper.make_node("If", ["c"], [name], then_branch=yes, else_branch=no)
+    body = helper.make_graph(
+        [
+            *nodes,
+            helper.make_node("Identity", [f"go_{name}"], [f"on_{name}"]),
+            helper.make_node("Add", [f"sum_{name}", made], [f"next_{name}"]),
+        ],
+        "body",
+        [
+            value(f"at_{name}", TensorProto.INT64, []),
+            value(f"go_{name}", TensorProto.BOOL, []),
+            value(f"sum_{name}", scalar, []),
+        ],
+        [value(f"on_{name}", TensorProto.BOOL, []), value(f"next_{name}", scalar, [])],
+    )
+    return helper.make_node("Loop", ["n", "c", "zero"], [name], body=body)
+
+
+INSIDE: dict[str, Make] = {
+    f"{what} in {body or 'the graph'}": partial(_sum, node, body=body)
+    for what, node in {
+        "a constant of 1020 bytes": constant(255),
+        "a constant of 1024 bytes": constant(256),
+        "a constant of 1028 bytes": constant(257),
+        "a constant of 80 kB": constant(20_000),
+        "labels of 1024 bytes": labels(128),
+        "labels of 80 kB": labels(10_000),
+        "a tree of 4 kB": tree(10),
+    }.items()
+    for body in ("", "If", "Loop", "If Loop", "Loop If")
+}
+"""Those that hold large tensors in nodes, in bodies too: they have the inputs x, c and n."""

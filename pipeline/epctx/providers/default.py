@@ -19,14 +19,8 @@ from epctx.errors import ModelError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_IR_VERSION = 10
-"""Of the questions: a kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
-
 _DOUBTS = ("ShapeInferenceError", "type inference failed")
 """What ONNX Runtime says when it lacks what the whole model may tell it."""
-
-_SMALL = 1024
-"""Bytes: a subgraph's initializers up to this size stay in the question; larger ones are inputs."""
 
 
 _ANSWERS: dict[Hashable, dict[Hashable, str | None]] = {}
@@ -90,10 +84,10 @@ class CpuKernels:
         return f"{node.op_type} (domain {node.domain or 'ai.onnx'}, opset {version or 'unknown'})"
 
     def _ask(self, node: ir.Node, used: Sequence[ir.Value]) -> str | None:
-        text = _try(_question(self._model, node, used, ranks=True))
+        text = _try(self._model, node, used, ranks=True)
         if text is not None and "ShapeInferenceError" in text:
             # of a rank alone, shape inference can believe too much: Resize, that it knows `sizes`
-            text = _try(_question(self._model, node, used, ranks=False))
+            text = _try(self._model, node, used, ranks=False)
         if text is None or any(doubt in text for doubt in _DOUBTS):
             return None
         if "Exception during initialization" in text and any(v.is_initializer() for v in used):
@@ -113,13 +107,15 @@ def registered(domain: str, op_type: str) -> bool:
     )
 
 
-def _try(question: ir.Model) -> str | None:
-    """What ONNX Runtime says against a model; None: it loads it."""
+def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: bool) -> str | None:
+    """What ONNX Runtime says against a model of the one node; None: it loads it."""
     import onnx_ir as ir
 
     from epctx.graph.checks.soundness import session_error
+    from epctx.providers import question
 
-    return session_error(ir.serde.serialize_model(question).SerializeToString())
+    asked = question.make(model, node, used, ranks=ranks)
+    return session_error(ir.serde.serialize_model(asked).SerializeToString())
 
 
 def _used(node: ir.Node) -> list[ir.Value]:
@@ -152,35 +148,6 @@ def _signature(node: ir.Node) -> Hashable | None:
 
 def _rank(value: ir.Value) -> int | None:
     return None if value.shape is None else value.shape.rank()
-
-
-def _question(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: bool) -> ir.Model:
-    """A model of the one node. What it takes are graph inputs, of known type and maybe rank."""
-    import onnx_ir as ir
-
-    from epctx.graph.dataflow import subgraphs
-
-    graph = ir.GraphView(
-        used,
-        [value for value in node.outputs if value.name],
-        nodes=[node],
-        opset_imports=dict(model.opset_imports),
-        name="question",
-    ).clone()
-    for value in graph.inputs:
-        rank = _rank(value) if ranks else None
-        value.shape = None if rank is None else ir.Shape([None] * rank)
-    for value in graph.outputs:
-        value.shape = None
-    for body in subgraphs(graph[0]):
-        for name, weight in list(body.initializers.items()):
-            if weight.const_value is not None and weight.const_value.nbytes > _SMALL:
-                del body.initializers[name]
-                graph.inputs.append(weight)
-    for place, value in enumerate(graph.inputs):
-        value.const_value = None
-        value.name = f"question_{place}"
-    return ir.Model(graph, ir_version=_IR_VERSION, functions=tuple(model.functions.values()))
 
 
 def _explain(text: str, node: ir.Node) -> str:
