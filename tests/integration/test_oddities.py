@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from epctx.graph.serde import protos
 from tests.kit import oddities
 from tests.kit.building import assert_close, normal
 
@@ -44,3 +45,16 @@ def test_tensors_in_nodes(name: str, level: str, tmp_path: Path) -> None:
     wanted = oddities.stock(path, feeds)
     assert np.abs(wanted[0]).max() > 100
     assert_close(oddities.through(path, tmp_path, feeds, level), wanted)
+
+
+@pytest.mark.parametrize("level", ["none", "basic"])
+@pytest.mark.parametrize("name", oddities.SCOPES)
+def test_names_mean_what_they_mean_to_onnx_runtime(name: str, level: str, tmp_path: Path) -> None:
+    make, sizes = oddities.SCOPES[name]
+    model = make()
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    dims = [d.dim_value or sizes[d.dim_param] for d in protos.dimensions(model.graph.input[0].type)]
+    feeds = {"x": normal(dims)}
+    wanted = oddities.stock(path, feeds)
+    assert_close(oddities.through(path, tmp_path, feeds, level, dimensions=dict(sizes)), wanted)

@@ -310,3 +310,160 @@ INSIDE: dict[str, Make] = {
     for body in ("", "If", "Loop", "If Loop", "Loop If")
 }
 """Those that hold large tensors in nodes, in bodies too: they have the inputs x, c and n."""
+
+
+Sizes = Mapping[str, int]
+SCOPES: dict[str, tuple[Make, Sizes]] = {}
+"""Those in which a name means one thing here and another there; the sizes of dimensions of x."""
+
+
+def _scoped(**sizes: int) -> Callable[[Make], Make]:
+    def keep(make: Make) -> Make:
+        SCOPES[make.__name__.replace("_", " ")] = make, sizes
+        return make
+
+    return keep
+
+
+def _branches(then: str, other: str, declared: str = "float[2, 4]") -> str:
+    """An If of two bodies, each makes `p`, or `q`."""
+    return (
+        f"If(c) <then_branch = t () => ({declared} p) {{ {then} }}, "
+        f"else_branch = e () => ({declared} q) {{ {other} }}>"
+    )
+
+
+_TRUE = "c = Constant <value = bool {1}> ()"
+
+
+@_scoped(N=2, M=4)
+def a_symbol_in_a_branch_is_another_size() -> onnx.ModelProto:
+    given = _branches(
+        "t1 = Transpose(x) p = Abs(t1)", "t2 = Transpose(x) q = Neg(t2)", "float[N, M]"
+    )
+    return _parsed(f"g (float[N, M] x) => (float[M, N] y) {{ {_TRUE} y = {given} }}")
+
+
+@_scoped(N=2)
+def a_symbol_in_the_body_of_a_loop_grows() -> onnx.ModelProto:
+    body = (
+        "body = b (int64 i, bool go, float[N, 4] a) => (bool on, float[N, 4] o, int64[2] s) "
+        "{ on = Identity(go) o = Concat <axis = 0> (a, x) s = Shape(a) }"
+    )
+    return _parsed(
+        "g (float[N, 4] x) => (float[R, 4] y, int64[I, 2] s) "
+        f"{{ {_TRUE} n = Constant <value = int64 {{3}}> () y, s = Loop(n, c, x) <{body}> }}"
+    )
+
+
+@_scoped(N=2)
+def a_symbol_in_the_body_of_a_scan_is_another_size() -> onnx.ModelProto:
+    body = (
+        "body = b (float[N] s, float[N] e) => (float[N] t, float[N] o) "
+        "{ t = Add(s, e) o = Identity(t) }"
+    )
+    return _parsed(
+        "g (float[N, 4] x) => (float[4] last, float[N, 4] y) "
+        f"{{ z = Constant <value_floats = [0.0, 1.0, 2.0, 3.0]> () "
+        f"last, y = Scan <num_scan_inputs = 1, {body}> (z, x) }}"
+    )
+
+
+def _function(call: str, function: str, opsets: str, x: str = "float[2, 4]") -> onnx.ModelProto:
+    return _parsed(
+        f"g ({x} x) => (float y) {{ t = {call} y = ReduceSum <keepdims = 0> (t) }} {function}",
+        opsets=opsets,
+    )
+
+
+@_scoped(N=2, M=4)
+def a_symbol_in_a_function_is_another_size() -> onnx.ModelProto:
+    function = (
+        '<domain: "l", opset_import: ["" : 17, "com.microsoft" : 1]> f (a) => (b) '
+        "{ t = com.microsoft.Gelu(a) b = Relu(t) }"
+    )
+    model = _parsed(
+        f"g (float[N, M] x) => (float[P, Q] y) {{ u = Transpose(x) y = l.f(u) }} {function}",
+        opsets='"" : 17, "l" : 1',
+        ir_version=10,
+    )
+    declared = helper.make_tensor_value_info("t", TensorProto.FLOAT, ["N", "M"])
+    model.functions[0].value_info.append(declared)
+    return model
+
+
+@_scoped()
+def a_function_with_the_name_of_an_operator_of_onnx() -> onnx.ModelProto:
+    function = '<domain: "", opset_import: ["" : 17]> Relu (a) => (b) { b = Neg(a) }'
+    return _function("Relu(x)", function, '"" : 17')
+
+
+@_scoped()
+def a_function_with_the_name_of_an_operator_of_onnx_runtime() -> onnx.ModelProto:
+    head = '<domain: "com.microsoft", opset_import: ["" : 17]>'
+    opsets = '"" : 17, "com.microsoft" : 1'
+    return _function("com.microsoft.Gelu(x)", f"{head} Gelu (a) => (b) {{ b = Neg(a) }}", opsets)
+
+
+@_scoped()
+def a_function_called_so_by_a_function() -> onnx.ModelProto:
+    functions = (
+        '<domain: "com.microsoft", opset_import: ["" : 17]> Gelu (a) => (b) { b = Neg(a) } '
+        '<domain: "l", opset_import: ["" : 17, "com.microsoft" : 1]> f (a) => (b) '
+        "{ b = com.microsoft.Gelu(a) }"
+    )
+    return _function("l.f(x)", functions, '"" : 17, "l" : 1, "com.microsoft" : 1')
+
+
+@_scoped()
+def a_function_of_another_opset() -> onnx.ModelProto:
+    function = (
+        '<domain: "l", opset_import: ["" : 11]> f (a) => (b) { s = Softmax(a) b = Mul(s, a) }'
+    )
+    return _function("l.f(x)", function, '"" : 13, "l" : 1', "float[2, 3, 4]")
+
+
+@_scoped()
+def a_function_called_twice_with_attributes() -> onnx.ModelProto:
+    function = (
+        '<domain: "l", opset_import: ["" : 17]> f <by> (a) => (b) '
+        "{ b = LeakyRelu <alpha : float = @by> (a) }"
+    )
+    calls = "b = l.f <by = 0.5> (x) a = l.f <by = 0.25> (b) y = Add(a, b)"
+    return _parsed(f"g ({_IN}) => ({_OUT}) {{ {calls} }} {function}", opsets='"" : 17, "l" : 1')
+
+
+@_scoped()
+def bodies_with_names_of_the_graph_around() -> onnx.ModelProto:
+    given = _branches("p = Add(x, w)", "q = Sub(x, w)")
+    model = _parsed(
+        f"g ({_IN}) => ({_OUT}) {{ {_TRUE} w = Neg(x) m = {given} "
+        "late = Abs(m) u = Add(late, w) y = Mul(u, m) }"
+    )
+    (chooses,) = (node for node in model.graph.node if node.op_type == "If")
+    then, other = (attribute.g for attribute in chooses.attribute)
+    for branch, value in ((then, 5), (other, 7)):
+        branch.initializer.append(numpy_helper.from_array(np.full((2, 4), value, np.float32), "w"))
+    other.node[0].output[0] = other.output[0].name = "late"
+    return model
+
+
+@_scoped()
+def branches_with_the_same_names() -> onnx.ModelProto:
+    inner = (
+        "p = If(c) <then_branch = tt () => (float[2, 4] r) {{ r = {} }}, "
+        "else_branch = te () => (float[2, 4] r) {{ r = {} }}>"
+    )
+    then = inner.format("Relu(x)", "Neg(x)")
+    other = inner.format("Abs(x)", "Exp(x)")
+    return _text(f"{_TRUE} y = {_branches(then, f'{other} q = Abs(p)')}")
+
+
+@_scoped()
+def the_state_of_a_loop_named_as_values_around_it() -> onnx.ModelProto:
+    body = (
+        "body = b (int64 i, bool c, float[2, 4] x) => (bool on, float[2, 4] o) "
+        "{ on = Identity(c) o = Add(x, a) }"
+    )
+    loop = f"n = Constant <value = int64 {{3}}> () z = Loop(n, c, x) <{body}>"
+    return _text(f"{_TRUE} a = Neg(x) {loop} y = Mul(a, z)")

@@ -129,8 +129,8 @@ def _prepare(
         asked.require(objection)
     soundness.require_known_opsets(proto, where=where)
     sparse.densify(proto, where=where)
-    proto = functions.inline(proto, where=where)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
+    proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
     proto = inference.infer(proto, contradictions.append)
     if contradictions:  # onnx finds some where there are none

@@ -120,7 +120,7 @@ def no_kernel(op: str, domain: str) -> str:
 def error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
     """What to tell a user of a model that ONNX Runtime does not load."""
     unknown = unknown_op(said)
-    if unknown is None:
+    if unknown is None or unknown[1] in {function.domain for function in model.functions}:
         node = _NODE.search(said[:MESSAGE_LENGTH])
         named = (
             f"node {node['name']!r} ({node['op']}): " if node is not None and node["name"] else ""

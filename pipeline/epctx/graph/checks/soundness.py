@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import onnx
 import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from epctx.errors import ModelError, StorageError
 from epctx.graph.serde.reader import STAND_IN
@@ -148,6 +149,20 @@ def newest(domain: str) -> int | None:
     """The newest opset of a domain that ONNX Runtime supports; None: it does not know it."""
     limit = re.search(r"till opset (\d+)", _refusal(domain, _BEYOND) or "")
     return int(limit[1]) if limit else None
+
+
+def has_operator(domain: str, op_type: str, version: int) -> bool:
+    """Whether ONNX Runtime has an operator in this opset of a domain."""
+    return any(since <= version for since in _operators().get((domain, op_type), ()))
+
+
+@cache
+def _operators() -> Mapping[tuple[str, str], Sequence[int]]:
+    """The opsets since which each operator of ONNX Runtime is what it is, by domain and op type."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for schema in native.get_all_operator_schema():
+        found.setdefault((schema.domain, schema.name), []).append(schema.since_version)
+    return found
 
 
 @cache

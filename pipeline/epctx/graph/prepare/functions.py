@@ -13,7 +13,6 @@ import onnx.inliner
 
 from epctx import limits
 from epctx.errors import ModelError
-from epctx.graph.opsets import since
 from epctx.graph.serde import protos
 
 _Key = tuple[str, str, str]
@@ -23,8 +22,7 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
     """The model without local functions. Their nodes are in the graphs that called them.
 
     Raises:
-        ModelError: functions call each other in a circle; they would become too many nodes; one
-            was written for an opset in which an operator means something else.
+        ModelError: functions call each other in a circle; they would become too many nodes.
     """
     if not model.functions:
         return model
@@ -33,7 +31,8 @@ def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
         raise ModelError.broken("defines a local function twice", where=where)
     _bound(model, functions, where=where)
     for function in model.functions:
-        _adopt_opsets(model, function, where=where)
+        _adopt_opsets(model, function)
+        _forget_symbols(function)
     _write_defaults(model, functions)
     try:
         inlined = onnx.inliner.inline_local_functions(model)
@@ -106,32 +105,21 @@ def _write_defaults(model: onnx.ModelProto, functions: dict[_Key, onnx.FunctionP
             node.attribute.extend(a for a in function.attribute_proto if a.name not in given)
 
 
-def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto, *, where: str) -> None:
-    """Make a function import what the model imports, where its operators are the same there."""
+def _adopt_opsets(model: onnx.ModelProto, function: onnx.FunctionProto) -> None:
+    """Make a function import what the model imports: ONNX Runtime takes its nodes so, too."""
     imports = {_domain(each.domain): each.version for each in model.opset_import}
     for each in function.opset_import:
         domain = _domain(each.domain)
         if domain not in imports:
             model.opset_import.add(domain=domain, version=each.version)
-        elif imports[domain] != each.version:
-            for node in _function_nodes(function):
-                if _domain(node.domain) == domain:
-                    _same_operator(node, each.version, imports[domain], function, where=where)
-            each.version = imports[domain]
+        each.version = imports.get(domain, each.version)
 
 
-def _same_operator(
-    node: onnx.NodeProto, written: int, imported: int, function: onnx.FunctionProto, *, where: str
-) -> None:
-    domain = _domain(node.domain)
-    if since(node.op_type, written, domain) != since(node.op_type, imported, domain):
-        name = _words(_key(function.domain, function.name, function.overload))
-        raise ModelError(
-            f"local function {name} uses opset {written}, the model opset {imported}, "
-            f"and {node.op_type} is not the same in both",
-            where=where,
-            remedy="export the model with one opset, or convert it by onnx.version_converter",
-        )
+def _forget_symbols(function: onnx.FunctionProto) -> None:
+    """A symbol of a function is not the size that has its name in the graph around."""
+    for value in function.value_info:
+        for dim in protos.dimensions(value.type):
+            dim.ClearField("dim_param")
 
 
 def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:

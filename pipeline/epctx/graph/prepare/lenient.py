@@ -7,6 +7,7 @@ So this is what onnxruntime 1.31.1 makes of such a model:
   counts; of a domain that nodes use and the model does not import, the newest that it supports.
 - Constants may have one name: initializers, then Constant nodes, then sparse initializers, of
   which the last counts if they are small. Constant nodes may have the name of another node.
+- A local function with the name of an operator that ONNX Runtime has is not called: that is.
 - A node with neither inputs nor outputs does nothing, whatever it is.
 - Of several metadata properties of one key the last counts.
 - Before IR 4 every initializer had to be an input, too; it is a constant all the same.
@@ -52,6 +53,7 @@ def write_plainly(found: OnnxFile, *, where: str) -> Iterator[str]:
         if node.domain == "ai.onnx":
             node.domain = ""
     yield from _missing_opsets(model)
+    yield from _functions(model)
     yield from _useless_nodes(model)
     yield from _constants(found, where)
     last = {entry.key: entry for entry in model.metadata_props}
@@ -87,9 +89,8 @@ def _opsets(
 def _missing_opsets(model: onnx.ModelProto) -> Iterator[str]:
     """Import what the nodes of the graphs use; functions import what they use themselves."""
     imported = {each.domain for each in model.opset_import}
-    own = {function.domain for function in model.functions}
     used = {node.domain for graph in protos.graphs(model) for node in graph.node}
-    for domain in sorted(used - imported - own):
+    for domain in sorted(used - imported):
         version = soundness.newest(domain)
         if imported and version is not None:
             model.opset_import.add(domain=domain, version=version)
@@ -97,6 +98,24 @@ def _missing_opsets(model: onnx.ModelProto) -> Iterator[str]:
                 f"does not import domain {domain or 'ai.onnx'!r}, which it uses: opset {version}, "
                 "the newest of ONNX Runtime, is taken"
             )
+
+
+def _functions(model: onnx.ModelProto) -> Iterator[str]:
+    versions = {each.domain: each.version for each in model.opset_import}
+    for function in model.functions:
+        function.domain = "" if function.domain == "ai.onnx" else function.domain
+    kept = []
+    for function in model.functions:
+        version = versions.get(function.domain, 0)
+        if soundness.has_operator(function.domain, function.name, version):
+            name = f"{function.domain or 'ai.onnx'}::{function.name}"
+            yield (
+                f"its local function {name} is not called: ONNX Runtime has an operator of that "
+                "name"
+            )
+        else:
+            kept.append(function)
+    _keep(model.functions, kept)
 
 
 def _useless_nodes(model: onnx.ModelProto) -> Iterator[str]:

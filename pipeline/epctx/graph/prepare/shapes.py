@@ -22,9 +22,10 @@ def fix(
     *,
     where: str,
 ) -> None:
-    """Give symbolic dimensions their sizes, wherever the model names them.
+    """Give symbolic dimensions their sizes, wherever the main graph names them.
 
-    A shape of a graph input fixes the names in it too: one name is one size in all of the model.
+    A shape of a graph input fixes the names in it too: one name is one size in all of the graph. In
+    bodies of control flow and in functions the same name is another size, as it is to ONNX Runtime.
 
     Args:
         dimensions: name of a symbolic dimension of a graph input, to its size (>= 1).
@@ -43,7 +44,8 @@ def fix(
         if name not in inputs:
             raise _unknown("shapes", "graph input", name, list(inputs), where)
         _set_shape(inputs[name], shape, sizes, where)
-    for value in protos.values(model):
+    graph = model.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in protos.dimensions(value.type):
             if dim.dim_param in sizes.fixed:
                 dim.dim_value = sizes.fixed[dim.dim_param]

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper
 
 from epctx.errors import ModelError
 from epctx.graph.prepare import functions
@@ -96,14 +97,22 @@ def test_an_opset_that_only_a_function_imports_is_imported() -> None:
     assert ("ai.onnx.ml", 3) in {(each.domain, each.version) for each in model.opset_import}
 
 
-def test_an_operator_that_changed_between_the_opsets_is_refused() -> None:
-    message = _refused(
-        HEAD
-        + '{ z = l.f(x) } <domain: "l", opset_import: ["":18]> f (x) => (y) '
-        + "{ y = ReduceMax<keepdims = 0>(x) }"
+def test_symbols_of_a_function_are_not_those_around() -> None:
+    model = onnx.parser.parse_model(
+        HEAD + '{ z = l.f(x) } <domain: "l", opset_import: ["":17]> f (x) => (y) { y = Relu(x) }'
     )
-    assert "l::f uses opset 18, the model opset 17, and ReduceMax is not the same" in message
-    assert "version_converter" in message
+    value = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])
+    model.functions[0].value_info.append(value)
+    inlined = functions.inline(model, where="m.onnx")
+    symbols = {d.dim_param for v in inlined.graph.value_info for d in v.type.tensor_type.shape.dim}
+    assert "N" not in symbols
+
+
+def test_nodes_of_a_function_are_of_the_opset_of_the_model() -> None:
+    inlined = _inline(
+        HEAD + '{ z = l.f(x) } <domain: "l", opset_import: ["":11]> f (x) => (y) { y = Relu(x) }'
+    )
+    assert {each.domain: each.version for each in inlined.opset_import} == {"": 17, "l": 1}
 
 
 def test_recursion_is_refused_with_its_circle() -> None:

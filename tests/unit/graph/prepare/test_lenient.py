@@ -117,6 +117,28 @@ def test_constant_nodes_may_have_the_name_of_another_node(tmp_path: Path) -> Non
     assert [node.name for node in plain.graph.node] == ["", "", "", "n"]
 
 
+@pytest.mark.parametrize(
+    ("name", "opsets", "kept"),
+    [
+        ("com.microsoft.Gelu", '"" : 17, "com.microsoft" : 1', []),
+        ("com.microsoft.Gelu", '"" : 17', []),
+        ("Gelu", '"" : 20', []),
+        ("Gelu", '"" : 17', ["Gelu"]),
+        ("own.Gelu", '"" : 17, "own" : 1', ["Gelu"]),
+    ],
+)
+def test_a_function_with_the_name_of_an_operator_is_none(
+    name: str, opsets: str, kept: list[str], tmp_path: Path
+) -> None:
+    domain, _, own = name.rpartition(".")
+    function = f'<domain: "{domain}", opset_import: ["" : 17]> {own} (a) => (b) {{ b = Neg(a) }}'
+    head = f"<ir_version: 8, opset_import: [{opsets}]>"
+    text = f"{head} g (float[4] x) => (float[4] y) {{ y = {name}(x) }} {function}"
+    plain, notes = _plain(onnx.parser.parse_model(text), tmp_path)
+    assert [each.name for each in plain.functions] == kept
+    assert any("is not called" in note for note in notes) == (not kept)
+
+
 def test_a_domain_that_nobody_knows_is_left_alone(tmp_path: Path) -> None:
     plain, notes = _plain(_model("y = own.Made(x)"), tmp_path)
     assert [each.domain for each in plain.opset_import] == [""]
