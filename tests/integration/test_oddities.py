@@ -58,3 +58,18 @@ def test_names_mean_what_they_mean_to_onnx_runtime(name: str, level: str, tmp_pa
     feeds = {"x": normal(dims)}
     wanted = oddities.stock(path, feeds)
     assert_close(oddities.through(path, tmp_path, feeds, level, dimensions=dict(sizes)), wanted)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"batch": 2, "sequence": 3}])
+@pytest.mark.parametrize("level", ["none", "basic", "extended"])
+@pytest.mark.parametrize("kind", oddities.SEARCHES)
+def test_bodies_whose_names_the_operator_knows(
+    kind: str, level: str, sizes: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(oddities.search(kind), path)
+    feeds = {"input_ids": np.array([[1, 2, 3], [4, 5, 6]], np.int32)}
+    wanted = oddities.stock(path, feeds)
+    assert wanted[0].max() > 0
+    found = oddities.through(path, tmp_path, feeds, level, dimensions=sizes)
+    np.testing.assert_array_equal(found[0], wanted[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -467,3 +468,73 @@ def the_state_of_a_loop_named_as_values_around_it() -> onnx.ModelProto:
     )
     loop = f"n = Constant <value = int64 {{3}}> () z = Loop(n, c, x) <{body}>"
     return _text(f"{_TRUE} a = Neg(x) {loop} y = Mul(a, z)")
+
+
+SEARCHES = ("GreedySearch", "BeamSearch", "Sampling")
+
+
+def search(kind: str) -> onnx.ModelProto:
+    """A decoder of two layers' worth of nothing, and ONNX Runtime's search with it.
+
+    ONNX Runtime finds inputs and outputs of the decoder by their names; the graph around has an
+    input of one of these names, and the weights that the decoder uses.
+    """
+    rng = np.random.default_rng(3)
+    value, ints, floats = helper.make_tensor_value_info, TensorProto.INT32, TensorProto.FLOAT
+    table = rng.standard_normal((8, 4)).astype(np.float32)
+    weights = {"table": table, "head": rng.standard_normal((4, 8)).astype(np.float32)}
+    axes = {"front": [0, 2], "rest": [0, 2, 3], "last": [1]}
+    node = helper.make_node
+    decoder = helper.make_graph(
+        [
+            node("Gather", ["table", "input_ids"], ["e"]),
+            node("MatMul", ["e", "head"], ["own"]),
+            node("Unsqueeze", ["e", "front"], ["k"]),
+            node("Concat", ["k", "k"], ["kv"], axis=0),
+            node("Concat", ["past_0", "kv"], ["present_0"], axis=3),
+            node("ReduceSum", ["present_0", "rest"], ["s"], keepdims=0),
+            node("MatMul", ["s", "head"], ["past_head"]),
+            node("Unsqueeze", ["past_head", "last"], ["before"]),
+            node("Add", ["own", "before"], ["logits"]),
+        ],
+        "decoder",
+        [
+            value("input_ids", ints, ["B", "S"]),
+            value("position_ids", ints, ["B", "S"]),
+            value("attention_mask", ints, ["B", "T"]),
+            value("past_0", floats, [2, "B", 1, "P", 4]),
+        ],
+        [value("logits", floats, ["B", "S", 8]), value("present_0", floats, [2, "B", 1, "Q", 4])],
+    )
+    bounds = {"most": np.array([7], np.int32), "least": np.array([1], np.int32)}
+    beams = {"beams": np.array([2], np.int32), "given": np.array([1], np.int32)}
+    penalties = {"by_length": np.ones(1, np.float32), "by_repetition": np.ones(1, np.float32)}
+    settings: dict[str, Any] = {"eos_token_id": 0, "pad_token_id": 0, "model_type": 0}
+    asked = [*bounds, "by_repetition"]
+    if kind == "BeamSearch":
+        asked = [*bounds, *beams, *penalties]
+    if kind == "Sampling":
+        settings |= {"top_p": 0.01, "min_tokens_to_keep": 1, "vocab_size": 8, "custom": 0}
+    graph = helper.make_graph(
+        [
+            node("Identity", ["input_ids"], ["ids"]),
+            node(
+                kind,
+                ["ids", *asked],
+                ["found"],
+                domain="com.microsoft",
+                decoder=decoder,
+                **settings,
+            ),
+            node("Cast", ["found"], ["y"], to=TensorProto.INT64),
+        ],
+        "g",
+        [value("input_ids", ints, ["batch", "sequence"])],
+        [value("y", TensorProto.INT64, None)],
+        [
+            numpy_helper.from_array(np.asarray(array), name)
+            for name, array in (weights | axes | bounds | beams | penalties).items()
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)

@@ -166,6 +166,19 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from subgraphs(inner)
 
 
+def bound_by_name(node: ir.Node) -> Iterator[ir.Value]:
+    """Inputs and outputs of a node's bodies, at any depth, that an operator finds by their names.
+
+    ONNX's own operators find them by their places; BeamSearch, GreedySearch and Sampling of ONNX
+    Runtime want an `input_ids`, and so may others (onnxruntime 1.31.1).
+    """
+    for graph in bodies(node.attributes.values()):
+        if node.domain not in ("", "ai.onnx"):
+            yield from (*graph.inputs, *graph.outputs)
+        for inner in graph:
+            yield from bound_by_name(inner)
+
+
 def _is_sorted(graph: ir.Graph) -> bool:
     """Whether each node of the main graph comes after what it needs."""
     made: set[ir.Value] = set()

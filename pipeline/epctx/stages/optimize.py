@@ -10,7 +10,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError, EpctxError
 from epctx.graph.model import LoadedModel, OptimizedModel, PassRecord
 from epctx.graph.optimized.scratch import Scratch
-from epctx.graph.passes import edit, registry
+from epctx.graph.passes import edit, names, registry
 from epctx.graph.passes.base import Counted
 from epctx.graph.serde import canonical
 from epctx.manifest import OptimizeSettings
@@ -43,6 +43,7 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
             runner.step(step)
         else:
             runner.loop(step)
+    names.give_back(model)
     place.write_out(model)
     return OptimizedModel(
         name=loaded.name,

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from epctx.errors import CompileError, ModelError
 from epctx.graph import opsets
-from epctx.graph.dataflow import subgraphs
+from epctx.graph.dataflow import bound_by_name, subgraphs
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.graph.join.parts import Part, Values, defined, refuse_clashes, renamed
 from epctx.graph.join.wiring import Wiring
@@ -76,8 +76,9 @@ def _rename(part: Part) -> None:
         return
     graph = part.model.graph
     bodies = [graph, *(body for node in graph for body in subgraphs(node))]
+    bound = {value for node in graph for value in bound_by_name(node)}
     for value in dict.fromkeys(v for body in bodies for v in (*body.inputs, *defined(body))):
-        if value.name and value.name not in part.kept:
+        if value.name and value.name not in part.kept and value not in bound:
             value.name = part.prefix + value.name
         if value.shape is not None:
             value.shape = ir.Shape([_dimension(part.prefix, dim) for dim in value.shape])

@@ -9,7 +9,7 @@ from typing import Final
 import onnx_ir as ir
 
 from epctx.errors import ManifestError
-from epctx.graph.dataflow import subgraphs
+from epctx.graph.dataflow import bound_by_name, subgraphs
 from epctx.graph.join.wiring import Port, Wiring, free_prefix
 
 _COPY_OPSET: Final = 21
@@ -104,8 +104,9 @@ def refuse_clashes(parts: Sequence[Part], wiring: Wiring, values: Values, where:
     for part in parts:
         graph = part.model.graph
         inner = [body for node in graph for body in subgraphs(node)]
-        own = dict.fromkeys((*graph.inputs, *defined(graph)))
-        own |= dict.fromkeys(v for body in inner for v in (*body.inputs, *defined(body)))
+        bound = {value for node in graph for value in bound_by_name(node)}
+        inside = (v for body in inner for v in (*body.inputs, *defined(body)) if v not in bound)
+        own = dict.fromkeys((*graph.inputs, *defined(graph), *inside))
         _claim("value", [v.name for v in own if v.name and v not in gone], seen, part, where)
         contexts = [n.name for n in graph if n.name and n.name in part.fixed]
         _claim_contexts(contexts, nodes, part, where)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import onnx_ir as ir
 
 from epctx.errors import CompileError
-from epctx.graph.dataflow import subgraphs
+from epctx.graph.dataflow import bound_by_name, subgraphs
 from epctx.graph.epcontext import is_epcontext
 
 
@@ -83,7 +83,12 @@ class Names:
 
 
 def _inner_values(node: ir.Node) -> Iterator[ir.Value]:
-    """The named values that a node's subgraphs define."""
+    """The values that a node's subgraphs define, and that may have any name."""
+    bound = set(bound_by_name(node))
+    yield from (value for value in _defined(node) if value not in bound)
+
+
+def _defined(node: ir.Node) -> Iterator[ir.Value]:
     for graph in subgraphs(node):
         yield from graph.inputs
         yield from tuple(graph.initializers.values())

@@ -1,12 +1,19 @@
-"""`unique-names`: no value of a subgraph has a name that another graph has."""
+"""`unique-names`: no value of a subgraph has a name that another graph has, while passes run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import onnx_ir as ir
 
+from epctx.graph import dataflow
+from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
+from epctx.graph.serde.ordering import bodies
+
+_GIVEN: Final = "epctx.names"
+"""In the `meta` of a body: what its inputs and outputs were called."""
 
 
 class UniqueNamesPass(CountingPass):
@@ -14,11 +21,14 @@ class UniqueNamesPass(CountingPass):
 
     ONNX finds a value by its name, innermost graph first: a pass that moves a value could make a
     name mean another one. The main graph's names stay, and those of subgraphs' inputs and outputs
-    mean nothing outside.
+    mean nothing outside; where they mean something to the operator, `give_back` restores them.
     """
 
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Count of values renamed."""
+        for node in model.graph.all_nodes():
+            for graph in _named(node):
+                graph.meta[_GIVEN] = tuple(v.name for v in (*graph.inputs, *graph.outputs))
         taken = {str(value.name) for value in _values(model.graph)}
         counters: dict[str, int] = {}
         count = 0
@@ -30,6 +40,47 @@ class UniqueNamesPass(CountingPass):
                     count += 1
                 taken.add(name)
         return {"values": count}
+
+
+def give_back(model: ir.Model) -> None:
+    """Name inputs and outputs of bodies as before the passes, where an operator finds them so."""
+    editor = edit.Editor(model)
+    for node in list(model.graph.all_nodes()):
+        for graph in _named(node):
+            names = graph.meta.pop(_GIVEN, ())
+            for value, name in zip((*graph.inputs, *graph.outputs), names, strict=False):
+                value.name = name
+            _keep_apart(node, graph, editor)
+
+
+def _named(node: ir.Node) -> Iterator[ir.Graph]:
+    """The bodies of a node whose operator may find their inputs and outputs by name."""
+    if node.domain:
+        yield from bodies(node.attributes.values())
+
+
+def _keep_apart(node: ir.Node, graph: ir.Graph, editor: edit.Editor) -> None:
+    """Let what a body takes from outside have none of its own names: passes may have brought it."""
+    own = {value.name for value in _values(graph)}
+    inside = set(dataflow.subgraphs(node))
+    for value in dict.fromkeys(dataflow.captured(node)):
+        if value.name not in own or value.graph in inside:
+            continue
+        name = editor.free_name(str(value.name))
+        if not value.is_graph_input() and not value.is_graph_output():
+            value.name = name
+            continue
+        copy = ir.Value(name=name, type=value.type, shape=value.shape)
+        identity = ir.Node("", "Identity", [value], outputs=[copy], name=editor.free_name(name))
+        outer, producer = value.graph, value.producer()
+        assert isinstance(outer, ir.Graph)
+        if producer is None:
+            outer.insert_before(outer[0], identity)
+        else:
+            outer.insert_after(producer, identity)
+        for user, index in tuple(value.uses()):
+            if user.graph in inside:
+                user.replace_input_with(index, copy)
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:
