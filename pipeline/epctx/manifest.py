@@ -113,7 +113,7 @@ class ProviderSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeSettings:
-    """`optimize`: a level, or an explicit list of pass names (then `level` is "explicit")."""
+    """`optimize`: a level, or an explicit list of passes and levels (`level` is "explicit")."""
 
     level: Literal["none", "basic", "extended", "explicit"] = "basic"
     passes: tuple[str, ...] = ()

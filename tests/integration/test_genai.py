@@ -16,8 +16,6 @@ from tests.kit.command_line import epctx
 
 KINDS = {
     "llama-int4": Config(),
-    "qwen3-int4": Config(kind="qwen3"),
-    "llama-fp32": Config(precision="fp32"),
     "qwen3-fp16": Config(kind="qwen3", precision="fp16"),
 }
 
@@ -59,6 +57,10 @@ def test_qnn_gives_the_same_tokens_where_its_simulator_loads_the_contexts(tmp_pa
     asked = ("--provider", "QNNExecutionProvider", "--option", "soc_model=sc8380xp")
     run(tmp_path, "init", "llama", *asked)
     run(tmp_path, "package", "epctx.yaml")
+    report = json.loads((tmp_path / "dist" / "llama.build.json").read_bytes())
+    compiled = next(g for g in report["groups"] if g["target"] == "qnn")
+    # Attention and norms too: of each model one graph.
+    assert [(m["coverage"], len(m["partitions"])) for m in compiled["models"]] == [(1, 1)] * 2
     shared = tmp_path / "dist" / "llama.ortpackage" / "qnn" / "llm"
     assert {p.name for p in shared.iterdir()} == {
         *("prefill_ctx.onnx", "decode_ctx.onnx", "prefill_qnn.bin", "window.onnx"),

@@ -116,7 +116,9 @@ def _of_folder(
     lines = [*_HEAD, f"name: {name}", "", "models:"]
     lines += init_genai.models(found, _scalar(_relative(found.model, path)), _scalar)
     lines += ["", "execution_providers:", *_provider(provider, options), ""]
-    lines += init_genai.group(found, alias(provider), _scalar(_relative(found.path, path)))
+    lines += init_genai.group(
+        found, provider, alias(provider), _scalar(_relative(found.path, path))
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,7 @@ from epctx.manifest import GENAI_CONFIG
 from epctx.parsing import genai
 from epctx.parsing.genai import GenaiFolder
 from epctx.parsing.schema import providers
+from epctx.parsing.schema.providers import ForDecoders
 
 LENGTH: Final = 1024
 """Tokens of a conversation, at most: what a model is compiled for takes that much memory."""
@@ -46,8 +47,7 @@ def folder(path: Path) -> GenaiFolder:
 
 def option_files(provider: str, given: Collection[str]) -> Mapping[str, object]:
     """Options of an EP that a decoder needs and that are files, with what is in each."""
-    schema = providers.find(provider)
-    wanted = schema.knowledge.decoder_files if schema is not None else {}
+    wanted = _known(provider).files
     return {name: content for name, content in wanted.items() if name not in given}
 
 
@@ -61,7 +61,7 @@ def models(found: GenaiFolder, path: str, scalar: Callable[[str], str]) -> Itera
     yield from _model(found, path, 1, length, scalar)
 
 
-def group(found: GenaiFolder, alias: str, source: str) -> Iterator[str]:
+def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterator[str]:
     """The rest from `model_groups` on. `source`: the folder, as the manifest writes it."""
     names, length = found.names, _length(found)
     ranges = {
@@ -80,13 +80,20 @@ def group(found: GenaiFolder, alias: str, source: str) -> Iterator[str]:
     yield f"    verify: {{inputs: {{ranges: {{{shown}}}}}}}"
     yield ""
     yield "targets:"
-    yield f"  {alias}: {{}}"
+    passes = ", ".join(_known(provider).optimize)
+    settings = f"model_groups: {{llm: {{optimize: {{level: [{passes}]}}}}}}" if passes else ""
+    yield f"  {alias}: {{{settings}}}"
     yield "  # The same two models, not compiled: onnxruntime-genai runs them on any CPU."
     yield "  cpu: {model_groups: {llm: {execution_providers: [], sharing_groups: {main: null}}}}"
     yield ""
     yield "# `epctx package`: of each target a folder that onnxruntime-genai opens."
     yield "package:"
     yield f"  genai: {{source: {source}}}"
+
+
+def _known(provider: str) -> ForDecoders:
+    schema = providers.find(provider)
+    return schema.knowledge.decoders if schema is not None else ForDecoders()
 
 
 def _model(

@@ -34,7 +34,7 @@ def run(loaded: LoadedModel, settings: OptimizeSettings, scratch: Path) -> Optim
     registry.check(settings.passes)
     model, place = loaded.model, Scratch(scratch)
     runner = _Runner(model, place)
-    steps = settings.passes if settings.level == "explicit" else registry.LEVELS[settings.level]
+    steps = registry.steps(settings.passes if settings.level == "explicit" else [settings.level])
     if steps:
         edit.prepare(model)
         runner.step(registry.FIRST)

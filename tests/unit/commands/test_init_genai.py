@@ -72,3 +72,29 @@ def test_a_folder_that_was_compiled(tmp_path: Path) -> None:
     (folder / GENAI_CONFIG).write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ModelError, match="missing required field `filename`"):
         init.write([folder], tmp_path / "epctx.yaml")
+
+
+def test_what_an_ep_needs_for_a_decoder_is_written_too(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    options = {"soc_model": "60"}
+    path = tmp_path / "npu.yaml"
+    init.write([folder], path, provider="QNNExecutionProvider", options=options)
+    beside = tmp_path / "npu.op_affinity.json"
+    assert json.loads(beside.read_bytes()) == {"op_type": {"GroupQueryAttention": "htp"}}
+    compiled, cpu = (target.groups[0] for target in load.load(path).targets)
+    assert compiled.execution_providers[0].options["op_affinity"] == beside.as_posix()
+    assert compiled.optimize.passes == ("split-norms", "basic")
+    assert cpu.optimize.level == "basic"
+
+
+def test_a_file_beside_it_is_not_replaced(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    mine = tmp_path / "epctx.op_affinity.json"
+    mine.touch()
+    provider, options, path = "QNNExecutionProvider", {"soc_model": "60"}, tmp_path / "epctx.yaml"
+    with pytest.raises(UsageError, match="is there already"):
+        init.write([folder], path, provider=provider, options=options)
+    assert not path.exists()
+    options["op_affinity"] = mine.name
+    init.write([folder], path, provider=provider, options=options)
+    assert not mine.read_bytes()

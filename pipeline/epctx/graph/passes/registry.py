@@ -32,6 +32,7 @@ _BUILT_IN: Mapping[str, str] = {
     "fold-float-arithmetic": "fold:FoldFloatArithmeticPass",
     "simplify": "rules:SimplifyPass",
     "resolve-branches": "branches:ResolveBranchesPass",
+    "split-norms": "norms:SplitNormsPass",
     "merge-subexpressions": "duplicates:MergeSubexpressionsPass",
     "merge-initializers": "duplicates:MergeInitializersPass",
     "remove-dead-code": "dead_code:RemoveDeadCodePass",
@@ -80,6 +81,11 @@ LEVELS: Mapping[str, tuple[str | Loop, ...]] = {
 """What the levels run, in order (design section 7)."""
 
 
+def steps(wanted: Iterable[str]) -> tuple[str | Loop, ...]:
+    """What a list of passes and levels runs, in order."""
+    return tuple(step for name in wanted for step in LEVELS.get(name, (name,)))
+
+
 def names() -> tuple[str, ...]:
     """All passes that can be named here, built-in ones first."""
     return (*_BUILT_IN, *sorted(set(_third_party()) - set(_BUILT_IN)))
@@ -91,7 +97,7 @@ def check(wanted: Iterable[str], *, where: str | None = None) -> None:
     Raises:
         ManifestError: with the nearest name; or two packages have a pass of this name.
     """
-    others = [name for name in wanted if name not in _BUILT_IN]
+    others = [name for name in wanted if name not in _BUILT_IN and name not in LEVELS]
     third_party = _third_party() if others else {}  # to search the environment takes 10 ms
     for name in others:
         found = third_party.get(name, ())
@@ -99,7 +105,7 @@ def check(wanted: Iterable[str], *, where: str | None = None) -> None:
             raise ManifestError(
                 f'optimize names the pass "{name}", which does not exist',
                 where=where,
-                remedy=did_you_mean(name, names()),
+                remedy=did_you_mean(name, (*names(), *LEVELS)),
             )
         if len(found) > 1:
             packages = " and ".join(sorted(_package(each) for each in found))
@@ -133,7 +139,7 @@ def fingerprint(wanted: Iterable[str]) -> Mapping[str, str]:
     Raises:
         ManifestError: there is no such pass.
     """
-    chosen = [name for name in wanted if name not in _BUILT_IN]
+    chosen = [name for name in wanted if name not in _BUILT_IN and name not in LEVELS]
     check(chosen)
     third_party = _third_party()
     return {name: f"{_package(e)} {_sources(e)}" for name in chosen for e in third_party[name]}
@@ -141,7 +147,7 @@ def fingerprint(wanted: Iterable[str]) -> Mapping[str, str]:
 
 def foreign(wanted: Iterable[str]) -> bool:
     """Whether a pass in `wanted` is of a third party."""
-    return any(name not in _BUILT_IN for name in wanted)
+    return any(name not in _BUILT_IN and name not in LEVELS for name in wanted)
 
 
 def owner(name: str) -> str | None:

@@ -7,6 +7,7 @@ NaN are not here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -210,6 +211,29 @@ def _places(node: ir.Node, version: int, count: int) -> Array | None:
     return np.arange(count)[start:end:step]
 
 
+def _gather(match: Match) -> ir.Value | None:
+    """GatherND by constant indices, as exporters take a mask apart: a Gather of the flat data.
+
+    QNN takes no GatherND of masks ("Failed to create GatherND node", 2.7.0), which cuts a
+    transformer in two; Gather it takes.
+    """
+    shape, given = edit.static_shape(match["x"]), edit.array(match["y"])
+    batches: int = match.root.attributes.get_int("batch_dims", 0)
+    if shape is None or given is None or batches:
+        return None
+    indices = np.asarray(given, np.int64)
+    depth = indices.shape[-1] if indices.size else len(shape) + 1
+    outer, inner = shape[:depth], shape[depth:]
+    sizes = np.array(outer, np.int64)
+    if depth > len(shape) or (indices >= sizes).any() or (indices < -sizes).any():
+        return None
+    places = np.moveaxis(np.where(indices < 0, indices + sizes, indices), -1, 0)
+    flat = np.asarray(np.ravel_multi_index(tuple(places), outer), np.int64)
+    target = np.array([math.prod(outer), *inner], np.int64)
+    data = match.op("Reshape", [match["x"], match.constant(ir.tensor(target))])
+    return match.op("Gather", [data, match.constant(ir.tensor(flat))], [ir.AttrInt64("axis", 0)])
+
+
 RULES: tuple[Rule, ...] = (
     Rule(name="identity", pattern=Op("Identity", X), replace=_input),
     Rule(name="dropout", pattern=Op("Dropout", X), replace=_dropout),
@@ -262,6 +286,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(name="neutral", pattern=Op(("Add", "Mul"), X, Y), replace=_neutral_first, since=7),
     Rule(name="where", pattern=Op("Where", Var("condition"), X, Y), replace=_where),
+    Rule(name="gather-flat", pattern=Op("GatherND", X, Y), replace=_gather, since=11),
     Rule(
         name="known-dimension",
         pattern=Op(("Gather", "Slice"), Op("Shape", X, name="shape")),

@@ -33,7 +33,7 @@ def _passes(level: Node | None) -> Iterator[Problem]:
         return
     from epctx.graph.passes import registry
 
-    known = registry.names()
+    known = (*registry.names(), *registry.LEVELS)
     for item in level.items:
         if item.string and item.string not in known:
             what = f"there is no pass {quoted(item.string)}"

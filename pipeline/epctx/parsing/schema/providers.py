@@ -25,6 +25,19 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForDecoders:
+    """What a starter manifest says for a decoder with a cache.
+
+    Attributes:
+        files: options that are JSON files, with what is in each.
+        optimize: `optimize.level`, passes and levels; empty: what it is without a word.
+    """
+
+    files: Mapping[str, object] = field(default_factory=dict)
+    optimize: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """`x-epctx` of an option schema.
 
@@ -34,7 +47,7 @@ class Knowledge:
         can_share: it can put several models into one context.
         owned: options that epctx sets or forbids itself, with the reason.
         at_runtime: those of them that a session may be given which runs a model.
-        decoder_files: options that are JSON files, with what one has for a decoder with a cache.
+        decoders: what `epctx init FOLDER` writes for the EP.
     """
 
     provider: str
@@ -42,7 +55,7 @@ class Knowledge:
     can_share: bool
     owned: Mapping[str, str] = field(default_factory=dict)
     at_runtime: tuple[str, ...] = ()
-    decoder_files: Mapping[str, object] = field(default_factory=dict)
+    decoders: ForDecoders = field(default_factory=ForDecoders)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,6 +113,15 @@ APPLIES = {
         "(int32[2,3] y) <bool c = {0}, int32 z = {9}> { a = Where(c, z, i) y = Neg(a) }",
         {"Neg": 1},
     ),
+    "gather-flat": (
+        "b",
+        "(bool[2,2] y) <int64[2,2,2] k = {0,0,1,2,-1,1,-2,-3}> { a = GatherND(b, k) y = Not(a) }",
+        {"Reshape": 1, "Gather": 1, "Not": 1},
+    ),
+    "gather-flat, of rows": (
+        "x", "(float[1,3] y) <int64[1,1] k = {-1}> { a = GatherND(x, k) y = Neg(a) }",
+        {"Gather": 1, "Neg": 1},
+    ),
     "known-dimension": (
         "xn",
         "(int64 y, float[2,3] w, int64[N] m) <int64 k = {-1}> { s = Shape(x) d = Gather(s, k)"
@@ -183,6 +192,12 @@ LEFT_ALONE = {
     ),
     "a pad": ("x", "(float[2,4] y) <int64[4] p = {0,0,0,1}> { y = Pad(x, p) }"),
     "a split": ("x", "(float[1,3] y, float[1,3] z) { y, z = Split<num_outputs = 2>(x) }"),
+    "a gather whose indices are fed": (
+        "xn", "(float[N,3] y) <int64[1] o = {-1}> { k = Unsqueeze(n, o) y = GatherND(x, k) }"
+    ),
+    "a gather in batches": (
+        "x", "(float[2] y) <int64[2,1] k = {0,2}> { y = GatherND<batch_dims = 1>(x, k) }"
+    ),
     "an unknown dimension": ("n", "(int64 y) <int64 k = {0}> { s = Shape(n) y = Gather(s, k) }"),
     "an input that is an output": ("x", "(float[2,3] y) { y = Identity(x) }"),
 }  # fmt: skip

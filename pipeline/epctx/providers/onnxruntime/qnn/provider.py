@@ -73,7 +73,17 @@ _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.l
 _REASON: Final = re.compile(
     r"Validation FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<reason>.*)"
 )
-_FILTERED: Final = re.compile(r"(\w+) filtered off QNN by the op_affinity")
+_REMEDIES: Final = (
+    (
+        re.compile(r"(\w+) filtered off QNN by the op_affinity"),
+        r'a JSON file {"op_type": {"\1": "htp"}} as option op_affinity gives it to QNN',
+    ),
+    (
+        re.compile(r".*`Skip(?:Simplified)?LayerNormalization` are not supported"),
+        "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
+    ),
+)
+"""Of reasons for which there is something to do: what."""
 _NODE: Final = re.compile(r"Node name: (\S*) Node index: \d+")
 
 
@@ -353,8 +363,9 @@ class QNNExecutionProvider(OrtProvider):
 
 
 def _with_remedy(reason: str) -> str:
-    """A reason with what to do, where it is QNN's option alone that decides."""
-    found = _FILTERED.match(reason)
-    if found is None:
-        return reason
-    return f'{reason}; a JSON file {{"op_type": {{"{found[1]}": "htp"}}}} as op_affinity lets it'
+    """A reason, with what to do where that is known."""
+    for pattern, remedy in _REMEDIES:
+        found = pattern.match(reason)
+        if found is not None:
+            return f"{reason}; {found.expand(remedy)}"
+    return reason

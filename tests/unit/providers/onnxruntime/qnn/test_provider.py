@@ -86,6 +86,27 @@ class TestBound:
             "det": "Not supported",
         }
 
+    @pytest.mark.parametrize(
+        ("said", "told"),
+        [
+            (
+                "GroupQueryAttention filtered off QNN by the op_affinity provider option",
+                '{"op_type": {"GroupQueryAttention": "htp"}} as option op_affinity gives it to QNN',
+            ),
+            (
+                "Operators of type `SkipSimplifiedLayerNormalization` are not supported by QNN EP",
+                "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
+            ),
+        ],
+    )
+    def test_a_reason_says_what_to_do_where_that_is_known(self, said: str, told: str) -> None:
+        log = (
+            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 1 nodes in Y (X) :\n"
+            f"\tOperator type: X Node name: n Node index: 1\n\tREASON : {said}.\n"
+        )
+        reason = self.bind().reasons(log)["n"]
+        assert reason.startswith(f"{said}; ") and reason.endswith(told)
+
     def test_a_split_graph_does_not_run_on_x86(self) -> None:
         assert self.bind().cannot_run() is None
         why = self.bind(enable_htp_graph_splitting=True).cannot_run()
