@@ -38,6 +38,12 @@ EXPECTED = {
         "assistant.tar",
         "assistant.intoto.json",
     ],
+    "06-llm": [
+        "llama/reference/llm/prefill_reference.bin",
+        "llama.ortpackage/cpu/llm/prefill_ctx.onnx",
+        "llama.ortpackage/cpu/llm/genai_config.json",
+        "llama.ortpackage/cpu/llm/tokenizer.json",
+    ],
     "04-write-a-provider": [
         f"mixer/{target}/all/{file}"
         for target in ("exact", "small")

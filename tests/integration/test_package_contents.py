@@ -204,6 +204,17 @@ def test_a_package_for_genai_has_one_component_and_its_configuration_finds_the_t
     assert [f.outcome for f in report.findings() if f.check == "genai"] == ["pass"]
 
 
+def test_a_variant_for_genai_has_all_that_its_models_need(tmp_path: Path) -> None:
+    """It opens the folder alone, and finds no data that lies elsewhere in the package."""
+    project = projects.make(tmp_path, {"g": ["a"]}, **WEIGHTS)
+    project.document["targets"] = MIXED
+    (tmp_path / "genai.json").write_text('{"model": {}}', encoding="utf-8")
+    project.document["package"] = {"files": {"genai_config.json": "genai.json"}, "genai": {}}
+    package(project)
+    assert {"cpu/g/a.data", "mixed/g/a.data"} <= tree(made(project))
+    assert api.verify(made(project), lock=project.lock).passed
+
+
 def test_a_build_that_fails_leaves_the_package_that_was_there(tmp_path: Path) -> None:
     project = projects.make(tmp_path, {"g": ["a"]})
     package(project)

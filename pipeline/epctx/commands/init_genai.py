@@ -42,6 +42,14 @@ def folder(path: Path) -> GenaiFolder:
             why=f"input {found.names.input_ids!r} is {found.inputs[found.names.input_ids]}",
             remedy="name the model itself: `epctx init MODEL.onnx`",
         )
+    if not found.in_place:
+        raise ModelError(
+            "has no GroupQueryAttention: its cache grows with each token",
+            file=found.model.as_posix(),
+            why="onnxruntime-genai runs fixed sizes only of a cache that stays in place",
+            remedy="let the builder write one that does (`-p int4 -e cpu`, `-p fp16 -e cuda`), or"
+            " name the model itself: `epctx init MODEL.onnx`",
+        )
     return found
 
 

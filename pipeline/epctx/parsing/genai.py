@@ -89,6 +89,8 @@ class GenaiFolder:
         config: its genai_config.json, as JSON.
         settings: what epctx reads of that.
         inputs: of the ONNX model, by name; of `outputs`, the names.
+        in_place: keys and values are written into the cache that the model is given; else what it
+            gives back is longer than that.
     """
 
     path: Path
@@ -97,6 +99,7 @@ class GenaiFolder:
     settings: _Model
     inputs: Mapping[str, InputSpec]
     outputs: tuple[str, ...]
+    in_place: bool
 
     @property
     def names(self) -> _Inputs:
@@ -166,6 +169,7 @@ def read(path: Path) -> GenaiFolder:
         settings=settings,
         inputs={spec.name: spec for spec in inputs.specs(proto)},
         outputs=tuple(value.name for value in proto.graph.output),
+        in_place=any(node.op_type == "GroupQueryAttention" for node in proto.graph.node),
     )
     folder.require()
     return folder

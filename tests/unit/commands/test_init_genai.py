@@ -98,3 +98,14 @@ def test_a_file_beside_it_is_not_replaced(tmp_path: Path) -> None:
     options["op_affinity"] = mine.name
     init.write([folder], path, provider=provider, options=options)
     assert not mine.read_bytes()
+
+
+def test_a_cache_that_grows(tmp_path: Path) -> None:
+    folder = genai_folder.write(tmp_path / "llama")
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.op_type = "MultiHeadAttention"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(ModelError, match="its cache grows with each token"):
+        init.write([folder], tmp_path / "epctx.yaml")

@@ -29,7 +29,9 @@ class Contents:
     saved: int
 
 
-def arrange(groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]]) -> Contents:
+def arrange(
+    groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]], *, apart: bool = False
+) -> Contents:
     """Give every file its place.
 
     Folders that are the same to the byte are one. External data that the models of several folders
@@ -38,6 +40,7 @@ def arrange(groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]]) 
     Args:
         groups: what was built, in the order of the variants.
         shared: the assets of the manifest.
+        apart: each folder has all that its models need: onnxruntime-genai opens it alone.
     """
     items: dict[str, Item] = {}
     for files in shared:
@@ -59,7 +62,7 @@ def arrange(groups: Sequence[BuiltGroup], shared: Iterable[Mapping[str, Item]]) 
         left = dict(files)
         for model in group.models:
             hashed = _data_of(model, files)
-            if hashed is not None and common[hashed] > 1:
+            if hashed is not None and common[hashed] > 1 and not apart:
                 data[place, model.name] = hashed
                 moved = {name: left.pop(name) for name in model.data}
                 target = assets.folder(hashed)

@@ -76,7 +76,8 @@ def derive(lock: Lock, package: LockedPackage, items: Mapping[Digest, Item]) -> 
         name: {path: items[Digest("sha256", file.sha256)] for path, file in files.items()}
         for name, files in package.assets.items()
     }
-    arranged = contents.arrange(groups, assets.values())
+    apart = package.component is not None
+    arranged = contents.arrange(groups, assets.values(), apart=apart)
     hashed = {name: items_.digest_of(files) for name, files in assets.items()}
     described = describing.describe(lock, package, groups, arranged, hashed)
     held = {**arranged.items, MANIFEST: items_.made(form.encode(described))}

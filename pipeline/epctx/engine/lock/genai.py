@@ -62,6 +62,8 @@ def files(
         if sizes[name] == folder.sizes:
             decoder["filename"] = context_file(name)
             return {**made, GENAI_CONFIG: _json(config)}
+    if not folder.in_place:
+        raise _wrong("the models have no GroupQueryAttention: their cache grows with each token")
     prompt, token = _roles(sizes)
     length, width = sizes[token].total, sizes[prompt].sequence
     assert isinstance(length, int)
