@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +165,9 @@ def test_sizes_can_be_said(folder: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_run_asks_for_sizes_that_are_written_as_minus_one(folder: Path) -> None:
+def test_run_asks_for_sizes_that_are_written_as_minus_one_and_takes_them(folder: Path) -> None:
     ran = command_line.epctx("run", "head.onnx", cwd=folder)
     assert ran.returncode == 2 and "a dimension without a name of unknown size" in ran.stderr
+    (told,) = re.findall(r"like (.*), or its values", ran.stderr)
+    ran = command_line.epctx("run", "head.onnx", *shlex.split(told), cwd=folder)
+    assert ran.returncode == 0 and "float32[1, 1, 4]" in ran.stdout

@@ -58,7 +58,9 @@ def run(
     dimension: Annotated[
         list[str] | None,
         typer.Option(
-            "--dimension", metavar="NAME=SIZE", help="Size of a symbolic dimension, if generated."
+            "--dimension",
+            metavar="NAME=SIZE",
+            help="Size of an open dimension (or input[axis]), if generated.",
         ),
     ] = None,
     repeat: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import statistics
 import time
 import zipfile
@@ -155,17 +156,11 @@ def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
     from epctx.graph.serde import skeleton
 
     specs = graph_inputs.specs(skeleton.read(path))
-    known = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    known = {name for spec in specs for name in spec.open.values()}
     for name in dimensions:
         if name not in known:
             raise UsageError(f'no input has a dimension "{name}"', remedy=did_you_mean(name, known))
-    return tuple(
-        replace(
-            spec,
-            shape=tuple(dimensions.get(d, d) if isinstance(d, str) else d for d in spec.shape),
-        )
-        for spec in specs
-    )
+    return tuple(spec.fixed(dimensions) for spec in specs)
 
 
 def _cases(
@@ -202,10 +197,9 @@ def _cases(
 
 
 def _unfixed(spec: InputSpec) -> str:
-    names = dict.fromkeys(dim for dim in spec.shape if isinstance(dim, str))
-    if not names or None in spec.shape:
+    if not spec.open:
         return "give its values: --input FILE"
-    sizes = " ".join(f"--dimension {name}=1" for name in names)
+    sizes = " ".join(f"--dimension {shlex.quote(f'{name}=1')}" for name in spec.open.values())
     return f"give its sizes, like {sizes}, or its values: --input FILE"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import onnx_ir as ir
 from epctx.errors import CompileError
 from epctx.graph import epcontext
 from epctx.graph.model import Partition, Replacement
-from epctx.graph.partition import surgery
+from epctx.graph.partition import boundary, surgery
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
@@ -180,10 +181,22 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError:
         why = "; ".join(
             f"{ep} declined {first.node} ({first.op_type}): {r}" for ep, r in first.reasons
         )
+    remedy = (
+        "run `epctx plan --partition`, then change `partition`, the options or the EPs; "
+        "a plain ONNX output has `execution_providers: []`"
+    )
+    shapeless = [
+        v.name for v in model.model.graph.inputs if v.shape is None and not v.is_initializer()
+    ]
+    if shapeless and why is not None and boundary.UNKNOWN_RANK in why:
+        listed = ", ".join(f"{json.dumps(name)}: [1]" for name in shapeless)
+        remedy = (
+            "give the shapes of inputs that have none, under the model: "
+            f"`shapes: {{{listed}}}` (with your sizes, one for each dimension)"
+        )
     return CompileError(
         "nothing compiled: no execution provider takes any node",
         model=model.name,
         why=why,
-        remedy="run `epctx plan --partition`, then change `partition`, the options or the EPs; "
-        "a plain ONNX output has `execution_providers: []`",
+        remedy=remedy,
     )

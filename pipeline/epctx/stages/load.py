@@ -129,12 +129,18 @@ def _prepare(
         asked.require(objection)
     soundness.require_known_opsets(proto, where=where)
     sparse.densify(proto, where=where)
+    shapes.clear_negative(proto)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []
     proto = inference.infer(proto, contradictions.append)
     if contradictions:  # onnx finds some where there are none
-        soundness.require_resolvable(proto, where=where)
+        try:
+            soundness.require_resolvable(proto, where=where)
+        except ModelError as error:
+            if source.dimensions or source.shapes:
+                error.remedy = "correct `dimensions` and `shapes` of the model: give sizes that fit"
+            raise
     _refuse_maps(proto, where=where)
     return proto
 

@@ -130,12 +130,26 @@ def _loop(draw: Drawing, grow: Grow) -> None:
 def _scan(draw: Drawing, grow: Grow) -> None:
     state = [draw.pick()] if draw.chance(0.6) else []
     scanned = draw.pick(least_rank=1)
-    if not scanned.shape[0]:
+    axis = draw.random.choice((0, 0, draw.random.randrange(len(scanned.shape))))
+    if not scanned.shape[axis]:
         raise Rejected("nothing to scan")
-    (row,) = draw.node("Gather", [scanned, draw.ints(0)], axis=0)
+    (row,) = draw.node("Gather", [scanned, draw.ints(0)], axis=axis)
     with _body(draw, repeats=True) as scope:
         formal = [_formal(draw, value) for value in (*state, row)]
         grow(draw, draw.random.randint(1, 4))
         outputs = [*(_made(draw, value.kind) for value in state), _collected(draw)]
         body = _graph(scope, formal, _distinct(draw, outputs), "body")
-    draw.node("Scan", [*state, scanned], len(outputs), body=body, num_scan_inputs=1)
+    rank = len(outputs[-1].shape) + 1
+    attributes: dict[str, object] = {"num_scan_inputs": 1}
+    if axis or draw.chance(0.2):
+        attributes["scan_input_axes"] = [
+            axis - len(scanned.shape) * (draw.opset >= 11 and draw.chance(0.3))
+        ]
+    if draw.chance(0.4) and outputs[-1].size:  # of nothing, ONNX Runtime 1.31.1 divides by zero
+        place = draw.random.randrange(rank)
+        attributes["scan_output_axes"] = [place - rank * (draw.opset >= 11 and draw.chance(0.3))]
+    if draw.chance(0.3):
+        attributes["scan_input_directions"] = [draw.random.randint(0, 1)]
+    if draw.chance(0.3):
+        attributes["scan_output_directions"] = [draw.random.randint(0, 1)]
+    draw.node("Scan", [*state, scanned], len(outputs), body=body, **attributes)

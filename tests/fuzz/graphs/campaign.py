@@ -35,7 +35,8 @@ class Tally:
 
     Attributes:
         counts: "models", "nodes", "not run" (ONNX Runtime refuses the source as a whole, though it
-            took each node), "opset N", "op X", "type X", "explained: reason".
+            took each node), "refused" (by epctx alone, at a level: a fault), "declared how" (shapes
+            of values), "opset N", "op X", "type X", "explained: reason".
         faults: the differences without an explanation, each with its reproduction.
     """
 
@@ -49,7 +50,10 @@ class Tally:
 
     def lines(self) -> Iterator[str]:
         """What to print."""
-        for first in ("models", "nodes", "not run", "explained", "opset", "type", "op"):
+        for first in (
+            *("models", "nodes", "not run", "refused", "explained"),
+            *("declared", "opset", "type", "op"),
+        ):
             found = {
                 key.removeprefix(first).strip(" :"): count
                 for key, count in self.counts.items()
@@ -79,7 +83,9 @@ def check(seeds: Sequence[int], most: int = MOST) -> Tally:
             found = levels.difference(random.proto, random.feeds, level, expected)
             if found is None:
                 continue
-            reason = levels.explanation(random.proto, random.feeds, level)
+            refused = f"{level}: {levels.REFUSED}" in found
+            tally.counts["refused"] += refused
+            reason = levels.explanation(random.proto, random.feeds, level) if not refused else None
             if reason is None:
                 tally.faults.append(f"seed {seed}, {found}\n{reproduction(random, level)}")
             else:

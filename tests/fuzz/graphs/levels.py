@@ -7,6 +7,7 @@ from itertools import pairwise
 import onnx
 from onnx import helper
 
+from epctx.errors import ModelError
 from epctx.graph.serde import canonical, protos
 from tests.fuzz.graphs.drawing import FLOATS, INTEGERS
 from tests.fuzz.graphs.models import Feeds, Outputs, differing, outputs
@@ -14,6 +15,7 @@ from tests.kit import optimizing
 
 LEVELS = ("none", "basic", "extended")
 _IDENTITY = (*FLOATS, *INTEGERS)
+REFUSED = "refused though ONNX Runtime runs it"
 LEFT_OUT = "casts that ONNX Runtime leaves out"
 
 
@@ -32,13 +34,39 @@ def difference(
     try:
         result = optimized(model, level)
         found = outputs(result, feeds)
+    except ModelError as error:
+        return f"{level}: {REFUSED}: {error}"
     except Exception as error:  # of epctx or of onnxruntime: both are findings here
         return f"{level}: {type(error).__name__}: {error}"
     names = differing(expected, found)
     if not names:
-        return None
+        return _misdeclared(model, result, found, level)
     name = names[0]
     return f"{level}: {name} is {_shown(found, name)}, not {_shown(expected, name)}"
+
+
+def _misdeclared(
+    source: onnx.ModelProto, result: onnx.ModelProto, found: Outputs, level: str
+) -> str | None:
+    """An output that has another shape than the result says, and the source does not say so, too;
+    None: there is none.
+    """
+    for before, info in zip(source.graph.output, result.graph.output, strict=True):
+        shape = found[info.name].shape
+        said, told = _said(info, len(shape)), _said(before, len(shape))
+        for one, other, size in zip(said, told, shape, strict=True):
+            if one not in (None, size) and one != other:
+                return f"{level}: {info.name} is declared as {said}, and is {list(shape)}"
+    return None
+
+
+def _said(info: onnx.ValueInfoProto, rank: int) -> list[int | None]:
+    """The sizes that a value is declared with; -1 for all of them where it has another rank."""
+    dims = info.type.tensor_type.shape.dim
+    if not info.type.tensor_type.HasField("shape"):
+        return [None] * rank
+    said = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    return said if len(said) == rank else [-1] * rank
 
 
 def _shown(values: Outputs, name: str) -> str:

@@ -57,21 +57,49 @@ def draw_model(seed: int, most: int = MOST) -> RandomModel:
         draw.input()
     while len(draw.scope.nodes) < wanted - MOST_OUTPUTS // 4:
         _grow(draw, 1)
-    outputs = _outputs(draw)
     graph = helper.make_graph(
         draw.scope.nodes,
         "random",
         [value.info() for value in draw.inputs],
-        [_declared(value) for value in outputs],
+        [_declared(value) for value in _outputs(draw)],
         draw.scope.weights,
     )
-    return RandomModel(
-        seed=seed,
-        opset=draw.opset,
-        proto=make_model(graph, draw.opset),
-        feeds={value.name: value.value for value in draw.inputs},
-        counts=draw.counts,
-    )
+    proto = make_model(graph, draw.opset)
+    feeds = {value.name: value.value for value in draw.inputs}
+    _declare(draw, proto, feeds)
+    return RandomModel(seed=seed, opset=draw.opset, proto=proto, feeds=feeds, counts=draw.counts)
+
+
+def _declare(draw: Drawing, proto: onnx.ModelProto, feeds: Feeds) -> None:
+    """Let a model say what its values are: nothing, what is right, or in part what is wrong.
+
+    What ONNX Runtime refuses is not declared: it holds some of it to what it infers. Nor is there a
+    wrong shape that nobody can infer: its own optimizer believes that, too.
+    """
+    how = draw.random.choice(("nothing", "right", "wrong"))
+    known = {value.name: value for value in draw.scope.values if not value.is_sequence}
+    before = onnx.ModelProto()
+    before.CopyFrom(proto)
+    for info in proto.graph.output if how != "nothing" else ():
+        if info.name in known:
+            info.CopyFrom(known[info.name].info())
+    outputs_ = {info.name for info in proto.graph.output}
+    made = [name for node in proto.graph.node for name in node.output if name in known]
+    for name in made if how != "nothing" else ():
+        if name not in outputs_ and draw.chance(0.5):
+            proto.graph.value_info.append(known[name].info())
+    if how == "wrong":
+        inferred = _inferred(before)
+        for info in (*proto.graph.value_info, *proto.graph.output):
+            dims = info.type.tensor_type.shape.dim
+            if [dim.dim_value for dim in dims] == inferred.get(info.name) and draw.chance(0.3):
+                draw.random.choice(dims).dim_value += draw.random.choice((1, 2))
+    try:
+        outputs(proto, feeds)
+    except Exception:  # onnxruntime's errors have no common class
+        proto.CopyFrom(before)
+        how = f"nothing, {how} refused" if how != "nothing" else how
+    draw.counts[f"declared {how}"] += 1
 
 
 def _grow(draw: Drawing, count: int) -> None:
@@ -85,6 +113,22 @@ def _grow(draw: Drawing, count: int) -> None:
                 operator(draw)
         except Rejected:
             draw.counts["rejected"] += 1
+
+
+def _inferred(model: onnx.ModelProto) -> Mapping[str, list[int]]:
+    """The shapes, not scalars', that onnx infers whole."""
+    try:
+        found = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # onnx's errors have no common class
+        return {}
+    known = {
+        v.name: v.type.tensor_type.shape.dim for v in (*found.graph.value_info, *found.graph.output)
+    }
+    return {
+        name: [dim.dim_value for dim in dims]
+        for name, dims in known.items()
+        if dims and all(dim.HasField("dim_value") for dim in dims)
+    }
 
 
 def _outputs(draw: Drawing) -> list[Value]:

@@ -202,3 +202,22 @@ def test_an_epcontext_node_of_the_source_is_still_refused(tmp_path: Path) -> Non
     optimized = OptimizedModel(name="m", model=source, passes=(), digest=of_bytes(b""))
     with pytest.raises(ModelError, match="build from the model that this EPContext"):
         partition.run(optimized, eps(op_types("Relu")), PartitionSettings())
+
+
+def test_inputs_without_a_shape_are_told_with_what_gives_them_one(tmp_path: Path) -> None:
+    text = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
+    shapeless = model(text)
+    for value in (*shapeless.graph.inputs, *shapeless.graph.outputs):
+        value.shape = None
+    optimized = OptimizedModel(name="m", model=shapeless, passes=(), digest=of_bytes(b""))
+    reference = ReferenceExecutionProvider({})
+    parted = partition.run(optimized, [reference], PartitionSettings())
+    spec = SessionGroupSpec(
+        models=("m",), embed_mode=1, node_name_prefix="", session_options={}, folder=tmp_path
+    )
+    with (
+        pytest.raises(CompileError, match="unknown rank") as caught,
+        compile.run([parted], [reference], spec),
+    ):
+        pass
+    assert '`shapes: {"x": [1]}`' in caught.value.remedy

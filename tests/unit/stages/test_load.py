@@ -450,3 +450,26 @@ def test_outputs_are_those_of_the_source(tmp_path: Path) -> None:
         for data in sources
     )
     np.testing.assert_array_equal(one, other)
+
+
+def test_a_negative_size_is_an_unknown_one(tmp_path: Path) -> None:
+    path = _text(tmp_path, "g (float[1, 3] x) => (float[1, 3] y) { y = Relu (x) }")
+    proto = onnx.load(path)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(proto, path)
+    assert [str(value.shape) for value in _load(path).model.graph.outputs] == ["[None,3]"]
+    fixed = _load(path, shapes={"x": (2, 3)}).model
+    assert fixed.graph.outputs[0].shape == (2, 3)
+
+
+def test_sizes_that_do_not_fit_are_blamed_on_who_gave_them(tmp_path: Path) -> None:
+    text = (
+        "g (float[N, M] x) => (float[N, 4] y) <float[3, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3}>"
+        " { y = MatMul (x, w) }"
+    )
+    with pytest.raises(ModelError) as caught:
+        _load(_text(tmp_path, text), dimensions={"M": 5})
+    assert caught.value.remedy == (
+        "correct `dimensions` and `shapes` of the model: give sizes that fit"
+    )

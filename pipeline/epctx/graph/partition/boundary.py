@@ -32,6 +32,8 @@ TYPES = frozenset(
 )
 """Element types of the tensors that an EPContext node accepts."""
 
+UNKNOWN_RANK = "unknown rank of a value that would leave the partition"
+
 
 def bonds(flow: Dataflow) -> list[Bond]:
     """The values of a model that may not cross, or not leave, a partition."""
@@ -52,7 +54,7 @@ def _bond(flow: Dataflow, value: ir.Value, consumers: Iterable[int]) -> Bond | N
         consumers=tuple(consumers),
         exposed=flow.is_output(value),
         one_way=barred is None,
-        reason=barred or "unknown rank of a value that would leave the partition",
+        reason=barred or UNKNOWN_RANK,
     )
 
 

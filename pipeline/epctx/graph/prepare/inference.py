@@ -234,11 +234,19 @@ def _restore(
             inferred.value_info.add().CopyFrom(value)
             gained += 1
         else:
-            gained += _merge(value.type, result.type)
+            gained += _merge(value.type, result.type, value.name)
     return gained
 
 
-def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:
+def _contradicts(declared: onnx.TensorShapeProto, inferred: onnx.TensorShapeProto) -> bool:
+    """Whether one of them must be wrong: then nothing of what is declared is believed."""
+    return len(declared.dim) != len(inferred.dim) or any(
+        {one.WhichOneof("value"), other.WhichOneof("value")} == {"dim_value"} and one != other
+        for one, other in zip(declared.dim, inferred.dim, strict=True)
+    )
+
+
+def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto, name: str) -> bool:
     """Complete an inferred type by the declared one, where they do not contradict."""
     if inferred.WhichOneof("value") is None:
         inferred.CopyFrom(declared)
@@ -251,11 +259,13 @@ def _merge(declared: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:
     if not target.HasField("shape"):
         target.shape.CopyFrom(source.shape)
         return True
+    if _contradicts(source.shape, target.shape):
+        _log.warning("%r has not the shape that the file declares: what is inferred counts", name)
+        return False
     gained = False
-    if len(source.shape.dim) == len(target.shape.dim):
-        for given, found in zip(source.shape.dim, target.shape.dim, strict=True):
-            unknown = found.WhichOneof("value") is None
-            if (unknown and given.WhichOneof("value")) or (found.dim_param and given.dim_param):
-                found.CopyFrom(given)
-                gained |= unknown
+    for given, found in zip(source.shape.dim, target.shape.dim, strict=True):
+        unknown = found.WhichOneof("value") is None
+        if (unknown and given.WhichOneof("value")) or (found.dim_param and given.dim_param):
+            found.CopyFrom(given)
+            gained |= unknown
     return gained

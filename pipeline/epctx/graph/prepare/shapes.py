@@ -51,6 +51,14 @@ def fix(
                 dim.dim_value = sizes.fixed[dim.dim_param]
 
 
+def clear_negative(model: onnx.ModelProto) -> None:
+    """Let a negative size be an unknown one, wherever a value has it, as ONNX Runtime does."""
+    for value in protos.values(model):
+        for dim in protos.dimensions(value.type):
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
+
+
 class _Sizes:
     """Sizes of symbolic names, each with the manifest key that gave it."""
 

@@ -7,7 +7,8 @@ those that it cannot take, and those that make ONNX Runtime fail when they stay 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import onnx_ir as ir
@@ -110,34 +111,37 @@ def require_static_shapes(model: ir.Model, *, provider: str) -> None:
     QNN does so without an error, and without a line in its log (real-eps.md section 9).
 
     Raises:
-        ModelError: an input's dimension has no number.
+        ModelError: inputs' dimensions have no number; names all of them.
     """
+    what: list[str] = []
+    dimensions: dict[str, str] = {}
+    shapes: dict[str, str] = {}
     for value in model.graph.inputs:
         if value.is_initializer() or not isinstance(value.type, ir.TensorType | None):
             continue  # of other types there is no shape to fix, and no node that uses one is taken
-        if value.shape is None:
-            raise _dynamic(value, f"input {value.name!r} has no shape", provider, ())
-        free = [dim for dim in value.shape if not isinstance(dim, int)]
+        dims = None if value.shape is None else list(value.shape)
+        free = [dim for dim in dims or () if not isinstance(dim, int)]
+        if dims is None:
+            what.append(f"input {value.name!r} has no shape")
+            shapes[str(value.name)] = "[1]"
+        elif all(dim.value for dim in free):
+            dimensions |= {str(dim.value): "1" for dim in free}
+        else:
+            shapes[str(value.name)] = str([dim if isinstance(dim, int) else 1 for dim in dims])
         if free:
-            names = tuple(str(dim.value) for dim in free if dim.value)
-            words = ", ".join(names) if len(names) == len(free) else "without a name"
-            what = f"input {value.name!r} has dimensions of unknown size: {words}"
-            raise _dynamic(value, what, provider, names if len(names) == len(free) else ())
-
-
-def _dynamic(value: ir.Value, what: str, provider: str, names: tuple[str, ...]) -> ModelError:
-    if names:
-        fixed = ", ".join(f"{name}: 1" for name in dict.fromkeys(names))
-        remedy = f"fix them in the manifest, under the model: `dimensions: {{{fixed}}}`"
-    else:
-        rank = (
-            "..."
-            if value.shape is None
-            else ", ".join(str(dim) if isinstance(dim, int) else "1" for dim in value.shape)
+            words = ", ".join(str(dim.value) if dim.value else "one without a name" for dim in free)
+            what.append(f"input {value.name!r} has dimensions of unknown size: {words}")
+    if what:
+        keys = (("dimensions", dimensions), ("shapes", shapes))
+        fixed = " and ".join(f"`{key}: {_mapping(sizes)}`" for key, sizes in keys if sizes)
+        raise ModelError(
+            "; ".join(what),
+            why=f"{provider} compiles static shapes only",
+            remedy=f"fix them in the manifest, under the model: {fixed} (with your sizes"
+            + (", one for each dimension)" if "[1]" in shapes.values() else ")"),
         )
-        remedy = f"fix it in the manifest, under the model: `shapes: {{{value.name}: [{rank}]}}`"
-    return ModelError(
-        what,
-        why=f"{provider} compiles static shapes only",
-        remedy=remedy + " (with your sizes)",
-    )
+
+
+def _mapping(entries: Mapping[str, str]) -> str:
+    listed = (f"{json.dumps(name)}: {entry}" for name, entry in entries.items())
+    return f"{{{', '.join(listed)}}}"

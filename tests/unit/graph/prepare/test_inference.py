@@ -86,6 +86,18 @@ def test_a_name_of_an_output_stays() -> None:
     assert _dims(model)["z"] == ["batch", 8]
 
 
+@pytest.mark.parametrize(("declared", "told"), [("[5, 5]", True), ("[4]", True), ("[N, 3]", False)])
+def test_a_declared_shape_that_contradicts_is_told_and_not_mixed_in(
+    declared: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ONNX Runtime warns of it, and goes on."""
+    text = (
+        f"g (float[n, 3] x) => (float{declared} y) <int64[2] s = {{-1, 3}}> {{ y = Reshape(x, s) }}"
+    )
+    assert _dims(infer(_model(text)))["y"] == ["?" if told else "N", 3]
+    assert ("'y' has not the shape that the file declares" in caplog.text) is told
+
+
 def test_a_declared_type_that_contradicts_is_not_mixed_in() -> None:
     model = infer(
         _model("g (float[4, 8] x) => (float z) <int64[4, 9] y> { y = Relu(x) z = Relu(y) }")

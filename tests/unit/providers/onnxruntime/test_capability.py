@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -7,11 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
+from epctx.manifest import ModelSource
 from epctx.providers.onnxruntime.capability import (
     SMALL_WEIGHT,
     capability,
     require_static_shapes,
 )
+from epctx.stages import load
 from tests.kit import onnx_text
 
 
@@ -96,10 +103,10 @@ def test_control_flow_with_weights_is_asked_about(where: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ("[n, 3]", "`dimensions: {n: 1}`"),
-        ("[batch, length]", "`dimensions: {batch: 1, length: 1}`"),
-        ("[?, 3]", "`shapes: {x: [1, 3]}`"),
-        ("", "`shapes: {x: [...]}`"),
+        ("[n, 3]", '`dimensions: {"n": 1}` (with your sizes)'),
+        ("[batch, length]", '`dimensions: {"batch": 1, "length": 1}`'),
+        ("[?, 3]", '`shapes: {"x": [1, 3]}`'),
+        ("", '`shapes: {"x": [1]}` (with your sizes, one for each dimension)'),
     ],
 )
 def test_unknown_sizes_are_refused_with_what_to_write(shape: str, words: str) -> None:
@@ -109,6 +116,20 @@ def test_unknown_sizes_are_refused_with_what_to_write(shape: str, words: str) ->
     with pytest.raises(ModelError) as caught:
         require_static_shapes(model, provider="QNN")
     assert words in str(caught.value)
+
+
+def test_all_inputs_are_told_at_once_and_what_is_told_cures(tmp_path: Path) -> None:
+    inputs = "float[n, 3] x, float[n, ?] y, float[1, m] z, float[1, 3] w"
+    text = f"g ({inputs}) => (float[?, 3] s) {{ s = Sum (x, y, z, w) }}"
+    onnx.save(onnx_text.proto(text), tmp_path / "m.onnx")
+    source = ModelSource(name="m", path=tmp_path / "m.onnx")
+    with pytest.raises(ModelError) as caught:
+        require_static_shapes(load.run(source).model, provider="QNN")
+    assert all(repr(name) in caught.value.what for name in "xyz")
+    told = re.findall(r"`(\w+): (\{.*?\})`", caught.value.remedy)
+    fixed = {key: json.loads(sizes) for key, sizes in told}
+    assert fixed == {"dimensions": {"n": 1, "m": 1}, "shapes": {"y": [1, 1]}}
+    require_static_shapes(load.run(replace(source, **fixed)).model, provider="QNN")
 
 
 def test_an_input_that_is_no_tensor_has_no_shape_to_fix() -> None:
