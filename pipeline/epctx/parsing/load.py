@@ -119,8 +119,8 @@ def _package(node: Node | None, places: Places) -> PackageSettings:
     for key in ("assets", "files"):
         for name, path in _section(settings, key).items():
             _section(settings, key)[name] = places.absolute(str(path)).as_posix()
-    genai = _section(settings, "genai")
-    if "source" in genai:
+    if node is not None and node.get("genai", "source") is not None:
+        genai = _section(settings, "genai")
         genai["source"] = places.absolute(str(genai["source"])).as_posix()
     return _convert(settings, PackageSettings)
 

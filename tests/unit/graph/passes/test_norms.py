@@ -50,6 +50,7 @@ def test_a_sum_and_a_norm_give_the_same(
     source = model(op, weights, outputs)
     result = optimizing.optimized(source, "split-norms")
     kinds = optimizing.ops(result)
+    del kinds["Identity"]  # one may stay before an output of the model
     assert kinds.total() == nodes and op not in kinds and kinds["Add"] == nodes - 1
     found = optimizing.run(canonical.serialize(result.model), FEEDS)
     expected = optimizing.run(source.SerializeToString(), FEEDS)
