@@ -48,6 +48,18 @@ def test_from_the_builders_folder_to_the_same_tokens(name: str, tmp_path: Path) 
     assert len(reference["files"]) == 3  # one context for both
 
 
+def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_path: Path) -> None:
+    genai_folder.write(tmp_path / "llama")
+    run(tmp_path, "init", "llama")
+    manifest = tmp_path / "epctx.yaml"
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(text.replace("sequence_length: 64, past", "sequence_length: 1, past"))
+    ran = epctx("build", "epctx.yaml", cwd=tmp_path, EPCTX_CACHE_DIR=str(tmp_path / "cache"))
+    assert ran.returncode == 3
+    assert "not a model of the prompt and one of a token at a time" in ran.stderr
+    assert "compile" not in ran.stderr and not (tmp_path / "dist" / "llama").exists()
+
+
 @pytest.mark.needs_device("QNNExecutionProvider")
 def test_qnn_gives_the_same_tokens_where_its_simulator_loads_the_contexts(tmp_path: Path) -> None:
     """Of float16, which the HTP computes in, the first tokens; a shared context needs an NPU."""

@@ -1,0 +1,88 @@
+"""What `torch.onnx.export` (2.13.0) writes of an attention mask with `dynamo=True`, built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+import yaml
+
+from epctx import api
+from epctx.engine.report import GroupReport
+
+MASKED = """
+<ir_version: 10, opset_import: ["": 20]>
+attention (float[batch,4,sequence,16] q, int64[batch,sequence] mask)
+    => (float[batch,4,sequence,sequence] y)
+<
+    int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[1] second = {1},
+    int64[3] after = {1, 2, 3}, int64[3] before = {0, 1, 2}, int64[1] last = {-1},
+    float yes = {0.0}, float no = {-10000.0}
+> {
+    kept = Cast <to = 9> (mask)
+    batches = Shape <start = 0, end = 1> (mask)
+    places = Shape <start = 1, end = 2> (mask)
+    rows = Squeeze (batches)
+    columns = Squeeze (places)
+    each_row = Range (zero, rows, one)
+    each_column = Range (zero, columns, one)
+    row = Unsqueeze (each_row, after)
+    column = Unsqueeze (each_column, before)
+    whole = Concat <axis = 0> (batches, second, places, places)
+    row_of = Expand (row, whole)
+    column_of = Expand (column, whole)
+    r = Unsqueeze (row_of, last)
+    c = Unsqueeze (column_of, last)
+    indices = Concat <axis = -1> (r, c)
+    seen = GatherND <batch_dims = 0> (kept, indices)
+    k = Transpose <perm = [0, 1, 3, 2]> (q)
+    scores = MatMul (q, k)
+    bias = Where (seen, yes, no)
+    masked = Add (scores, bias)
+    y = Softmax (masked)
+}
+"""
+
+
+def built(folder: Path, provider: dict[str, object]) -> GroupReport:
+    onnx.save(onnx.parser.parse_model(MASKED), folder / "m.onnx")
+    document = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {"m": {"path": "m.onnx", "dimensions": {"batch": 2, "sequence": 8}}},
+        "execution_providers": {"ep": provider},
+        "model_groups": {
+            "g": {
+                "models": ["m"],
+                "execution_providers": ["ep"],
+                "verify": {"inputs": {"ranges": {"mask": [0, 1]}}},
+            }
+        },
+    }
+    (folder / "m.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (group,) = api.build(folder / "m.yaml", out=folder / "dist", jobs=1).groups
+    return group
+
+
+def failed(group: GroupReport) -> list[str]:
+    assert group.verify is not None
+    return [each.message for each in group.verify.findings if each.outcome == "fail"]
+
+
+@pytest.mark.needs_device("QNNExecutionProvider")
+def test_the_mask_does_not_cut_a_model_in_two(tmp_path: Path) -> None:
+    """QNN 2.7.0 fails to create a GatherND of booleans: it stayed on the CPU, in between."""
+    options = {"soc_model": "60"}
+    group = built(tmp_path, {"provider": "QNNExecutionProvider", "options": options})
+    (model,) = group.models
+    assert not model.declined and len(model.partitions) == 1
+    assert failed(group) == []
+
+
+def test_the_reference_ep_computes_the_same(tmp_path: Path) -> None:
+    group = built(tmp_path, {"provider": "ReferenceExecutionProvider"})
+    assert failed(group) == []
+    assert group.verify is not None
+    assert {each.comparison.max_abs for each in group.verify.numbers} == {0}
