@@ -7,6 +7,7 @@ inputs, not on the other inputs.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 
@@ -67,7 +68,10 @@ def digest(feeds: Feeds) -> str:
     for name in sorted(feeds):
         array = feeds[name]
         hasher.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
-        hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        if array.dtype.kind == "O":  # strings, which lie elsewhere
+            hasher.update(json.dumps(array.reshape(-1).tolist()).encode())
+        else:
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hasher.hexdigest()
 
 

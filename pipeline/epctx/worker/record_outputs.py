@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnxruntime as ort
 
 from epctx.errors import Failure
@@ -84,7 +85,8 @@ def record(
 
         fed = {key: values.to_value(array) for key, array in feeds.items()}
         computed = models[name].run(fed, run_partition)
-        return {key: values.to_python(value) for key, value in computed.items()}
+        named = values.flat(list(computed), [values.to_python(each) for each in computed.values()])
+        return {key: np.asarray(value) for key, value in named}
 
     assert job.recorded is not None
     for name in compiled.joint:

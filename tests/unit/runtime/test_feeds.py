@@ -121,3 +121,11 @@ def test_digest_is_of_names_types_shapes_and_values() -> None:
     for changed in changes:
         assert feeds.digest(changed) != feeds.digest(base)
     feeds.digest({"x": np.array(1, ml_dtypes.bfloat16), "e": np.zeros((0, 2))})
+
+
+def test_strings_have_a_digest_by_what_they_say() -> None:
+    one, same, other, longer = (
+        feeds.digest({"s": np.array(words, object)})
+        for words in (["a", "b"], ["a", "b"], ["a", "c"], ["ab", ""])
+    )
+    assert one == same and len({one, other, longer}) == 3

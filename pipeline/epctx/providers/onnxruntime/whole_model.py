@@ -7,11 +7,12 @@ into pieces that need nothing but what was computed before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from epctx.graph.dataflow import Dataflow
@@ -61,8 +62,10 @@ class GeneratingModel:
         self._folder = folder
         self._sessions: dict[Piece, ort.InferenceSession] = {}
 
-    def run(self, feeds: Values, run_partition: Callable[[Partition, Values], Values]) -> Values:
-        """The model's outputs, by name.
+    def run(
+        self, feeds: Values, run_partition: Callable[[Partition, Values], Values]
+    ) -> Mapping[str, object]:
+        """The model's outputs, by name; a sequence as a list.
 
         Args:
             feeds: a value for each input that has no default.
@@ -80,6 +83,7 @@ class GeneratingModel:
         for name, constant in self._constants.items():
             known[name] = ort.OrtValue.ortvalue_from_numpy(constant.numpy())
         known.update(feeds)
+        lists: dict[str, list[object]] = {}
         for piece in self._pieces:
             names = [value.name or "" for value in piece.partition.inputs]
             given = {name: known[name] for name in names}
@@ -88,9 +92,13 @@ class GeneratingModel:
             else:
                 session = self._session(piece)
                 outputs = [output.name for output in session.get_outputs()]
-                values = session.run_with_ort_values(outputs, given)
-                known.update(zip(outputs, values, strict=True))
-        return {name: known[name] for name in self._outputs}
+                known.update(zip(outputs, _run(session, outputs, given), strict=True))
+                lists |= {
+                    output.name: session.run([output.name], given)[0]  # an OrtValue has no way out
+                    for output in session.get_outputs()
+                    if output.type.startswith("seq(") and output.name in self._outputs
+                }
+        return {name: lists.get(name, known[name]) for name in self._outputs}
 
     def _session(self, piece: Piece) -> ort.InferenceSession:
         import onnxruntime as ort
@@ -106,6 +114,21 @@ class GeneratingModel:
             session = ort.InferenceSession(path, options, providers=[DEFAULT_EP])
             self._sessions[piece] = session
         return self._sessions[piece]
+
+
+def _run(session: ort.InferenceSession, outputs: Sequence[str], given: Values) -> Sequence[Any]:
+    """The outputs of a session, OrtValues but for strings, which none can be made of."""
+    import onnxruntime as ort
+
+    if all(isinstance(value, ort.OrtValue) for value in given.values()):
+        found: Sequence[Any] = session.run_with_ort_values(outputs, given)
+        return found
+    return [
+        ort.OrtValue.ortvalue_from_numpy(value)
+        if isinstance(value, np.ndarray) and value.dtype.kind != "O"
+        else value
+        for value in session.run(outputs, dict(given))
+    ]
 
 
 def _pieces(model: PartitionedModel) -> Iterator[Piece]:
