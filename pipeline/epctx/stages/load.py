@@ -79,22 +79,29 @@ class _Judge:
         self.notes: list[str] = []
 
     @cached_property
-    def _said(self) -> str | None:
-        return judge.refusal(self._read())
+    def _verdict(self) -> judge.Verdict:
+        return judge.ask(self._read())
 
-    def require(self, objection: str) -> None:
+    def require(self, model: onnx.ModelProto, objection: str) -> None:
         """Take a model that onnx.checker objects to where ONNX Runtime loads it.
 
+        Outputs without a type, which may be an objection, get the one that ONNX Runtime infers.
+
         Raises:
-            ModelError: it does not, in its own words.
+            ModelError: it does not load it, in its own words.
         """
-        if self._said is not None:
-            raise judge.error(self._said, self._read().proto, where=self._where)
+        verdict = self._verdict
+        if verdict.refusal is not None:
+            raise judge.error(verdict.refusal, self._read().proto, where=self._where)
         self.notes.append(f"ONNX Runtime loads what onnx.checker objects to: {objection}")
+        inferred = {value.name: value.type for value in verdict.outputs}
+        for value in model.graph.output:
+            if not value.HasField("type") and value.name in inferred:
+                value.type.CopyFrom(inferred[value.name])
 
     def about(self, error: ModelError) -> ModelError:
         """An objection of epctx, with what ONNX Runtime says of the same file."""
-        return judge.explained(error, self._said)
+        return judge.explained(error, self._verdict.refusal)
 
 
 def _hash(files: Sequence[DataFile], weights: Iterable[Reference]) -> None:
@@ -126,7 +133,7 @@ def _prepare(
     structure.normalize(proto, where=where)
     objection = soundness.objection(proto)
     if objection is not None:
-        asked.require(objection)
+        asked.require(proto, objection)
     soundness.require_known_opsets(proto, where=where)
     sparse.densify(proto, where=where)
     shapes.clear_negative(proto)

@@ -362,13 +362,13 @@ class TestBroken:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[OnnxFile] = []
-        refusal = judge.refusal
+        load_it = judge.ask
 
-        def ask(found: OnnxFile) -> str | None:
+        def ask(found: OnnxFile) -> judge.Verdict:
             asked.append(found)
-            return refusal(found)
+            return load_it(found)
 
-        monkeypatch.setattr(judge, "refusal", ask)
+        monkeypatch.setattr(judge, "ask", ask)
         assert not _load(_text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")).notes
         assert not asked, "nobody objects"
         body = "z = SimplifiedLayerNormalization <axis = -1> (x, s)"

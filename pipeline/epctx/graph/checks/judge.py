@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import onnx
 
 from epctx.errors import MESSAGE_LENGTH, ModelError
-from epctx.graph.checks.soundness import session_error
+from epctx.graph.checks.soundness import session, session_error
 from epctx.graph.serde import protos
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.external_data import Reference
 
+_FRUGAL: Final = {"session.disable_prepacking": "1"}
+"""Prepacking copies every weight."""
+_LACKS_EP: Final = "is not compatible with any execution provider added to the session"
+"""What ONNX Runtime says of EPContext nodes when it has nothing against the model as such."""
 _DATA_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
 _SOURCE: Final = re.compile(r"\S*/onnxruntime_src/\S+ .*?\)(?: const)?(?: \[with [^\]]*\])? ")
@@ -43,8 +47,21 @@ _UNKNOWN: Final = re.compile(
 )
 
 
-def refusal(found: OnnxFile) -> str | None:
-    """What ONNX Runtime says against a model; None: its CPU EP loads it.
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What ONNX Runtime makes of a model.
+
+    Attributes:
+        refusal: what it says against it; None: its CPU EP loads it.
+        outputs: the graph's outputs as it infers them, tensors only.
+    """
+
+    refusal: str | None
+    outputs: tuple[onnx.ValueInfoProto, ...] = ()
+
+
+def ask(found: OnnxFile) -> Verdict:
+    """Let ONNX Runtime load a model.
 
     Initializers and Constants are mapped where they are, by ONNX Runtime itself; other tensors in
     attributes it must be given, and is.
@@ -67,10 +84,38 @@ def refusal(found: OnnxFile) -> str | None:
         else:
             tensor.ClearField("data_location")
             tensor.raw_data = reference.read()
-    entries = {"session.disable_prepacking": "1"}  # which copies every weight
+    entries = dict(_FRUGAL)
     if folder is not None:
         entries[_DATA_FOLDER] = str(folder)
-    return session_error(found.proto.SerializeToString(), entries)
+    said = session(found.proto.SerializeToString(), entries)
+    if isinstance(said, str):
+        return Verdict(refusal=said)
+    outputs = (_inferred(each.name, each.type, each.shape) for each in said.get_outputs())
+    return Verdict(refusal=None, outputs=tuple(filter(None, outputs)))
+
+
+def _inferred(
+    name: str, kind: str, shape: Sequence[int | str | None]
+) -> onnx.ValueInfoProto | None:
+    """What a session tells of an output: `tensor(float)`, and no shape where it knows no rank."""
+    tensor = re.fullmatch(r"tensor\((\w+)\)", kind)
+    if tensor is None:
+        return None
+    element = onnx.TensorProto.DataType.Value(tensor[1].upper())
+    return onnx.helper.make_tensor_value_info(name, element, shape or None)
+
+
+def refusal_of_file(path: Path, data: Path) -> str | None:
+    """What ONNX Runtime says against a model file; None: it loads it, or lacks an EP for it alone.
+
+    Args:
+        data: the folder of its external data.
+    """
+    entries, given = dict(_FRUGAL), path.read_bytes() if data != path.parent else str(path)
+    if data != path.parent:  # by path, ONNX Runtime looks beside the model and nowhere else
+        entries[_DATA_FOLDER] = str(data)
+    said = session_error(given, entries)
+    return None if said is not None and _LACKS_EP in said else said
 
 
 def _mappable(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

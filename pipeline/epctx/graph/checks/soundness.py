@@ -129,20 +129,28 @@ def _options() -> ort.SessionOptions:
     return options
 
 
-def session_error(model: bytes, entries: Mapping[str, str] = MappingProxyType({})) -> str | None:
+def session_error(
+    model: bytes | str, entries: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
     """What ONNX Runtime says against a model; None: its CPU EP loads it.
 
     Args:
+        model: its bytes, or its path.
         entries: of the session's configuration, beside those that hold its cost down.
     """
+    found = session(model, entries)
+    return found if isinstance(found, str) else None
+
+
+def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSession | str:
+    """A session on ONNX Runtime's CPU EP, which is not to be run; else what it says instead."""
     options = _options()
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     try:
-        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no narrower base
         return str(error)
-    return None
 
 
 def newest(domain: str) -> int | None:

@@ -12,14 +12,17 @@ import onnx
 
 from epctx.errors import ModelError
 from epctx.files import paths
-from epctx.graph import epcontext
+from epctx.graph.checks import judge
 from epctx.graph.serde import canonical, skeleton
 from epctx.graph.weights.external_data import DataFolder
 from epctx.verification.conformance.subject import Fault, Subject
 
 
 def well_formed(subject: Subject) -> Iterator[Fault]:
-    """Onnx's own checker, by path. EPContext is of a domain that it does not know."""
+    """Onnx's own checker, by path; where it objects, ONNX Runtime decides, if it may open the data.
+
+    Neither onnx nor ONNX Runtime without the EP knows what EPContext nodes hold.
+    """
     if subject.proto.ir_version > onnx.IR_VERSION:
         yield Fault(
             message=f"IR version {subject.proto.ir_version} is newer than the installed onnx",
@@ -30,15 +33,14 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
     try:
         with _data_beside(subject) as path:
             onnx.checker.check_model(str(path))
-    except onnx.checker.ValidationError as error:
-        if "No Op registered for SimplifiedLayerNormalization" in str(error):
-            return  # ONNX Runtime has it, in this domain
-        yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
-    except (ValueError, RuntimeError, OSError) as error:
-        yield Fault(message=f"onnx.checker cannot check it: {_first_line(error)}")
-    domains = {entry.domain for entry in subject.proto.opset_import}
-    if subject.model.nodes and epcontext.DOMAIN not in domains:
-        yield Fault(message=f"its opset imports lack the domain {epcontext.DOMAIN!r}")
+    except (onnx.checker.ValidationError, ValueError, RuntimeError, OSError) as error:
+        if any(self_contained(subject)):
+            yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
+            return
+        path = subject.folder.path / subject.model.file
+        said = judge.refusal_of_file(path, subject.folder.data_folder(subject.model))
+        if said is not None:
+            yield Fault(message=f"ONNX Runtime does not load it: {judge.words(said)}")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def _read(model: onnx.ModelProto, folder: Path, data: Path | None = None) -> Onn
 
 
 def _said(model: onnx.ModelProto, folder: Path) -> str:
-    said = judge.refusal(_read(model, folder))
+    said = judge.ask(_read(model, folder)).refusal
     assert said is not None
     return said
 
@@ -85,7 +85,7 @@ def test_onnx_runtime_is_given_every_tensor(
         settings = {"location": "w.data", "convert_attribute": True, "size_threshold": 0}
         onnx.save(written, data / "m.onnx", save_as_external_data=True, **settings)  # type: ignore[arg-type]
         written = onnx.load(data / "m.onnx", load_external_data=False)
-    assert judge.refusal(_read(written, tmp_path, data)) is None
+    assert judge.ask(_read(written, tmp_path, data)).refusal is None
 
 
 def test_initializers_and_constants_are_not_read(
@@ -94,13 +94,30 @@ def test_initializers_and_constants_are_not_read(
     found = _read(_everywhere(), tmp_path)
     seen: list[int] = []
 
-    def session_error(model: bytes, entries: object) -> None:
+    def session(model: bytes, entries: object) -> str:
         seen.append(len(model))
+        return "not now"
 
-    monkeypatch.setattr(judge, "session_error", session_error)
-    judge.refusal(found)
+    monkeypatch.setattr(judge, "session", session)
+    judge.ask(found)
     assert sum(weight.length for weight in found.weights) > 4 * BIG.nbytes
     assert 6144 < seen[0] < 10_000, "the tensors of LabelEncoder, and no other"
+
+
+def test_outputs_are_as_onnx_runtime_infers_them(tmp_path: Path) -> None:
+    model = onnx_text.proto(
+        "g (float16[N, 3] x) => (float16 y, float16 s, seq(float16[N]) q) "
+        "{ y = com.microsoft.FastGelu(x) s = ReduceSum <keepdims = 0> (y) "
+        "q = SequenceConstruct(y) }",
+        opsets='"" : 17, "com.microsoft" : 1',
+        ir_version=8,
+    )
+    for value in model.graph.output:
+        value.ClearField("type")
+    y, s = judge.ask(_read(model, tmp_path)).outputs
+    assert [each.type.tensor_type.elem_type for each in (y, s)] == [TensorProto.FLOAT16] * 2
+    assert [d.dim_value or d.dim_param for d in y.type.tensor_type.shape.dim] == ["N", 3]
+    assert not s.type.tensor_type.HasField("shape"), "no session tells a scalar from any rank"
 
 
 def test_a_tensor_in_an_attribute_is_judged(tmp_path: Path) -> None:
