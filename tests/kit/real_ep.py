@@ -230,13 +230,14 @@ def _compare(
     import onnxruntime as ort
 
     from epctx.providers.onnxruntime.workspace import OrtWorkspace
+    from epctx.runtime.values import to_python
 
     feeds, expected = _expected(source)
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
     workspace = compiled.workspaces[0]
     assert isinstance(workspace, OrtWorkspace)
     found = whole.run(values, workspace.run)
-    _measure(answer, expected, {name: value.numpy() for name, value in found.items()})
+    _measure(answer, expected, {name: to_python(value) for name, value in found.items()})
 
 
 def _load(request: Request) -> Answer:
