@@ -35,7 +35,7 @@ def folder(path: Path) -> GenaiFolder:
         )
     found = genai.read(path)
     sizes = found.sizes
-    if not all(isinstance(d, str) for d in (sizes.batch, sizes.sequence, sizes.past, sizes.total)):
+    if not all(isinstance(d, str) for d in (sizes.batch, sizes.sequence, sizes.total, *sizes.past)):
         raise ModelError(
             "has sizes that are fixed already",
             file=found.model.as_posix(),
@@ -111,9 +111,9 @@ def _model(
     chosen = {
         sizes.batch: 1,
         sizes.sequence: sequence,
-        sizes.past: length,
         sizes.total: length,
-        sizes.head: found.settings.decoder.head_size,
+        **dict.fromkeys(sizes.past, length),
+        **dict.fromkeys(sizes.head, found.settings.decoder.head_size),
     }
     named = {dim: size for dim, size in chosen.items() if isinstance(dim, str)}
     yield f"    path: {path}"
@@ -121,4 +121,6 @@ def _model(
 
 
 def _length(found: GenaiFolder) -> int:
-    return min(found.settings.context_length, LENGTH)
+    """Of the cache: at least as long as the attention of its layers, where that is bounded."""
+    length = min(found.settings.context_length, LENGTH)
+    return max(length, found.settings.decoder.sliding_window.window_size)

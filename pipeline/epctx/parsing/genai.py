@@ -28,11 +28,17 @@ class _Inputs(msgspec.Struct, frozen=True):
     attention_mask: str = "attention_mask"
     position_ids: str = "position_ids"
     past_key_names: str = "past_key_values.%d.key"
+    past_value_names: str = "past_key_values.%d.value"
+
+
+class _Window(msgspec.Struct, frozen=True):
+    window_size: int
 
 
 class _Decoder(msgspec.Struct, frozen=True):
     filename: str
     head_size: int
+    sliding_window: _Window = _Window(window_size=0)
     inputs: _Inputs = _Inputs()
 
 
@@ -51,15 +57,16 @@ class Sizes:
     """The sizes of a decoder's inputs: numbers, names, or unknown.
 
     Attributes:
-        past: of the cache that it is given; `total` of the mask, with what it is fed.
-        head: of a key, and of a value.
+        total: of the mask, with what it is fed.
+        past: of the keys and values that it is given: layers may have names of their own.
+        head: of a key, and of a value, likewise.
     """
 
     batch: Dim
     sequence: Dim
-    past: Dim
     total: Dim
-    head: Dim
+    past: tuple[Dim, ...]
+    head: tuple[Dim, ...]
 
     def of(self, model: ModelSource, inputs: Mapping[str, InputSpec]) -> Sizes:
         """With what a manifest fixes."""
@@ -74,9 +81,9 @@ class Sizes:
         return Sizes(
             batch=size(self.batch),
             sequence=size(self.sequence),
-            past=size(self.past),
             total=size(self.total),
-            head=size(self.head),
+            past=tuple(dict.fromkeys(map(size, self.past))),
+            head=tuple(dict.fromkeys(map(size, self.head))),
         )
 
 
@@ -110,19 +117,28 @@ class GenaiFolder:
     def sizes(self) -> Sizes:
         """Its sizes as the ONNX model has them."""
         ids, mask = self.inputs[self.names.input_ids], self.inputs[self.names.attention_mask]
-        cache = self.inputs[self._first_key].shape
+        cache = [spec.shape for name, spec in self.inputs.items() if self._is_cache(name)]
         return Sizes(
-            batch=ids.shape[0], sequence=ids.shape[1], past=cache[2], total=mask.shape[1],
-            head=cache[3],
-        )  # fmt: skip
+            batch=ids.shape[0],
+            sequence=ids.shape[1],
+            total=mask.shape[1],
+            past=tuple(dict.fromkeys(shape[2] for shape in cache if len(shape) == 4)),
+            head=tuple(dict.fromkeys(shape[3] for shape in cache if len(shape) == 4)),
+        )
 
-    @property
-    def _first_key(self) -> str:
-        return self.names.past_key_names.replace("%d", "0")
+    def _is_cache(self, name: str) -> bool:
+        """Whether an input is the keys or values of a layer."""
+        templates = (self.names.past_key_names, self.names.past_value_names)
+        return any(
+            name.startswith(before) and name.endswith(after) and name != template
+            for template in templates
+            for before, _, after in [template.partition("%d")]
+        )
 
     def require(self) -> None:
         """Its model has the inputs of a decoder with a cache. Raises ModelError."""
-        wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, self._first_key: 4}
+        first = self.names.past_key_names.replace("%d", "0")
+        wanted = {self.names.input_ids: 2, self.names.attention_mask: 2, first: 4}
         for name, rank in wanted.items():
             if name not in self.inputs or len(self.inputs[name].shape) != rank:
                 raise ModelError(

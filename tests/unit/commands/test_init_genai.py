@@ -109,3 +109,22 @@ def test_a_cache_that_grows(tmp_path: Path) -> None:
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(ModelError, match="its cache grows with each token"):
         init.write([folder], tmp_path / "epctx.yaml")
+
+
+def test_layers_whose_attention_is_bounded_have_caches_of_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """As the builder writes a Gemma: their cache must be as long as the window."""
+    folder = genai_folder.write(tmp_path / "gemma", Config(positions=4096))
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for value in model.graph.input:
+        if value.name.startswith("past_key_values.0"):
+            value.type.tensor_type.shape.dim[2].dim_param = "past_sliding_length"
+    onnx.save(model, folder / "model.onnx")
+    config = json.loads((folder / GENAI_CONFIG).read_bytes())
+    config["model"]["decoder"]["sliding_window"] = {"window_size": 2048, "layers": [0]}
+    (folder / GENAI_CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    loaded = load.load(init.write([folder], tmp_path / "epctx.yaml"))
+    dimensions = loaded.targets[0].groups[0].models[0].dimensions
+    caches = ("past_sequence_length", "past_sliding_length", "total_sequence_length")
+    assert {dimensions[name] for name in caches} == {2048}

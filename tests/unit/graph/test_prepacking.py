@@ -8,8 +8,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.graph import prepacking
+from epctx.graph.inputs import Array
 from epctx.manifest import ModelSource
-from epctx.verification.numbers import sessions
+from epctx.verification.numbers import sessions, unoptimized
 
 
 def quantized(level: int) -> onnx.ModelProto:
@@ -43,6 +44,40 @@ def test_a_source_is_run_as_a_stock_session_runs_it(tmp_path: Path) -> None:
     assert np.abs(other.run(None, {"x": x})[0] - stock).max() > 1e-3  # why it matters
     ran = sessions.open_source(ModelSource(name="m", path=path))
     assert np.array_equal(sessions.run_source(ran, {"x": x})["y"], stock)
+
+
+def test_weights_that_are_dequantized_in_blocks(tmp_path: Path) -> None:
+    """A session that optimizes makes MatMulNBits of them: there are two answers, both meant."""
+    rng = np.random.default_rng(0)
+    weight = helper.make_tensor("w", TensorProto.INT4, [64, 64], rng.integers(-8, 8, 4096).tolist())
+    scales = numpy_helper.from_array(rng.uniform(0.01, 0.1, (2, 64)).astype(np.float32), "s")
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    x, y, n = (
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            ("x", TensorProto.FLOAT, [3, 64]),
+            ("y", TensorProto.FLOAT, [3, 64]),
+            ("n", TensorProto.INT64, [2]),
+        )
+    )
+    graph = helper.make_graph(nodes, "g", [x], [y, n], [weight, scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert prepacking.in_blocks(model) and prepacking.matters(model)
+    assert not unoptimized.folds(model)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    feeds: dict[str, Array] = {"x": rng.standard_normal((3, 64)).astype(np.float32)}
+    stock = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["y"], feeds)[0]
+    ran = sessions.open_source(ModelSource(name="m", path=path))
+    assert np.array_equal(sessions.run_source(ran, feeds)["y"], stock)
+    kernels = sessions.open_source(
+        ModelSource(name="m", path=path), level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
+    assert np.abs(sessions.run_source(kernels, feeds)["y"] - stock).max() > 1e-3
 
 
 def test_it_matters_in_bodies_too_and_not_to_other_products() -> None:

@@ -15,9 +15,9 @@ from scripts import genai_folder
 NAMES = Sizes(
     batch="batch_size",
     sequence="sequence_length",
-    past="past_sequence_length",
     total="total_sequence_length",
-    head="kv_cache_dim",
+    past=("past_sequence_length",),
+    head=("kv_cache_dim",),
 )
 
 
@@ -51,7 +51,7 @@ def test_sizes_by_dimensions_and_by_shapes(folder: Path) -> None:
     dimensions = {"batch_size": 1, "sequence_length": 4, "past_sequence_length": 16}
     shapes = {"attention_mask": (1, 16), "no_input": (3,)}
     model = ModelSource(name="m", path=found.model, dimensions=dimensions, shapes=shapes)
-    fixed = Sizes(batch=1, sequence=4, past=16, total=16, head="kv_cache_dim")
+    fixed = Sizes(batch=1, sequence=4, total=16, past=(16,), head=("kv_cache_dim",))
     assert found.sizes.of(model, found.inputs) == fixed
 
 

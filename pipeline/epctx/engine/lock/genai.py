@@ -90,7 +90,7 @@ def _roles(sizes: Mapping[str, Sizes]) -> tuple[str, str]:
     for name, size in sizes.items():
         if not all(isinstance(each, int) for each in (size.batch, size.sequence, size.total)):
             raise _wrong(f"model {name} has a size that is left open, the other not")
-        if size.batch != 1 or size.past != size.total:
+        if size.batch != 1 or size.past != (size.total,):
             raise _wrong(f"model {name}: its batch is not 1, or its cache not as long as its mask")
     prompt, token = sizes[prompts[0]], sizes[tokens[0]]
     if prompt.total != token.total:
