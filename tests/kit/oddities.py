@@ -159,6 +159,20 @@ def a_sparse_constant_before_opset_11() -> onnx.ModelProto:
 
 
 @_forbidden
+def a_tensor_with_values_in_two_fields() -> onnx.ModelProto:
+    given = helper.make_tensor("c", TensorProto.FLOAT, [4], [1, 2, 3, 4])
+    given.int32_data.append(1)
+    return _text("y = Mul(x, c)", given)
+
+
+@_forbidden
+def a_tensor_with_raw_and_other_values() -> onnx.ModelProto:
+    given = weight("c", 1, 2, 3, 4)
+    given.float_data.extend([5, 6, 7, 8])
+    return _text("y = Mul(x, c)", given)
+
+
+@_forbidden
 def metadata_of_one_key() -> onnx.ModelProto:
     model = _text("y = Relu(x)")
     for value in ("one", "two"):

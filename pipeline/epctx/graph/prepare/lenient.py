@@ -8,7 +8,8 @@ So this is what onnxruntime 1.31.1 makes of such a model:
 - Constants may have one name: initializers, then Constant nodes, then sparse initializers, of
   which the last counts if they are small. Constant nodes may have the name of another node.
 - A local function with the name of an operator that ONNX Runtime has is not called: that is.
-- A node with neither inputs nor outputs does nothing, whatever it is.
+- A node of the main graph with neither inputs nor outputs does nothing, whatever it is.
+- Of a tensor with values in several fields raw_data counts, else the field of its type.
 - Of several metadata properties of one key the last counts.
 - Before IR 4 every initializer had to be an input, too; it is a constant all the same.
 """
@@ -35,6 +36,17 @@ if TYPE_CHECKING:
 
 _Constant = onnx.TensorProto | onnx.NodeProto | onnx.SparseTensorProto
 """An initializer, a Constant node, a sparse initializer."""
+_FIELDS: Final = frozenset(
+    {
+        "raw_data",
+        "float_data",
+        "int32_data",
+        "string_data",
+        "int64_data",
+        "double_data",
+        "uint64_data",
+    }
+)
 _LARGE: Final = 128
 """Bytes from which ONNX Runtime keeps initializers elsewhere, and mistakes those of one name."""
 
@@ -54,8 +66,10 @@ def write_plainly(found: OnnxFile, *, where: str) -> Iterator[str]:
             node.domain = ""
     yield from _missing_opsets(model)
     yield from _functions(model)
-    yield from _useless_nodes(model)
+    yield from _useless_nodes(model.graph)
     yield from _constants(found, where)
+    for tensor in protos.tensors(model):
+        _values(tensor)
     last = {entry.key: entry for entry in model.metadata_props}
     _keep(model.metadata_props, list(last.values()))
 
@@ -118,12 +132,23 @@ def _functions(model: onnx.ModelProto) -> Iterator[str]:
     _keep(model.functions, kept)
 
 
-def _useless_nodes(model: onnx.ModelProto) -> Iterator[str]:
-    for graph in protos.graphs(model):
-        kept = [node for node in graph.node if any((*node.input, *node.output))]
-        if len(kept) < len(graph.node):
-            yield f"{len(graph.node) - len(kept)} nodes without inputs and outputs are left out"
-            _keep(graph.node, kept)
+def _useless_nodes(graph: onnx.GraphProto) -> Iterator[str]:
+    kept = [node for node in graph.node if any((*node.input, *node.output))]
+    if len(kept) < len(graph.node):
+        yield f"{len(graph.node) - len(kept)} nodes without inputs and outputs are left out"
+        _keep(graph.node, kept)
+
+
+def _values(tensor: onnx.TensorProto) -> None:
+    """Leave a tensor the one field that holds its values."""
+    held = [field.name for field, _ in tensor.ListFields() if field.name in _FIELDS]
+    if len(held) > 1:
+        try:
+            own = onnx.helper.tensor_dtype_to_field(tensor.data_type)
+        except KeyError:
+            return  # a type that does not exist: the checker says it
+        for name in {*held} - {"raw_data" if "raw_data" in held else own}:
+            tensor.ClearField(name)
 
 
 def _constants(found: OnnxFile, where: str) -> Iterator[str]:

@@ -139,6 +139,12 @@ def test_a_function_with_the_name_of_an_operator_is_none(
     assert any("is not called" in note for note in notes) == (not kept)
 
 
+def test_a_tensor_of_no_type_is_left_to_the_checker(tmp_path: Path) -> None:
+    broken = onnx.TensorProto(name="c", data_type=999, dims=[1], float_data=[1], int32_data=[1])
+    plain, _ = _plain(_model("y = Add(x, c)", broken), tmp_path)
+    assert plain.graph.initializer[0] == broken
+
+
 def test_a_domain_that_nobody_knows_is_left_alone(tmp_path: Path) -> None:
     plain, notes = _plain(_model("y = own.Made(x)"), tmp_path)
     assert [each.domain for each in plain.opset_import] == [""]
