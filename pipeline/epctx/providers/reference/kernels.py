@@ -45,6 +45,9 @@ _SESSION_CONFIG: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
 }
+_UNSOUND: Final = ("TransposeOptimizer", f"TransposeOptimizer_{DEFAULT_EP}")
+"""Optimizers of ONNX Runtime 1.31.1 that go wrong with weights given as OrtValues: they transpose an
+initializer and keep its name, and the session then finds the value that was given for that name."""
 _BUILD_AGAIN: Final = "build it again with this version of epctx"
 
 
@@ -196,7 +199,12 @@ def _session(
     context: Context, model: onnx.ModelProto, options: ort.SessionOptions, where: str
 ) -> ort.InferenceSession:
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=[DEFAULT_EP])
+        session = ort.InferenceSession(
+            model.SerializeToString(),
+            options,
+            providers=[DEFAULT_EP],
+            disabled_optimizers=list(_UNSOUND),
+        )
     except Exception as error:  # onnxruntime's errors have no base of their own
         raise _unusable("is refused by ONNX Runtime", where, error) from error
     if context.file is not None and context.file.changed():
