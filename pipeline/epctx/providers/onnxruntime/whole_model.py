@@ -64,7 +64,7 @@ class GeneratingModel:
 
     def run(
         self, feeds: Values, run_partition: Callable[[Partition, Values], Values]
-    ) -> Mapping[str, object]:
+    ) -> Mapping[str, Any]:
         """The model's outputs, by name; a sequence as a list.
 
         Args:
