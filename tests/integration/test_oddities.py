@@ -17,7 +17,9 @@ FEEDS = {"x": normal((2, 4))}
 
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.FORBIDDEN)
-def test_what_onnx_forbids_and_onnx_runtime_runs(name: str, level: str, tmp_path: Path) -> None:
+def test_what_onnx_forbids_and_onnx_runtime_runs(
+    name: str, level: oddities.Level, tmp_path: Path
+) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.FORBIDDEN[name](), path)
     wanted = oddities.stock(path, FEEDS)
@@ -38,7 +40,7 @@ def test_onnx_does_forbid_them() -> None:
 
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.INSIDE)
-def test_tensors_in_nodes(name: str, level: str, tmp_path: Path) -> None:
+def test_tensors_in_nodes(name: str, level: oddities.Level, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.INSIDE[name](), path)
     feeds = {**FEEDS, "c": np.array(True), "n": np.array(2, np.int64)}
@@ -49,7 +51,9 @@ def test_tensors_in_nodes(name: str, level: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.SCOPES)
-def test_names_mean_what_they_mean_to_onnx_runtime(name: str, level: str, tmp_path: Path) -> None:
+def test_names_mean_what_they_mean_to_onnx_runtime(
+    name: str, level: oddities.Level, tmp_path: Path
+) -> None:
     make, sizes = oddities.SCOPES[name]
     model = make()
     path = tmp_path / "m.onnx"
@@ -64,7 +68,7 @@ def test_names_mean_what_they_mean_to_onnx_runtime(name: str, level: str, tmp_pa
 @pytest.mark.parametrize("level", ["none", "basic", "extended"])
 @pytest.mark.parametrize("kind", oddities.SEARCHES)
 def test_bodies_whose_names_the_operator_knows(
-    kind: str, level: str, sizes: dict[str, int], tmp_path: Path
+    kind: str, level: oddities.Level, sizes: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.search(kind), path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -20,6 +20,7 @@ from tests.kit import onnx_text
 from tests.kit.building import Array, reference
 
 Make = Callable[[], onnx.ModelProto]
+Level = Literal["none", "basic", "extended"]
 FORBIDDEN: dict[str, Make] = {}
 """Those that ONNX forbids."""
 
@@ -198,18 +199,18 @@ def stock(path: Path, feeds: Mapping[str, Array]) -> Sequence[Array]:
 
 
 def through(
-    path: Path, folder: Path, feeds: Mapping[str, Array], level: str, **fixed: object
+    path: Path,
+    folder: Path,
+    feeds: Mapping[str, Array],
+    level: Level,
+    dimensions: Mapping[str, int] | None = None,
 ) -> Sequence[Array]:
-    """What epctx makes of a model on the reference EP, all stages, loaded from its files and run.
-
-    Args:
-        fixed: `dimensions` or `shapes` of the source.
-    """
+    """What epctx makes of a model on the reference EP: all stages, then a run of its files."""
     scratch, out = folder / "scratch", folder / "out"
     for each in (scratch, out):
         each.mkdir()
-    source = ModelSource(name="model", path=path, **fixed)  # type: ignore[arg-type]
-    settings = OptimizeSettings(level=level)  # type: ignore[arg-type]
+    source = ModelSource(name="model", path=path, dimensions=dimensions or {})
+    settings = OptimizeSettings(level=level)
     optimized = optimize.run(load.run(source), settings, scratch)
     parted = partition.run(optimized, [reference()], PartitionSettings())
     spec = SessionGroupSpec(

@@ -82,8 +82,14 @@ def test_onnx_runtime_is_given_every_tensor(
     data = tmp_path / "data" if elsewhere else tmp_path
     data.mkdir(exist_ok=True)
     if external:
-        settings = {"location": "w.data", "convert_attribute": True, "size_threshold": 0}
-        onnx.save(written, data / "m.onnx", save_as_external_data=True, **settings)  # type: ignore[arg-type]
+        onnx.save(
+            written,
+            data / "m.onnx",
+            save_as_external_data=True,
+            location="w.data",
+            convert_attribute=True,
+            size_threshold=0,
+        )
         written = onnx.load(data / "m.onnx", load_external_data=False)
     assert judge.ask(_read(written, tmp_path, data)).refusal is None
 
