@@ -46,8 +46,8 @@ _SESSION_CONFIG: Final = {
     "session.inter_op.allow_spinning": "0",
 }
 _UNSOUND: Final = ("TransposeOptimizer", f"TransposeOptimizer_{DEFAULT_EP}")
-"""Optimizers of ONNX Runtime 1.31.1 that go wrong with weights given as OrtValues: they transpose an
-initializer and keep its name, and the session then finds the value that was given for that name."""
+"""Optimizers of ONNX Runtime 1.31.1 that go wrong with weights given as OrtValues: they transpose
+an initializer and keep its name, and the session then finds the value that was given for it."""
 _BUILD_AGAIN: Final = "build it again with this version of epctx"
 
 

@@ -1,4 +1,4 @@
-"""Weights that ONNX Runtime's transpose optimizer would turn, given as OrtValues from the context."""
+"""Weights that ONNX Runtime's transpose optimizer would turn, given as OrtValues."""
 
 from __future__ import annotations
 
