@@ -53,7 +53,7 @@ def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_pat
     run(tmp_path, "init", "llama")
     manifest = tmp_path / "epctx.yaml"
     text = manifest.read_text(encoding="utf-8")
-    manifest.write_text(text.replace("sequence_length: 64, past", "sequence_length: 1, past"))
+    manifest.write_text(text.replace(" sequence_length: 64", " sequence_length: 1"))
     ran = epctx("build", "epctx.yaml", cwd=tmp_path, EPCTX_CACHE_DIR=str(tmp_path / "cache"))
     assert ran.returncode == 3
     assert "not a model of the prompt and one of a token at a time" in ran.stderr

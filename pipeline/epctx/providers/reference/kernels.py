@@ -45,9 +45,6 @@ _SESSION_CONFIG: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
 }
-_UNSOUND: Final = ("TransposeOptimizer", f"TransposeOptimizer_{DEFAULT_EP}")
-"""Optimizers of ONNX Runtime 1.31.1 that go wrong with weights given as OrtValues: they transpose
-an initializer and keep its name, and the session then finds the value that was given for it."""
 _BUILD_AGAIN: Final = "build it again with this version of epctx"
 
 
@@ -134,7 +131,9 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
 
 def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # As the kernels compute it. The optimizers of ONNX Runtime 1.31.1 turn an initializer and keep
+    # its name: a session that was given the value finds it unturned. And fusions round otherwise.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3  # warnings are about the model's style, not for who runs it
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)
@@ -203,7 +202,6 @@ def _session(
             model.SerializeToString(),
             options,
             providers=[DEFAULT_EP],
-            disabled_optimizers=list(_UNSOUND),
         )
     except Exception as error:  # onnxruntime's errors have no base of their own
         raise _unusable("is refused by ONNX Runtime", where, error) from error
