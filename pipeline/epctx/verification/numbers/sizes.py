@@ -32,6 +32,8 @@ _USUAL: Final = (
     *(299, 320, 384, 416, 448, 512, 640, 768, 800, 1024, 1500, 3000),
 )
 """Sizes that people train models with."""
+_BRIEFLY: Final = 100
+"""Attempts from one plan before others have their turn."""
 _OF_THE_MODEL: Final = 12
 """So many sizes of a model's own weights are tried early, and in pairs."""
 
@@ -128,11 +130,16 @@ class Search:
             if result is None:
                 return plan
             reached.append(result)
-        best = max(range(len(starts)), key=reached.__getitem__)
-        return self._climb(starts[best], reached[best])
+        nearest = sorted(range(len(starts)), key=lambda place: -reached[place])
+        for most in (_BRIEFLY, limits.SIZE_RUNS.value):
+            for place in nearest:
+                found = self._climb(starts[place], reached[place], most)
+                if found is not None:
+                    return found
+        return None
 
     def _starts(self) -> list[Plan]:
-        """Plans to begin with: all sizes differ; all are the same."""
+        """Plans to begin with: all sizes differ; all are the same; one sample; and nothing past."""
         apart: dict[str, Term] = {}
         axes: dict[int, str] = {}
         sizes = iter((*_FIRST, *range(14, 14 + len(self.names))))
@@ -145,15 +152,25 @@ class Search:
                 apart[name] = Term(next(sizes)) if same == name else Term(of=(same,))
         apart |= {name: term for name in apart if (term := _total(name, apart)) is not None}
         alike: Plan = {name: Term(2) for name in apart}
+        leading = {name for spec in self.inputs for axis, name in spec.open.items() if axis == 0}
+        single = {**apart, **dict.fromkeys(leading, Term(1))}
+        past = [name for name in apart if "past" in name and not apart[name].of]
+        first = {**single, **dict.fromkeys(past, Term(0))}
         given = {name: Term(sizes_[0]) for name, sizes_ in self.asked.items()}
-        return [{**plan, **given} for plan in (apart, alike)]
+        return [{**plan, **given} for plan in (apart, alike, single, first)]
 
-    def _climb(self, plan: Plan, reached: int) -> Plan | None:
-        """Change the plan for one with which more nodes run, until all do; None: none does."""
+    def _climb(self, plan: Plan, reached: int, most: int) -> Plan | None:
+        """Change the plan for one with which more nodes run, until all do.
+
+        Returns:
+            None: no change brings it further, or more than so many were tried since one did.
+        """
         moved = True
         while moved:
-            moved = False
+            moved, before = False, self.runs
             for move in self._moves(plan):
+                if self.runs - before > most:
+                    return None
                 changed = {**plan, **move}
                 result = self._try(changed)
                 if result is None:
@@ -224,7 +241,7 @@ class Search:
     def _try(self, plan: Plan) -> int | None:
         sizes = self._sizes(plan)
         values = tuple(sizes.values())
-        if min(values, default=1) < 1:
+        if min(values, default=0) < 0:
             return -1
         if values not in self._tried:
             if self.runs >= limits.SIZE_RUNS.value or time.monotonic() > self._deadline:
@@ -234,7 +251,7 @@ class Search:
         return self._tried[values]
 
     def _sizes(self, plan: Plan) -> Sizes:
-        """What the terms come to; 0 where they go in a circle."""
+        """What the terms come to; less than 0 where they go in a circle."""
 
         def size(name: str, within: frozenset[str]) -> int:
             term = plan[name]
@@ -242,7 +259,7 @@ class Search:
                 return -1_000_000
             return term.number + sum(size(each, within | {name}) for each in term.of)
 
-        return {name: max(size(name, frozenset()), 0) for name in plan}
+        return {name: max(size(name, frozenset()), -1) for name in plan}
 
 
 class _Ended(Exception):

@@ -47,6 +47,23 @@ def test_what_fits_another_is_found_out_and_kept() -> None:
     assert first["s"] != second["s"] and looked.runs < 20
 
 
+def test_a_node_with_several_conditions_is_got_past_from_another_start() -> None:
+    """Grouped attention: no single change brings a run further; one sample and one size do."""
+    inputs = [spec("x", "b", "seq"), spec("k", "b", "past", "d"), spec("mask", "b", "total")]
+    fits = search(
+        inputs, lambda s: (s["b"] == 1 or s["seq"] == 1) and s["d"] == 16, known=(8, 16, 64)
+    )
+    for sizes in fits.find():
+        assert (sizes["b"] == 1 or sizes["seq"] == 1) and sizes["d"] == 16
+        assert sizes["total"] == sizes["past"] + sizes["seq"]
+
+
+def test_a_model_that_only_runs_without_a_past_is_run_so() -> None:
+    looked = search([spec("x", "b", "s"), spec("k", "b", "past")], lambda s: s["past"] == 0)
+    first, second = looked.find()
+    assert first["past"] == second["past"] == 0 and first != second
+
+
 @pytest.mark.parametrize(
     ("name", "right"),
     [

@@ -1,4 +1,4 @@
-"""Weights that ONNX Runtime's transpose optimizer would turn, given as OrtValues."""
+"""The reference EP computes what the kernels compute, on weights that are given as OrtValues."""
 
 from __future__ import annotations
 
