@@ -32,7 +32,9 @@ _USUAL: Final = (
     *(299, 320, 384, 416, 448, 512, 640, 768, 800, 1024, 1500, 3000),
 )
 """Sizes that people train models with."""
-_BRIEFLY: Final = 100
+_SINGLE: Final = (*range(1, 17), 32, 64, 80, 96, 128, 256)
+"""Sizes that a dimension has by itself, as a head of attention."""
+_BRIEFLY: Final = 200
 """Attempts from one plan before others have their turn."""
 _OF_THE_MODEL: Final = 12
 """So many sizes of a model's own weights are tried early, and in pairs."""
@@ -157,7 +159,7 @@ class Search:
         past = [name for name in apart if "past" in name and not apart[name].of]
         first = {**single, **dict.fromkeys(past, Term(0))}
         given = {name: Term(sizes_[0]) for name, sizes_ in self.asked.items()}
-        return [{**plan, **given} for plan in (apart, alike, single, first)]
+        return [{**plan, **given} for plan in (apart, single, first, alike)]
 
     def _climb(self, plan: Plan, reached: int, most: int) -> Plan | None:
         """Change the plan for one with which more nodes run, until all do.
@@ -181,7 +183,7 @@ class Search:
         return None
 
     def _moves(self, plan: Plan) -> Iterator[Plan]:
-        """Changes to try: what follows from others first, then larger and larger sizes."""
+        """Changes to try: what follows from others, likely sizes of one, larger and larger ones."""
         free = [name for name in plan if name not in self.asked]
         free.sort(key=lambda name: bool(plan[name].of))  # those that others follow come first
         for count in (1, 2):
@@ -189,8 +191,11 @@ class Search:
                 others = [each for each in plan if each != name]
                 yield from ({name: Term(of=each)} for each in combinations(others, count))
         yield {name: Term(1) for name in free}
-        together = [*((name,) for name in free), *self._neighbours(free)]
         own = self.known[:_OF_THE_MODEL]
+        for name in free:
+            if not plan[name].of:
+                yield from ({name: Term(size)} for size in dict.fromkeys((*own, *_SINGLE)))
+        together = [*((name,) for name in free), *self._neighbours(free)]
         for size in dict.fromkeys((1, 2, 3, 4, *sorted(own), *_USUAL)):
             for names in together:
                 move = dict.fromkeys(names, Term(size))
