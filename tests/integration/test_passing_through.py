@@ -6,21 +6,26 @@ what builds it.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx import api
 from epctx.engine.report import GroupReport
-from epctx.errors import CompileError, ModelError
+from epctx.errors import CompileError
 from epctx.graph.epcontext import read_all
+from epctx.runtime import InferenceSession
+from tests.kit import command_line
 
 QNN = "QNNExecutionProvider"
 FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING
@@ -132,6 +137,27 @@ def test_sequences_lie_between_partitions_and_come_out(
     }  # fmt: skip
 
 
+def test_sequences_are_as_long_as_the_data_says(tmp_path: Path) -> None:
+    save(
+        tmp_path,
+        [
+            node("MatMul", ["x", "w"], ["y"]),
+            node("Relu", ["y"], ["positive"]),
+            node("NonZero", ["positive"], ["places"]),
+            node("SplitToSequence", ["places"], ["s"], axis=1),
+        ],
+        [value("x", FLOAT, [2, 8])],
+        [
+            value("y", FLOAT, [2, 4]),
+            helper.make_tensor_sequence_value_info("s", TensorProto.INT64, None),
+        ],
+    )
+    group = built(tmp_path, REFERENCE, inputs={"count": 2, "seed": 1})
+    assert agrees(group) and group.verify is not None
+    counts = Counter(each.input_set for each in group.verify.numbers)
+    assert len(set(counts.values())) == 2
+
+
 @pytest.mark.parametrize("ep", EPS)
 def test_optionals_lie_between_partitions(tmp_path: Path, ep: dict[str, object]) -> None:
     save(
@@ -168,17 +194,117 @@ def test_what_no_ep_takes_any_node_of_builds_without_one(
     assert agrees(built(tmp_path, None, inputs={"files": ["in.npz"]})) and on_eps(tmp_path) == 0
 
 
-def test_maps_are_refused_with_what_makes_a_model_without_them(tmp_path: Path) -> None:
-    outputs = onnx.ValueInfoProto(name="y")
-    of = outputs.type.sequence_type.elem_type.map_type
-    of.key_type, of.value_type.tensor_type.elem_type = TensorProto.INT64, FLOAT
-    labels = {"domain": "ai.onnx.ml", "classlabels_int64s": [0, 1, 2, 3]}
+def map_of(name: str, key: int, *, in_sequence: bool = False) -> onnx.ValueInfoProto:
+    info = onnx.ValueInfoProto(name=name)
+    kind = info.type.sequence_type.elem_type if in_sequence else info.type
+    kind.map_type.key_type = key
+    kind.map_type.value_type.tensor_type.elem_type = FLOAT
+    return info
+
+
+def classifier(folder: Path, *labels: str, typed: bool = True) -> None:
+    """As skl2onnx writes a classifier: labels, and a map from them to probabilities."""
+    ml = {"domain": "ai.onnx.ml", "classlabels_strings": list(labels)}
+    zipped = map_of("z", STRING, in_sequence=True) if typed else onnx.ValueInfoProto(name="z")
+    save(
+        folder,
+        [
+            node("MatMul", ["x", "w"], ["y"]),
+            node("Softmax", ["y"], ["p"]),
+            node("ArgMax", ["p"], ["k"], axis=1, keepdims=0),
+            node("ZipMap", ["p"], ["z"], **ml),
+        ],
+        [value("x", FLOAT, [2, 8])],
+        [value("k", TensorProto.INT64, [2]), zipped],
+    )
+
+
+@pytest.mark.parametrize("ep", EPS)
+@pytest.mark.parametrize("typed", [True, False])
+def test_maps_are_made_behind_a_partition_and_compared(
+    tmp_path: Path, ep: dict[str, object], typed: bool
+) -> None:
+    classifier(tmp_path, "d", "c", "b", "a", typed=typed)
+    group = built(tmp_path, ep)
+    assert agrees(group) and on_eps(tmp_path) == 1
+    assert group.verify is not None
+    zipped = [each for each in group.verify.numbers if each.output.startswith("z")]
+    assert {each.output for each in zipped} == {"z{'a', 'b', 'c', 'd'}"}
+    assert all(each.comparison.dtype == "float32" for each in zipped)
+    assert all(each.comparison.checkable >= 0.05 for each in zipped)
+    published = tmp_path / "dist" / "m" / "default" / "g" / "m_ctx.onnx"
+    kind = onnx.load(published).graph.output[1].type
+    assert kind == map_of("z", STRING, in_sequence=True).type
+    ran = command_line.epctx("run", "m_ctx.onnx", "--format", "json", cwd=published.parent)
+    outputs = json.loads(ran.stdout)["cases"][0]["outputs"]
+    assert [output["name"] for output in outputs] == ["k", "z{'a', 'b', 'c', 'd'}"]
+
+
+@pytest.mark.parametrize("change", ["keys", "values"])
+def test_maps_of_other_keys_or_values_are_told(tmp_path: Path, change: str) -> None:
+    classifier(tmp_path, "a", "b", "c", "d")
+    built(tmp_path, REFERENCE)
+    if change == "keys":
+        classifier(tmp_path, "a", "b", "c", "e")
+    else:
+        model = onnx.load(tmp_path / "m.onnx")
+        model.graph.initializer[0].CopyFrom(weight("w", 8, 4))
+        changed = numpy_helper.to_array(model.graph.initializer[0]) * np.float32(1.1)
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(changed, "w"))
+        onnx.save(model, tmp_path / "m.onnx")
+    found = api.verify(tmp_path / "dist" / "m", manifest=tmp_path / "m.yaml")
+    failed = [f.message for f in found.findings("fail")]
+    assert any("output 'z{" in message for message in failed), failed
+
+
+@pytest.mark.parametrize("ep", EPS)
+@pytest.mark.parametrize("op_type", ["DictVectorizer", "CastMap"])
+def test_maps_that_are_fed_lie_before_a_partition(
+    tmp_path: Path, ep: dict[str, object], op_type: str
+) -> None:
+    ml: dict[str, Any] = {"domain": "ai.onnx.ml"}
+    if op_type == "CastMap":
+        ml |= {"cast_to": "TO_FLOAT", "map_form": "SPARSE", "max_map": 4}
+    else:
+        ml |= {"int64_vocabulary": [0, 1, 2, 3]}
     save(
         tmp_path,
-        [node("MatMul", ["x", "w"], ["p"]), node("ZipMap", ["p"], ["y"], **labels)],
-        [value("x", FLOAT, [2, 8])],
-        [outputs],
+        [
+            node("MatMul", ["x", "w"], ["a"]),
+            node(op_type, ["m"], ["b"], **ml),
+            node("Add", ["a", "b"], ["y"]),
+        ],
+        [value("x", FLOAT, [2, 8]), map_of("m", TensorProto.INT64)],
+        [value("y", FLOAT, [2, 4])],
     )
-    with pytest.raises(ModelError, match="is a map") as caught:
-        built(tmp_path, REFERENCE)
-    assert "zipmap" in caught.value.remedy
+    group = built(tmp_path, ep)
+    assert on_eps(tmp_path) == 1 and group.verify is not None
+    told = {f.check: f for f in group.verify.findings if f.outcome == "not checkable"}
+    assert "of type map, for which no values are generated" in told["outputs"].message
+    assert "epctx.runtime.InferenceSession" in told["outputs"].remedy
+    feeds = {"x": np.ones((2, 8), np.float32), "m": {0: 1.0, 3: 2.0}}
+    file = tmp_path / "dist" / "m" / "default" / "g" / "m_ctx.onnx"
+    (found,) = InferenceSession(file).run(None, feeds)
+    (right,) = ort.InferenceSession(tmp_path / "m.onnx").run(None, feeds)
+    assert np.allclose(found, right, atol=0.02)
+
+
+def test_a_model_of_maps_alone_builds_without_an_ep(tmp_path: Path) -> None:
+    labels = {"domain": "ai.onnx.ml", "classlabels_int64s": [0, 1, 2, 3]}
+    scores = {
+        "domain": "ai.onnx.ml",
+        "coefficients": [0.5] * 32,
+        "intercepts": [0.1, 0.2, 0.3, 0.4],
+    }
+    save(
+        tmp_path,
+        [
+            node("LinearClassifier", ["x"], ["k", "p"], **scores, classlabels_ints=[0, 1, 2, 3]),
+            node("Normalizer", ["p"], ["q"], domain="ai.onnx.ml", norm="L1"),
+            node("ZipMap", ["q"], ["z"], **labels),
+        ],
+        [value("x", FLOAT, [2, 8])],
+        [value("k", TensorProto.INT64, [2]), map_of("z", TensorProto.INT64, in_sequence=True)],
+    )
+    group = built(tmp_path, None)
+    assert agrees(group) and on_eps(tmp_path) == 0

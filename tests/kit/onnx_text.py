@@ -9,6 +9,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from epctx.graph.serde import types
+
 
 def proto(body: str, *, opsets: str = '"" : 21', ir_version: int = 10) -> onnx.ModelProto:
     """A model as protobuf has it: its graph, and functions after it if there are any."""
@@ -23,12 +25,12 @@ def model(body: str, *, opsets: str = '"" : 21', infer: bool = True) -> ir.Model
     A node's name is in brackets before it. `infer`: with shape inference, as `load` does.
     """
     text = proto(body, opsets=opsets)
-    return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(text) if infer else text)
+    return types.from_proto(onnx.shape_inference.infer_shapes(text) if infer else text)
 
 
 def session(source: ir.Model | onnx.ModelProto) -> ort.InferenceSession:
     """A session on ONNX Runtime's CPU EP that changes nothing in the model."""
-    data = ir.serde.serialize_model(source) if isinstance(source, ir.Model) else source
+    data = types.to_proto(source) if isinstance(source, ir.Model) else source
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -48,6 +48,16 @@ class InputSpec:
         return None
 
     @property
+    def remedy(self) -> str | None:
+        """What to do where no file can give its values; None if one can."""
+        if self.dtype is not None:
+            return None
+        return (
+            "no file holds values of such a type: feed it with `epctx.runtime.InferenceSession`, "
+            "or export the model with a tensor in its place"
+        )
+
+    @property
     def open(self) -> Mapping[int, str]:
         """Its dimensions of unknown size, by axis; one without a name is `input[axis]`."""
         return {

@@ -109,13 +109,12 @@ def registered(domain: str, op_type: str) -> bool:
 
 def _try(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: bool) -> str | None:
     """What ONNX Runtime says against a model of the one node; None: it loads it."""
-    import onnx_ir as ir
-
     from epctx.graph.checks.soundness import session_error
+    from epctx.graph.serde import types
     from epctx.providers import question
 
     asked = question.make(model, node, used, ranks=ranks)
-    return session_error(ir.serde.serialize_model(asked).SerializeToString())
+    return session_error(types.to_proto(asked).SerializeToString())
 
 
 def _used(node: ir.Node) -> list[ir.Value]:

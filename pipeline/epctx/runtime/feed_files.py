@@ -162,7 +162,8 @@ def _broken(path: Path, why: object) -> ModelError:
 def _checked(values: InputSet, spec: InputSpec, array: Array) -> Array:
     """The value as the model takes it; in `.npy`, ml_dtypes lose their name, not their bits."""
     if spec.dtype is None:
-        raise _unfit(values, f"gives input '{spec.name}', which is of type {spec.kind}")
+        what = f"gives input '{spec.name}', which is of type {spec.kind}"
+        raise _unfit(values, what, spec.remedy or _REMEDY)
     if array.dtype.kind == "V" and array.dtype != spec.dtype and spec.dtype.kind == "V":
         if array.dtype.itemsize != spec.dtype.itemsize or array.dtype.fields:
             raise _unfit(values, f"has {array.dtype} for input '{spec.name}', which is {spec.kind}")

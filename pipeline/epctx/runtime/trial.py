@@ -19,6 +19,7 @@ from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
     from epctx.graph.inputs import Array, InputSpec
+    from epctx.runtime.arguments import NodeArg
     from epctx.runtime.feeds import Feeds
     from epctx.runtime.session import Session
 
@@ -197,6 +198,8 @@ def _cases(
 
 
 def _unfixed(spec: InputSpec) -> str:
+    if spec.remedy is not None:
+        return spec.remedy
     if not spec.open:
         return "give its values: --input FILE"
     sizes = " ".join(f"--dimension {shlex.quote(f'{name}=1')}" for name in spec.open.values())
@@ -206,7 +209,8 @@ def _unfixed(spec: InputSpec) -> str:
 def _measure(
     session: Session, feeds: Feeds, repeat: int, label: str
 ) -> tuple[float, dict[str, Array]]:
-    names = [arg.name for arg in session.get_outputs()]
+    outputs = session.get_outputs()
+    names = [arg.name for arg in outputs]
     times = []
     found: list[object] = []
     for _ in range(max(repeat, 1)):
@@ -224,21 +228,22 @@ def _measure(
                 "or --input FILE",
             ) from error
         times.append(time.perf_counter() - begun)
-    return statistics.median(times), dict(_tensors(names, found))
+    return statistics.median(times), dict(_tensors(outputs, found))
 
 
-def _tensors(names: Sequence[str], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
+def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
     from epctx.runtime import values
 
-    for name, value in values.flat(names, found):
+    names, kinds = [each.name for each in outputs], [each.type for each in outputs]
+    for name, value in values.flat(names, found, kinds):
         if isinstance(value, np.ndarray | np.generic):
             yield name, np.asarray(value)
         elif value is not None:
             raise ModelError(
                 f"output {name!r} is a {type(value).__name__}, not a tensor",
-                remedy="run it with onnxruntime: epctx builds models whose outputs are tensors",
+                remedy="run it with onnxruntime: of its kind there are no numbers to tell",
             )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import ml_dtypes
@@ -23,6 +24,8 @@ _BEYOND_NUMPY: Final = {
     np.dtype(ml_dtypes.float8_e5m2): onnx.TensorProto.FLOAT8E5M2,
     np.dtype(ml_dtypes.float8_e5m2fnuz): onnx.TensorProto.FLOAT8E5M2FNUZ,
 }
+_LISTED: Final = 8
+"""So many keys of a map are named."""
 _BY_ELEMENT_TYPE: Final = {element: dtype for dtype, element in _BEYOND_NUMPY.items()}
 
 
@@ -55,13 +58,47 @@ def to_python(value: Value) -> Value:
     return np.frombuffer(raw, dtype).reshape(shape).copy()
 
 
-def flat(names: Sequence[str], results: Sequence[object]) -> Iterator[tuple[str, object]]:
-    """What a run gives, by name; the parts of a sequence as `name[0]`, `name[1]`, ..."""
-    for name, result in zip(names, results, strict=True):
-        if isinstance(result, list):
-            yield from flat([f"{name}[{index}]" for index in range(len(result))], result)
+def flat(
+    names: Sequence[str], results: Sequence[object], kinds: Sequence[str]
+) -> Iterator[tuple[str, object]]:
+    """What a run gives, by name; the parts of a sequence as `name[0]`, `name[1]`, ...
+
+    A map is an array of its values, in the order of its keys, which are in its name: `name{0, 1}`.
+    A sequence of maps with the same keys is one array, with a row for each.
+
+    Args:
+        kinds: the types of the results, as in `seq(map(int64,tensor(double)))`.
+    """
+    for name, result, kind in zip(names, results, kinds, strict=True):
+        rows = [result] if isinstance(result, Mapping) else result
+        if isinstance(rows, list) and rows and _have_same_keys(rows):
+            keys = sorted(rows[0])
+            array = np.array([[row[key] for key in keys] for row in rows])
+            if array.dtype == np.float64 and "double" not in kind:
+                array = array.astype(np.float32)
+            if array.dtype.kind == "U":
+                array = array.astype(object)
+            yield f"{name}{_words(keys)}", array[0] if rows is not result else array
+        elif isinstance(result, list):
+            parts = [f"{name}[{index}]" for index in range(len(result))]
+            yield from flat(parts, result, [kind] * len(parts))
         else:
             yield name, result
+
+
+def _have_same_keys(rows: Sequence[object]) -> bool:
+    first, *others = rows
+    return isinstance(first, Mapping) and all(
+        isinstance(row, Mapping) and row.keys() == first.keys() for row in others
+    )
+
+
+def _words(keys: Sequence[object]) -> str:
+    """The keys of a map, `{'a', 'b'}`; of many the first ones, and a digest of all."""
+    if len(keys) <= _LISTED:
+        return f"{{{', '.join(map(repr, keys))}}}"
+    digest = hashlib.sha256(repr(keys).encode()).hexdigest()[:8]
+    return f"{{{', '.join(map(repr, keys[:_LISTED]))}, ... {len(keys)} keys, {digest}}}"
 
 
 def of_tensor(tensor: onnx.TensorProto, folder: str) -> Value:

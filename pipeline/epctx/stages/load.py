@@ -14,7 +14,7 @@ from epctx.graph.checks import bounds, judge, soundness, structure
 from epctx.graph.epcontext import is_epcontext
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
-from epctx.graph.serde import opening, protos, texts
+from epctx.graph.serde import opening, protos, texts, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
@@ -148,7 +148,6 @@ def _prepare(
             if source.dimensions or source.shapes:
                 error.remedy = "correct `dimensions` and `shapes` of the model: give sizes that fit"
             raise
-    _refuse_maps(proto, where=where)
     return proto
 
 
@@ -175,19 +174,9 @@ def _data_folder(source: ModelSource) -> Path:
     return source.external_data_dir
 
 
-def _refuse_maps(proto: onnx.ModelProto, *, where: str) -> None:
-    for value in protos.values(proto):
-        if protos.holds_map(value.type):
-            raise ModelError(
-                f"{value.name!r} is a map, which epctx does not build",
-                where=where,
-                remedy="export the model without ZipMap (skl2onnx: options={'zipmap': False})",
-            )
-
-
 def _to_ir(proto: onnx.ModelProto, *, where: str) -> ir.Model:
     try:
-        return ir.serde.deserialize_model(proto)
+        return types.from_proto(proto)
     except (ir.serde.SerdeError, ValueError, TypeError, NotImplementedError) as error:
         root: BaseException = error
         while root.__cause__ is not None:

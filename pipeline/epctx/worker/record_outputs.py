@@ -85,7 +85,8 @@ def record(
 
         fed = {key: values.to_value(array) for key, array in feeds.items()}
         computed = models[name].run(fed, run_partition)
-        named = values.flat(list(computed), [values.to_python(each) for each in computed.values()])
+        found = [values.to_python(each) for each in computed.values()]
+        named = values.flat(list(computed), found, [models[name].kinds[each] for each in computed])
         return {key: np.asarray(value) for key, value in named}
 
     assert job.recorded is not None

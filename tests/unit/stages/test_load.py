@@ -401,21 +401,15 @@ class TestBroken:
         onnx.save(proto, tmp_path / "m.onnx")
         assert "Unsupported model IR version: 99" in _refused(tmp_path / "m.onnx")
 
-    def test_a_map_is_named(self, tmp_path: Path) -> None:
-        graph = helper.make_graph(
-            [helper.make_node("ZipMap", ["x"], ["m"], domain="ai.onnx.ml", classlabels_int64s=[1])],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1])],
-            [helper.make_tensor_sequence_value_info("m", TensorProto.FLOAT, None)],
+    def test_a_map_of_keys_that_are_no_type(self, tmp_path: Path) -> None:
+        proto = _parsed(
+            "g (map(int64,float) m) => (float[1] z) "
+            "{ z = ai.onnx.ml.DictVectorizer <int64_vocabulary = [1]> (m) }"
         )
-        output = graph.output[0].type.sequence_type.elem_type
-        output.map_type.key_type = TensorProto.INT64
-        output.map_type.value_type.tensor_type.elem_type = TensorProto.FLOAT
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
-        message = _refused(tmp_path / "m.onnx")
-        assert "'m' is a map" in message
-        assert "ZipMap" in message
+        proto.opset_import.add(domain="ai.onnx.ml", version=1)
+        proto.graph.input[0].type.map_type.key_type = 99
+        onnx.save(proto, tmp_path / "m.onnx")
+        assert _refused(tmp_path / "m.onnx")
 
     def test_text_that_is_not_utf8(self, tmp_path: Path) -> None:
         path = _text(tmp_path, 'g (float[2] x) => (float[2] z) { z = mine.Op<texts = ["abc"]>(x) }')

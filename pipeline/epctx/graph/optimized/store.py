@@ -30,7 +30,7 @@ from epctx.files import paths
 from epctx.files.digest import Algorithm, Digest, of_bytes
 from epctx.graph.model import OptimizedModel, PassRecord
 from epctx.graph.optimized.paths import PLACES, RECORD, Place
-from epctx.graph.serde import encoder, wire
+from epctx.graph.serde import encoder, types, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.mapped import DataFile, MappedTensor
 
@@ -129,7 +129,7 @@ def read(folder: Path, *, sources: Iterable[Path] = ()) -> OptimizedModel:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(graph)
-        model = ir.serde.deserialize_model(proto)
+        model = types.from_proto(proto)
     except (DecodeError, ValueError) as error:
         raise _damaged(folder / GRAPH, str(error)) from error
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.partition.bonds import Bond
+from epctx.graph.serde.types import MapType
 
 TYPES = frozenset(
     {
@@ -71,9 +72,11 @@ def refused(value: ir.Value) -> str | None:
 
 
 def type_name(of: ir.TypeProtocol) -> str:
-    """The type as a user reads it: `float8e4m3fn`, `sequence(string)`, `optional(int64)`."""
+    """The type as a user reads it: `float8e4m3fn`, `sequence(string)`, `map(int64, float)`."""
     if isinstance(of, ir.SequenceType | ir.OptionalType):
         kind = "sequence" if isinstance(of, ir.SequenceType) else "optional"
         return f"{kind}({type_name(of.elem_type)})"
+    if isinstance(of, MapType):
+        return f"map({of.key_type.name.lower()}, {type_name(of.value_type)})"
     name = of.dtype.name.lower()
     return f"sparse({name})" if isinstance(of, ir.SparseTensorType) else name

@@ -16,6 +16,7 @@ from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.prepare import arguments, inference
 from epctx.graph.serde import protos
+from epctx.graph.serde import types as serde_types
 from epctx.graph.serde.ordering import bodies
 from epctx.graph.weights import tensors
 
@@ -29,7 +30,7 @@ class InferShapesPass(CountingPass):
     def apply(self, model: ir.Model) -> Mapping[str, int]:
         """Count of values that got a type, a rank or a dimension."""
         with tensors.replaced(model, _without_content):
-            proto = ir.serde.serialize_model(model)
+            proto = serde_types.to_proto(model)
         return {"values": _merge_graph(model.graph, inference.infer(proto).graph)}
 
 
@@ -104,7 +105,7 @@ def _content(value: ir.Value | None) -> onnx.TensorProto | None:
 def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
     if value.type is None:
         return None
-    return ir.serde.serialize_value(value).type
+    return serde_types.type_proto(value.type, value.shape)
 
 
 def _dims(shape: ir.Shape) -> arguments.Shape:
@@ -133,9 +134,9 @@ def _merge(value: ir.Value, found: onnx.TypeProto) -> bool:
         return False
     changed = False
     if value.type is None:
-        value.type = ir.serde.deserialize_type_proto_for_type(found)
+        value.type = serde_types.type_of(found)
         changed = value.type is not None
-    shape = ir.serde.deserialize_type_proto_for_shape(found)
+    shape = None if protos.holds_map(found) else ir.serde.deserialize_type_proto_for_shape(found)
     if shape is None:
         return changed
     if value.shape is None:

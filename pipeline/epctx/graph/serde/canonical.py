@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from epctx.errors import CompileError, EpctxError
 from epctx.files.digest import Buffer, Digest, of_chunks
-from epctx.graph.serde import encoder, protos, wire
+from epctx.graph.serde import encoder, protos, types, wire
 from epctx.graph.weights import tensors
 from epctx.graph.weights.mapped import DataFile, MappedTensor, content_digest
 
@@ -130,7 +130,7 @@ def read(file: DataFile) -> ir.Model:
         keys = {entry.key: entry.value for entry in each.external_data}
         if "checksum" in keys:
             checksums[keys.get("location")] = keys["checksum"]
-    model = ir.serde.deserialize_model(proto)
+    model = types.from_proto(proto)
 
     def inside(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor):

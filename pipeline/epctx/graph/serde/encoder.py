@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from epctx.files.digest import Buffer
-from epctx.graph.serde import ir_version, wire
+from epctx.graph.serde import ir_version, types, wire
 from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bug, order
 from epctx.graph.weights.mapped import MappedTensor, chunks, strings
 
@@ -258,12 +258,9 @@ def _type_key(value: ir.Value) -> _TypeKey | None:
 
 def _type(value: ir.Value) -> bytes:
     """A value's TypeProto, its shape included."""
-    proto = onnx.TypeProto()
-    if value.type is not None:
-        ir.serde.serialize_type_into(proto, value.type)
-        if value.shape is not None:
-            ir.serde.serialize_shape_into(proto, value.shape)
-    return _bytes(proto)
+    return _bytes(
+        onnx.TypeProto() if value.type is None else types.type_proto(value.type, value.shape)
+    )
 
 
 def _annotations(values: Iterable[ir.Value]) -> Iterator[onnx.TensorAnnotation]:

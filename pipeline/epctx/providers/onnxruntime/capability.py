@@ -16,6 +16,7 @@ import onnx_ir as ir
 from epctx.errors import ModelError
 from epctx.graph import epcontext
 from epctx.graph.dataflow import captured, subgraphs
+from epctx.graph.serde.types import MapType
 from epctx.providers.base import Capability
 
 SMALL_WEIGHT: Final = 127
@@ -72,6 +73,8 @@ def _no_tensor_of_numbers(value: ir.Value) -> str | None:
         return "optional"
     if isinstance(value.type, ir.SparseTensorType):
         return "sparse tensor"
+    if isinstance(value.type, MapType):
+        return "map"
     if value.dtype == ir.DataType.STRING:
         return "tensor of strings"
     if value.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):

@@ -20,6 +20,7 @@ from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
 from epctx.graph.partition.assign import PLAIN, segments
 from epctx.graph.partition.bonds import components, needs_of
+from epctx.graph.partition.boundary import type_name
 from epctx.manifest import DEFAULT_EP
 from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
@@ -48,12 +49,19 @@ class GeneratingModel:
     Args:
         model: as it was partitioned.
         folder: for the files of the pieces that the CPU runs; made when they are needed.
+
+    Attributes:
+        kinds: the types of its outputs, by name, as `boundary.type_name` says them.
     """
 
     def __init__(self, model: PartitionedModel, folder: Path) -> None:
         self._pieces = tuple(_pieces(model))
         self._inputs = {value.name: value.const_value for value in model.model.graph.inputs}
         self._outputs = tuple(value.name or "" for value in model.model.graph.outputs)
+        self.kinds = {
+            value.name or "": "" if value.type is None else type_name(value.type)
+            for value in model.model.graph.outputs
+        }
         self._constants = {
             value.name or "": value.const_value
             for value in model.model.graph.outputs
@@ -65,7 +73,7 @@ class GeneratingModel:
     def run(
         self, feeds: Values, run_partition: Callable[[Partition, Values], Values]
     ) -> Mapping[str, Any]:
-        """The model's outputs, by name; a sequence as a list.
+        """The model's outputs, by name; a sequence as a list, a map as a dict.
 
         Args:
             feeds: a value for each input that has no default.
@@ -96,7 +104,7 @@ class GeneratingModel:
                 lists |= {
                     output.name: session.run([output.name], given)[0]  # an OrtValue has no way out
                     for output in session.get_outputs()
-                    if output.type.startswith("seq(") and output.name in self._outputs
+                    if output.type.startswith(("seq(", "map(")) and output.name in self._outputs
                 }
         return {name: lists.get(name, known[name]) for name in self._outputs}
 

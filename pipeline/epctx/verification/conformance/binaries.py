@@ -64,12 +64,12 @@ def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Nod
     """The nodes of the model whose graphs are in a context binary: each that names it, and those
     of `main_context` 0 after it, until the next that names one.
     """
-    import onnx_ir as ir
+    from epctx.graph.serde import types
 
     found: list[ir.Node] = []
     current: str | None = None
     try:
-        graph = ir.from_proto(subject.proto).graph
+        graph = types.from_proto(subject.proto).graph
     except Exception:  # whatever others' bytes make onnx_ir raise: whoever loads it will tell
         return []
     for node in filter(is_epcontext, graph):

@@ -207,8 +207,7 @@ class _Run(Runs):
         input_sets = InputSets(composition.verify.inputs)
         problems = input_sets.problems(inputs)
         if problems:
-            remedy = "give values with `verify.inputs.files`"
-            yield unchecked(model, "; ".join(problems), remedy)
+            yield unchecked(model, "; ".join(problems), input_sets.remedy(inputs))
             return
         try:
             found = find_sizes(

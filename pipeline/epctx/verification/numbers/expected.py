@@ -209,10 +209,12 @@ class Expected:
         return ModelError(what, file=str(source.path), model=source.name, why=why, remedy=remedy)
 
     def _place(self, output: str) -> int:
-        """Where an output, or the sequence that it is of, stands among the model's."""
+        """Where an output, or the sequence or map that it is of, stands among the model's."""
         names = self.source.outputs
-        own = output if output in names else output.rpartition("[")[0]
-        return names.index(own) if own in names else len(names)
+        if output in names:
+            return names.index(output)
+        places = (i for i, own in enumerate(names) if output.startswith((f"{own}[", f"{own}{{")))
+        return next(places, len(names))
 
 
 @dataclass
@@ -262,7 +264,11 @@ class Trial:
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:
     """The names of outputs that are not the same, to the bit, when they are computed once more."""
-    return frozenset(name for name, value in outputs.items() if not _same(value, again[name]))
+    return frozenset(
+        name
+        for name, value in outputs.items()
+        if name not in again or not _same(value, again[name])
+    )
 
 
 def tell_random(model: ContextModel, names: frozenset[str]) -> Iterator[Finding]:

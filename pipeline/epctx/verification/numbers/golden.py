@@ -169,7 +169,7 @@ def _cases(
     if problems:
         raise ManifestError(
             f"there are no golden inputs for the model {name}: {'; '.join(problems)}",
-            remedy="give values with `verify.inputs.files`, sizes with `dimensions` or `shapes`",
+            remedy=input_sets.remedy(inputs),
         )
     cases = list(input_sets.cases(inputs, found))
     if not cases:

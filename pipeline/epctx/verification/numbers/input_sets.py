@@ -64,6 +64,11 @@ class InputSets:
         least = sizes.fixed(inputs, dict.fromkeys(sizes.open_names(inputs), 1))
         return feeds.problems(least, count=self._settings.count)
 
+    def remedy(self, inputs: Sequence[InputSpec]) -> str:
+        """What to do where there are problems."""
+        never = (spec.remedy for spec in inputs)
+        return next(filter(None, never), "give values with `verify.inputs.files`")
+
     def search(
         self, inputs: Sequence[InputSpec], attempt: Attempt, known: Sequence[int] = ()
     ) -> Search:

@@ -159,7 +159,9 @@ class _Run(_Loads):
         except (Unfed, NotHere, Unsized) as error:
             yield unchecked(task.model, str(error), error.remedy)
         except sessions.NotComparable as error:
-            yield unchecked(task.model, str(error), "only tensors and sequences can be compared")
+            yield unchecked(
+                task.model, str(error), "only tensors, sequences and maps can be compared"
+            )
         else:
             for case, outputs in task.ready:
                 nonfinite.refuse(task.source.source, self.settings, case.label, outputs)
@@ -222,7 +224,7 @@ class _Run(_Loads):
         except (Unfed, NotHere) as error:
             yield unchecked(task.model, f"not against its reference: {error}", error.remedy)
         except sessions.NotComparable as error:
-            remedy = "only tensors and sequences can be compared"
+            remedy = "only tensors, sequences and maps can be compared"
             yield unchecked(task.model, f"not against its reference: {error}", remedy)
 
     def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:

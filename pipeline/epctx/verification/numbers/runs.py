@@ -186,5 +186,6 @@ def constant(results: Sequence[Outputs]) -> frozenset[str]:
     return frozenset(
         name
         for name, value in first.items()
-        if others and all(compare.compare(value, other[name]).equal for other in others)
+        if others
+        and all(name in each and compare.compare(value, each[name]).equal for each in others)
     )

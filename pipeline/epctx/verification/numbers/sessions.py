@@ -11,7 +11,7 @@ What ONNX Runtime raises passes through; its errors have no common class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epctx.providers.base import ExecutionProvider
+    from epctx.runtime.arguments import NodeArg
     from epctx.runtime.session import Session
 
 _BEYOND_NUMPY = ("bfloat16", "float8")
@@ -116,32 +117,33 @@ def close(sessions: Sequence[Session]) -> None:
 
 
 def run_source(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Array]:
-    """The source model's outputs by name; the tensors of a sequence as `name[0]`, `name[1]`, ...
+    """The source model's outputs by name, those of sequences and maps as in `values.flat`.
 
     Raises:
-        NotComparable: an output is a map, or nothing.
+        NotComparable: an output is nothing, or no tensor.
     """
     outputs = session.get_outputs()
     names = [output.name for output in outputs]
     kinds = [value.type for value in (*session.get_inputs(), *outputs)]
     if not any(word in kind for kind in kinds for word in _BEYOND_NUMPY):
-        return _named(names, session.run(names, dict(feeds)))
+        return _named(outputs, session.run(names, dict(feeds)))
     given = {name: values.to_value(array) for name, array in feeds.items()}
     results = session.run_with_ort_values(names, given)
-    return _named(names, [values.to_python(result) for result in results])
+    return _named(outputs, [values.to_python(result) for result in results])
 
 
 def run_files(session: Session, feeds: Feeds) -> dict[str, Array]:
     """The EPContext model's outputs, as `run_source` gives the source model's."""
-    names = [output.name for output in session.get_outputs()]
-    return _named(names, session.run(names, feeds))
+    outputs = session.get_outputs()
+    return _named(outputs, session.run([output.name for output in outputs], feeds))
 
 
-def _named(names: Sequence[str], results: Sequence[object]) -> dict[str, Array]:
+def _named(outputs: Sequence[ort.NodeArg | NodeArg], results: Sequence[object]) -> dict[str, Array]:
     found: dict[str, Array] = {}
-    for name, value in values.flat(names, results):
+    names, kinds = [each.name for each in outputs], [each.type for each in outputs]
+    for name, value in values.flat(names, results, kinds):
         if not isinstance(value, np.ndarray | np.generic):
-            kind = "a map" if isinstance(value, Mapping) else "not there"
+            kind = "not there" if value is None else "no tensor"
             raise NotComparable(f"output '{name}' is {kind}")
         found[name] = np.asarray(value)
     return found

@@ -91,7 +91,7 @@ class Preparation:
         self.inputs.note(inputs)
         problems = self.inputs.problems(inputs)
         if problems:
-            remedy = "give values with `verify.inputs.files`"
+            remedy = self.inputs.remedy(inputs)
             raise Impossible(unchecked(model, "; ".join(problems), remedy))
         return Task(model=model, source=source, inputs=inputs)
 

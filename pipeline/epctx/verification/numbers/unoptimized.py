@@ -73,6 +73,8 @@ def difference(
 ) -> str | None:
     """The first output in which two answers differ by more than the order of sums, and how."""
     for name, right in unoptimized.items():
+        if name not in stock:
+            return f"one of them has no output '{name}'"
         dtype = str(right.dtype)
         allowed = tolerances.of_type(precision, dtype)
         excess = compare.excess(compare.compare(right, stock[name], allowed), allowed)

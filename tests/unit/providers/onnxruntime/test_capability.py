@@ -43,6 +43,10 @@ def test_an_ep_is_given_everything_that_it_may_take() -> None:
             '"s" is a sequence',
         ),
         (
+            "g (map(int64,float) m) => (float[1, 2] y) { y = ai.onnx.ml.CastMap (m) }",
+            '"m" is a map',
+        ),
+        (
             "g (float[1, 4, 1] x) => (float[1, 4, 2] y) { y = acme.Secret (x) }",
             "onnxruntime has no operators of domain acme",
         ),
@@ -54,7 +58,9 @@ def test_an_ep_is_given_everything_that_it_may_take() -> None:
 )
 def test_what_no_ep_of_onnxruntime_takes_stays_behind(body: str, reason: str) -> None:
     model = onnx_text.model(
-        body, opsets='"" : 21, "acme" : 1, "com.microsoft" : 1', infer="acme" not in body
+        body,
+        opsets='"" : 21, "acme" : 1, "com.microsoft" : 1, "ai.onnx.ml" : 1',
+        infer="acme" not in body,
     )
     declined = capability(model, never).declined
     assert any(why.startswith(reason) for why in declined.values()), declined

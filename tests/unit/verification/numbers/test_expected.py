@@ -200,6 +200,7 @@ def test_outputs_of_every_type_come_back_as_they_were(tmp_path: Path, array: Arr
     assert found is not None and found["y"].dtype == array.dtype
     assert expected.differing({"y": array}, found) == frozenset()
     assert expected.differing({"y": array}, {"y": np.array([7.25])}) == {"y"}
+    assert expected.differing({"y[0]": array, "y[1]": array}, {"y[0]": array}) == {"y[1]"}
 
 
 def dynamic(tmp_path: Path, *nodes: onnx.NodeProto, shapes: Mapping[str, Any]) -> ModelSource:

@@ -68,15 +68,26 @@ def test_the_tensors_of_a_sequence_are_numbered(tmp_path: Path) -> None:
     assert list(found) == ["y[0]", "y[1]"]
 
 
-def test_maps_cannot_be_compared(tmp_path: Path) -> None:
+def test_maps_are_named_by_their_keys(tmp_path: Path) -> None:
     path = save(
         tmp_path / "m.onnx",
         "g (float[1,2] x) => (seq(map(int64,float)) y) "
         "{ y = ai.onnx.ml.ZipMap <classlabels_int64s = [1, 2]> (x) }",
     )
     session = sessions.open_source(ModelSource(name="m", path=path))
-    with pytest.raises(NotComparable, match=r"output 'y\[0\]' is a map"):
-        sessions.run_source(session, {"x": np.ones((1, 2), np.float32)})
+    found = sessions.run_source(session, {"x": np.array([[0.5, 2]], np.float32)})
+    assert list(found) == ["y{1, 2}"]
+    assert found["y{1, 2}"].dtype == np.float32 and found["y{1, 2}"].tolist() == [[0.5, 2]]
+
+
+def test_what_is_not_there_cannot_be_compared(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "m.onnx",
+        "g (float[2] x) => (optional(float[2]) y) { y = Optional<type = float[2]>() }",
+    )
+    session = sessions.open_source(ModelSource(name="m", path=path))
+    with pytest.raises(NotComparable, match="output 'y' is not there"):
+        sessions.run_source(session, {"x": np.ones(2, np.float32)})
 
 
 def test_errors_of_onnxruntime_become_one_line() -> None:

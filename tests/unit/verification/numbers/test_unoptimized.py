@@ -45,6 +45,11 @@ def test_the_order_of_sums_is_no_difference() -> None:
     assert difference(one, other, "float32") is None
 
 
+def test_a_sequence_that_is_shorter_is_a_difference() -> None:
+    one, part = {"s[0]": np.ones(1), "s[1]": np.ones(1)}, {"s[0]": np.ones(1)}
+    assert difference(part, one, "float32") == "one of them has no output 's[1]'"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
