@@ -25,6 +25,7 @@ from epctx.engine.report import GroupReport
 from epctx.errors import CompileError
 from epctx.graph.epcontext import read_all
 from epctx.runtime import InferenceSession
+from epctx.verification.findings import FolderReport
 from tests.kit import command_line
 
 QNN = "QNNExecutionProvider"
@@ -308,3 +309,62 @@ def test_a_model_of_maps_alone_builds_without_an_ep(tmp_path: Path) -> None:
     )
     group = built(tmp_path, None)
     assert agrees(group) and on_eps(tmp_path) == 0
+
+
+def composed(folder: Path) -> FolderReport:
+    """What is told of the composition of `first` and `m`."""
+    document = {
+        "schema_version": 1,
+        "name": "m",
+        "models": {name: {"path": f"{name}.onnx"} for name in ("first", "m")},
+        "execution_providers": {"ep": REFERENCE},
+        "model_groups": {
+            "one": {"models": ["first"], "execution_providers": ["ep"]},
+            "two": {"models": ["m"], "execution_providers": ["ep"]},
+        },
+        "compose": {"whole": {"parts": {"first": {}, "m": {}}}},
+    }
+    (folder / "m.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    report = api.build(folder / "m.yaml", out=folder / "dist")
+    (whole,) = (group for group in report.groups if group.group == "whole")
+    assert whole.verify is not None
+    return whole.verify
+
+
+def test_maps_come_out_of_a_composition(tmp_path: Path) -> None:
+    save(
+        tmp_path,
+        [node("MatMul", ["a", "w"], ["b"]), node("Concat", ["b", "b"], ["x"], axis=1)],
+        [value("a", FLOAT, [2, 8])],
+        [value("x", FLOAT, [2, 8])],
+    )
+    (tmp_path / "m.onnx").rename(tmp_path / "first.onnx")
+    classifier(tmp_path, "a", "b", "c", "d")
+    zipped = {each.output: each.passed for each in composed(tmp_path).numbers}
+    assert zipped == {"k": True, "z{'a', 'b', 'c', 'd'}": True}
+
+
+def test_sequences_between_the_parts_of_a_composition_are_told(tmp_path: Path) -> None:
+    sequence = helper.make_tensor_sequence_value_info("s", FLOAT, None)
+    save(
+        tmp_path,
+        [node("MatMul", ["x", "w"], ["y"]), node("SplitToSequence", ["y"], ["s"])],
+        [value("x", FLOAT, [2, 8])],
+        [sequence],
+    )
+    (tmp_path / "m.onnx").rename(tmp_path / "first.onnx")
+    save(
+        tmp_path,
+        [
+            node("ConcatFromSequence", ["s"], ["c"], axis=0),
+            node("Reshape", ["c", "shape"], ["r"]),
+            node("MatMul", ["r", "v"], ["z"]),
+        ],
+        [sequence],
+        [value("z", FLOAT, [2, 4])],
+    )
+    model = onnx.load(tmp_path / "m.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2, 4]), "shape"))
+    onnx.save(model, tmp_path / "m.onnx")
+    told = [f.message for f in composed(tmp_path).findings if f.outcome == "not checkable"]
+    assert any("output 's' of first is no tensor" in message for message in told), told

@@ -86,6 +86,12 @@ def flat(
             yield name, result
 
 
+def suffix(told: str, name: str) -> str | None:
+    """What `flat` has added to an output's name, maybe nothing; None: it is of another output."""
+    rest = told.removeprefix(name)
+    return rest if told.startswith(name) and rest[:1] in ("", "[", "{") else None
+
+
 def _have_same_keys(rows: Sequence[object]) -> bool:
     first, *others = rows
     return isinstance(first, Mapping) and all(

@@ -47,3 +47,9 @@ def test_sequences_and_tensors() -> None:
     kinds = ["tensor(float)", "seq(tensor(float))", "seq(tensor(float))"]
     found = values.flat(["x", "s", "none"], [x, [x, x], []], kinds)
     assert [name for name, _ in found] == ["x", "s[0]", "s[1]"]
+
+
+def test_what_is_told_of_an_output_is_known_by_its_name() -> None:
+    assert values.suffix("y", "y") == "" and values.suffix("y[0]{'a'}", "y") == "[0]{'a'}"
+    assert values.suffix("y{'[y'}", "y") == "{'[y'}"
+    assert values.suffix("yy[0]", "y") is None and values.suffix("x[0]", "y") is None

@@ -18,6 +18,7 @@ from epctx.graph.serde import skeleton
 from epctx.manifest import Composition
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
+from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
@@ -107,10 +108,25 @@ def one_after_the_other(
     ]
     for built, interface in zip(composed.parts, interfaces(composed), strict=True):
         own = [Port(part=built.part.name, name=spec.name) for spec in interface.inputs]
-        fed = [{port.name: values[wired.links.get(port, port)] for port in own} for values in known]
-        for values, made in zip(known, run(built, fed), strict=True):
-            values |= {Port(part=built.part.name, name=n): array for n, array in made.items()}
-    return [{name: values[port] for name, port in wired.outputs.items()} for values in known]
+        makers = {port: wired.links.get(port, port) for port in own}
+        for port in makers.values():
+            if any(port not in each for each in known):
+                raise sessions.NotComparable(
+                    f"output '{port.name}' of {port.part} is no tensor, and no other part is fed it"
+                )
+        fed = [{port.name: each[maker] for port, maker in makers.items()} for each in known]
+        for each, made in zip(known, run(built, fed), strict=True):
+            each |= {Port(part=built.part.name, name=n): array for n, array in made.items()}
+    return [dict(_given(wired, each)) for each in known]
+
+
+def _given(wired: Wiring, known: Mapping[Port, Array]) -> Iterator[tuple[str, Array]]:
+    """The whole's outputs; of sequences and maps all that is told of them."""
+    for name, port in wired.outputs.items():
+        for made, array in known.items():
+            suffix = values.suffix(made.name, port.name) if made.part == port.part else None
+            if suffix is not None:
+                yield f"{name}{suffix}", array
 
 
 def find_sizes(

@@ -25,6 +25,7 @@ from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource, VerifySettings
 from epctx.runtime import feeds as feeds_
+from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
@@ -213,7 +214,7 @@ class Expected:
         names = self.source.outputs
         if output in names:
             return names.index(output)
-        places = (i for i, own in enumerate(names) if output.startswith((f"{own}[", f"{own}{{")))
+        places = (i for i, own in enumerate(names) if values.suffix(output, own) is not None)
         return next(places, len(names))
 
 
