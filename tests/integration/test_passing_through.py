@@ -241,6 +241,24 @@ def test_maps_are_made_behind_a_partition_and_compared(
     assert [output["name"] for output in outputs] == ["k", "z{'a', 'b', 'c', 'd'}"]
 
 
+@pytest.mark.parametrize("ep", EPS)
+def test_what_follows_a_scaler_is_compiled(tmp_path: Path, ep: dict[str, object]) -> None:
+    ml = {"domain": "ai.onnx.ml"}
+    save(
+        tmp_path,
+        [
+            node("Scaler", ["x"], ["s"], **ml, offset=[0.5], scale=[2.0]),
+            node("Cast", ["s"], ["c"], to=FLOAT),
+            node("MatMul", ["c", "w"], ["y"]),
+            node("Softmax", ["y"], ["p"]),
+            node("ZipMap", ["p"], ["z"], **ml, classlabels_int64s=[0, 1, 2, 3]),
+        ],
+        [value("x", FLOAT, [2, 8])],
+        [map_of("z", TensorProto.INT64, in_sequence=True)],
+    )
+    assert agrees(built(tmp_path, ep)) and on_eps(tmp_path) >= 1
+
+
 @pytest.mark.parametrize("change", ["keys", "values"])
 def test_maps_of_other_keys_or_values_are_told(tmp_path: Path, change: str) -> None:
     classifier(tmp_path, "a", "b", "c", "d")

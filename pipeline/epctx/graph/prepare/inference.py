@@ -14,7 +14,7 @@ from typing import Final
 import onnx
 import onnx.shape_inference
 
-from epctx.graph.prepare import arguments
+from epctx.graph.prepare import arguments, classical
 from epctx.graph.serde import protos
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ def infer(
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
+    replaced = classical.stand_in(bare)
     arguments.write_alike(bare)
     for graph in protos.graphs(bare):
         _forget(graph)
@@ -62,6 +63,7 @@ def infer(
         inferred = _completed(model, inferred)
         _drop_symbols(inferred, named)
     _reveal(inferred)
+    classical.put_back(inferred, replaced, model)
     return inferred
 
 
