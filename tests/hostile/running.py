@@ -29,6 +29,8 @@ ALLOWED = ("dist/m.build.json", "dist/m.logs/*", "dist/.m.lock", "dist/.m.record
 """What a build that fails may leave: report, logs of workers that failed, the file of its lock."""
 PUBLISHED = (*ALLOWED, "dist/m/*", "m.lock.yaml")
 """What one that succeeds may leave."""
+_CYCLE = re.compile(r"Cycle detected: .*")
+"""ONNX Runtime begins to tell a cycle of functions with any of them."""
 _NUMBERED = re.compile(
     r"(tmp|epctx-\w+-)[a-z0-9_]{8}\b|(/proc/)\d+|((?:action|object)s/)[0-9a-f]{2}/[0-9a-f]{64}"
 )
@@ -236,6 +238,7 @@ def _first(row: Row, ended: Ended, folder: Path) -> str:
     text = next(iter([*errors, *told]), row.says)
     for path in (folder / "project", folder):
         text = text.replace(f"{path.as_posix()}/", "").replace(path.as_posix(), "...")
+    text = _CYCLE.sub("Cycle detected", text)
     text = _NUMBERED.sub(lambda found: f"{next(filter(None, found.groups()))}...", text)
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     shown = shown.replace("|", "¦").replace("`", "'")

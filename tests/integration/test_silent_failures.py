@@ -320,7 +320,7 @@ FAILED = {
     ),
     "dynamic_shapes": Fails(
         code=4,
-        says="fix them in the manifest, under the model: `dimensions: {n: 1}`",
+        says='fix them in the manifest, under the model: `dimensions: {"n": 1}`',
         models=("dynamic",),
     ),
     "nothing_supported": Fails(
