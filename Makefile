@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lint unit integration soak bench wheels tools clean
+.PHONY: quickstart test lint unit integration soak bench zoo wheels tools clean
 
 quickstart: $(READY)
 	$(BIN)/python -m scripts.quickstart_models
@@ -35,6 +35,10 @@ soak: $(READY)
 bench: $(READY)
 	$(BIN)/pytest -m bench -s
 
+# Models that nobody here wrote, by some hundreds: what ONNX Runtime does with them, what epctx does. An hour or more.
+zoo: $(READY) .venv-zoo/.ready
+	$(BIN)/python -m tests.zoo all
+
 # Whether every dependency has wheels for every platform, as README says; asks the package index.
 wheels: $(READY)
 	$(BIN)/python -m scripts.wheels
@@ -44,9 +48,14 @@ tools:
 	.ci/tools
 
 clean:
-	rm -rf .venv dist build
+	rm -rf .venv .venv-zoo dist build
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,qnn,openvino]"
 	touch $(READY)
+
+.venv-zoo/.ready: tests/zoo/requirements.txt
+	$(PYTHON) -m venv .venv-zoo
+	.venv-zoo/bin/python -m pip install --quiet --requirement tests/zoo/requirements.txt
+	touch .venv-zoo/.ready

@@ -132,8 +132,12 @@ def _entry(context: Context, tensor: onnx.TensorProto, where: str) -> TensorEntr
 def _options(model: onnx.ModelProto) -> ort.SessionOptions:
     options = ort.SessionOptions()
     # As the kernels compute it. The optimizers of ONNX Runtime 1.31.1 turn an initializer and keep
-    # its name: a session that was given the value finds it unturned. And fusions round otherwise.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # its name: a session that was given the value finds it unturned. And fusions round otherwise;
+    # one of them is what such weights are for.
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = (
+        level.ORT_ENABLE_ALL if prepacking.in_blocks(model) else level.ORT_DISABLE_ALL
+    )
     options.log_severity_level = 3  # warnings are about the model's style, not for who runs it
     for key, value in _SESSION_CONFIG.items():
         options.add_session_config_entry(key, value)

@@ -1,0 +1,199 @@
+"""The zoo's table: what a stock session does with each model, what epctx does, who is right."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Result = Mapping[str, Any]
+
+LIMITATIONS: Mapping[str, tuple[int, str]] = {
+    "of which no EP of its group takes a node": (6, "nothing compiled|compiled nothing"),
+    "whose shape follows from the values of an input": (7, "is not what the model says: its shape"),
+    "Having zero graph inputs is not supported on this backend": (6, "zero graph inputs"),
+}
+"""Words of an entry in docs/limitations.md: the exit code, and what the message says."""
+
+COLUMNS = (
+    "model",
+    "written by",
+    "stock",
+    "reference EP",
+    "error",
+    "s",
+    "QNN",
+    "coverage",
+    "EPContext, other nodes",
+    "error",
+    "s",
+    "script on QNN",
+    "tokens",
+)
+TOLERANCE = {"reference": 1e-4, "qnn": 0.2}
+"""Largest difference of the zoo's own comparison, relative to an output's largest magnitude."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is known of one model.
+
+    Attributes:
+        name: Of the model.
+        source: What wrote it.
+        make: How it was made.
+        stock: What a stock session does.
+        reference: What epctx does for the reference EP.
+        qnn: What epctx does for QNN.
+        bare: What a script does for QNN.
+        tokens: What onnxruntime-genai generates, of a folder of its builder.
+    """
+
+    name: str
+    source: str
+    make: Result | None
+    stock: Result | None
+    reference: Result | None
+    qnn: Result | None
+    bare: Result | None
+    tokens: Result | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a stock session loads and runs it."""
+        return self.stock is not None and bool(self.stock["runs"])
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the reference EP's build is what must not be."""
+        return self.runs and verdict(self.reference, "reference").startswith("NO")
+
+
+def verdict(result: Result | None, provider: str) -> str:
+    """A build in a word or two; "NO" before what must not be."""
+    if result is None:
+        return ""
+    if result["code"] is None:
+        return "NO: hangs"
+    if result["code"] != 0:
+        return _refused(result)
+    if "difference" in result and result["difference"] is None:
+        return "NO: does not agree"
+    if result.get("difference", 0) > TOLERANCE[provider]:
+        return f"NO: wrong by {result['difference']:.1e}"
+    if not result.get("compared"):
+        return "built, not compared"
+    return "built"
+
+
+def _refused(result: Result) -> str:
+    for heading, (code, words) in LIMITATIONS.items():
+        if result["code"] == code and re.search(words, _flat(result["output"])):
+            return f"listed: {heading}"
+    return f"NO: exit {result['code']}"
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def write(lines: Sequence[Line]) -> str:
+    """The counts and the table, in Markdown."""
+    return "\n".join([*_counts(lines), "", *_head(), *map(_row, lines), ""])
+
+
+def _counts(lines: Sequence[Line]) -> Iterator[str]:
+    running = [line for line in lines if line.runs]
+    yield f"{len(lines)} recipes, {sum(line.stock is not None for line in lines)} models made, "
+    yield f"{len(running)} run in a stock session."
+    for provider in ("reference", "qnn"):
+        found = Counter(
+            verdict(getattr(line, provider), provider).split(" by ")[0] for line in running
+        )
+        yield f"- {provider}: " + ", ".join(
+            f"{count} {word or 'not tried'}" for word, count in found.most_common()
+        )
+    compiled = Counter(
+        (_by_epctx(line), _by_script(line)) for line in running if line.qnn and line.bare
+    )
+    for (ours, theirs), count in sorted(compiled.items(), reverse=True):
+        yield f"- QNN: epctx {'yes' if ours else 'no'}, script {'yes' if theirs else 'no'}: {count}"
+
+
+def _by_epctx(line: Line) -> bool:
+    return line.qnn is not None and verdict(line.qnn, "qnn").startswith("built")
+
+
+def _by_script(line: Line) -> bool:
+    bare = line.bare
+    right = bare is not None and bare.get("runs") and bare.get("compiles")
+    return (
+        bool(right)
+        and (bare or {}).get("difference") is not None
+        and (bare or {})["difference"] <= TOLERANCE["qnn"]
+    )
+
+
+def _head() -> Iterator[str]:
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|" + "---|" * len(COLUMNS)
+
+
+def _row(line: Line) -> str:
+    ours, qnn = line.reference or {}, line.qnn or {}
+    cells = [
+        line.name,
+        line.source,
+        _stock(line),
+        verdict(line.reference, "reference"),
+        _number(ours.get("difference")),
+        _number(ours.get("seconds")),
+        verdict(line.qnn, "qnn"),
+        f"{qnn['coverage']:.1%}" if "coverage" in qnn else "",
+        f"{qnn['contexts']}, {qnn['others']}" if "contexts" in qnn else "",
+        _number(qnn.get("difference")),
+        _number(qnn.get("seconds")),
+        _script(line.bare),
+        _tokens(line.tokens),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _stock(line: Line) -> str:
+    if line.stock is None:
+        return "not made"
+    return "runs" if line.runs else "loads only" if line.stock["loads"] else "refused"
+
+
+def _script(bare: Result | None) -> str:
+    if bare is None:
+        return ""
+    if not bare.get("compiles"):
+        return "compiles nothing" if bare["code"] == 0 else f"ends with {bare['code']}"
+    if not bare.get("runs"):
+        return f"{bare['contexts']}, {bare['others']}; does not run"
+    error = _number(bare.get("difference")) or "does not agree"
+    return f"{bare['contexts']}, {bare['others']}; {error}"
+
+
+def _tokens(found: Result | None) -> str:
+    """Whether onnxruntime-genai generates the same with what epctx makes."""
+    if found is None:
+        return ""
+    if found["code"] != 0:
+        return f"`epctx {found['command']}` refuses" if "command" in found else "ends in an error"
+    return "the same" if found["same"] else "NO: others"
+
+
+def _number(value: float | None) -> str:
+    return (
+        ""
+        if value is None
+        else "0"
+        if value == 0
+        else f"{value:.1e}"
+        if value < 0.01
+        else f"{value:.2f}"
+    )

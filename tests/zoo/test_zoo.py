@@ -1,0 +1,91 @@
+"""A sample of the zoo, with its table: the whole of it is `make zoo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.zoo import building, stock, table
+from tests.zoo.processes import ROOT, python, run
+from tests.zoo.recipes import Recipe, unique
+from tests.zoo.sources import oddities, onnx_wheel
+
+SAMPLE = (
+    "if_of_other_shapes.oddity",
+    "loop_carries_and_collects.oddity",
+    "scan_backwards.oddity",
+    "symbolic_sum.oddity",
+    "unnamed_dimensions.oddity",
+    "wrong_output_shape.oddity",
+    "name_not_ascii.oddity",
+    "external_data_shared.oddity",
+    "sequence_model4.backend",
+)
+REFUSED = ("string_concat.oddity",)
+"""What is on the public list."""
+
+
+def made(name: str, folder: Path) -> Path:
+    recipe = unique([*oddities.recipes(), *onnx_wheel.recipes()])[name]
+    folder.mkdir()
+    recipe.make(folder)
+    return folder / "model.onnx"
+
+
+def line(name: str, folder: Path) -> table.Line:
+    """What a stock session does with a model, and what epctx does."""
+    source = made(name, folder / "source")
+    judged, _ = stock.judge(source)
+    built = building.build(source, "reference", judged.get("sizes", {}), folder / "built")
+    return table.Line(name, "", None, judged, built, None, None)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_what_a_stock_session_runs_builds_and_agrees(name: str, tmp_path: Path) -> None:
+    found = line(name, tmp_path)
+    assert found.runs and not found.is_wrong
+    assert table.verdict(found.reference, "reference") == "built"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_on_the_public_list(name: str, tmp_path: Path) -> None:
+    found = line(name, tmp_path)
+    assert found.runs and not found.is_wrong
+    assert table.verdict(found.reference, "reference").startswith("listed: ")
+
+
+def test_the_public_list_has_what_the_table_takes_for_listed() -> None:
+    words = (ROOT / "docs" / "limitations.md").read_text(encoding="utf-8")
+    assert [entry for entry in table.LIMITATIONS if entry not in words] == []
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"code": None, "output": ""}, "NO: hangs"),
+        ({"code": 1, "output": "error: unexpected error, a bug in epctx"}, "NO: exit 1"),
+        ({"code": 0, "output": "", "compared": 1, "difference": None}, "NO: does not agree"),
+        ({"code": 0, "output": "", "compared": 1, "difference": 0.5}, "NO: wrong by 5.0e-01"),
+        ({"code": 0, "output": "", "compared": 0, "difference": 0.0}, "built, not compared"),
+        ({"code": 0, "output": "", "compared": 1, "difference": 1e-7}, "built"),
+        ({"code": 6, "output": "nothing compiled: no\n execution provider"}, "listed: "),
+    ],
+)
+def test_what_must_not_be_is_seen(result: table.Result, words: str) -> None:
+    assert table.verdict(result, "reference").startswith(words)
+    judged = {"loads": True, "runs": True}
+    assert table.Line("m", "", None, judged, result, None, None).is_wrong == words.startswith("NO")
+
+
+def test_a_recipe_has_a_name_of_its_own() -> None:
+    listed = [Recipe("a", "", lambda folder: None)] * 2
+    with pytest.raises(ValueError, match="two recipes"):
+        unique(listed)
+
+
+def test_a_process_that_hangs_is_ended_with_its_children() -> None:
+    inner = "import time; time.sleep(60)"
+    waiting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    ended = run([python("x")[0], "-c", waiting], timeout=2)
+    assert ended.code is None and ended.seconds < 30
