@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from epctx.graph.serde import protos
-from tests.kit import oddities
+from tests.kit import oddities, passing
 from tests.kit.building import assert_close, normal
 
 FEEDS = {"x": normal((2, 4))}
@@ -18,13 +18,13 @@ FEEDS = {"x": normal((2, 4))}
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.FORBIDDEN)
 def test_what_onnx_forbids_and_onnx_runtime_runs(
-    name: str, level: oddities.Level, tmp_path: Path
+    name: str, level: passing.Level, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.FORBIDDEN[name](), path)
-    wanted = oddities.stock(path, FEEDS)
+    wanted = passing.stock(path, FEEDS)
     assert np.abs(wanted[0]).max() > 0
-    assert_close(oddities.through(path, tmp_path, FEEDS, level), wanted)
+    assert_close(passing.through(path, tmp_path, FEEDS, level), wanted)
 
 
 def test_onnx_does_forbid_them() -> None:
@@ -40,19 +40,19 @@ def test_onnx_does_forbid_them() -> None:
 
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.INSIDE)
-def test_tensors_in_nodes(name: str, level: oddities.Level, tmp_path: Path) -> None:
+def test_tensors_in_nodes(name: str, level: passing.Level, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.INSIDE[name](), path)
     feeds = {**FEEDS, "c": np.array(True), "n": np.array(2, np.int64)}
-    wanted = oddities.stock(path, feeds)
+    wanted = passing.stock(path, feeds)
     assert np.abs(wanted[0]).max() > 100
-    assert_close(oddities.through(path, tmp_path, feeds, level), wanted)
+    assert_close(passing.through(path, tmp_path, feeds, level), wanted)
 
 
 @pytest.mark.parametrize("level", ["none", "basic"])
 @pytest.mark.parametrize("name", oddities.SCOPES)
 def test_names_mean_what_they_mean_to_onnx_runtime(
-    name: str, level: oddities.Level, tmp_path: Path
+    name: str, level: passing.Level, tmp_path: Path
 ) -> None:
     make, sizes = oddities.SCOPES[name]
     model = make()
@@ -60,20 +60,20 @@ def test_names_mean_what_they_mean_to_onnx_runtime(
     onnx.save(model, path)
     dims = [d.dim_value or sizes[d.dim_param] for d in protos.dimensions(model.graph.input[0].type)]
     feeds = {"x": normal(dims)}
-    wanted = oddities.stock(path, feeds)
-    assert_close(oddities.through(path, tmp_path, feeds, level, dimensions=dict(sizes)), wanted)
+    wanted = passing.stock(path, feeds)
+    assert_close(passing.through(path, tmp_path, feeds, level, dimensions=dict(sizes)), wanted)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"batch": 2, "sequence": 3}])
 @pytest.mark.parametrize("level", ["none", "basic", "extended"])
 @pytest.mark.parametrize("kind", oddities.SEARCHES)
 def test_bodies_whose_names_the_operator_knows(
-    kind: str, level: oddities.Level, sizes: dict[str, int], tmp_path: Path
+    kind: str, level: passing.Level, sizes: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(oddities.search(kind), path)
     feeds = {"input_ids": np.array([[1, 2, 3], [4, 5, 6]], np.int32)}
-    wanted = oddities.stock(path, feeds)
+    wanted = passing.stock(path, feeds)
     assert wanted[0].max() > 0
-    found = oddities.through(path, tmp_path, feeds, level, dimensions=sizes)
+    found = passing.through(path, tmp_path, feeds, level, dimensions=sizes)
     np.testing.assert_array_equal(found[0], wanted[0])

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from epctx.manifest import ModelSource, OptimizeSettings, PartitionSettings
-from epctx.providers.base import SessionGroupSpec
-from epctx.runtime import InferenceSession
-from epctx.stages import compile, dump, load, optimize, partition
 from tests.kit import onnx_text
-from tests.kit.building import Array, reference
 
 Make = Callable[[], onnx.ModelProto]
-Level = Literal["none", "basic", "extended"]
 FORBIDDEN: dict[str, Make] = {}
 """Those that ONNX forbids."""
 
@@ -186,42 +178,6 @@ def sparse(name: str, values: Sequence[float], indices: Sequence[int]) -> onnx.S
     found = TensorProto(name="i", data_type=TensorProto.INT64, dims=[len(indices)])
     found.int64_data.extend(indices)
     return onnx.SparseTensorProto(values=weight(name, *values), indices=found, dims=[4])
-
-
-def stock(path: Path, feeds: Mapping[str, Array]) -> Sequence[Array]:
-    """What ONNX Runtime's kernels compute of a model, unoptimized."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    found: Sequence[Array] = session.run(None, dict(feeds))
-    return found
-
-
-def through(
-    path: Path,
-    folder: Path,
-    feeds: Mapping[str, Array],
-    level: Level,
-    dimensions: Mapping[str, int] | None = None,
-) -> Sequence[Array]:
-    """What epctx makes of a model on the reference EP: all stages, then a run of its files."""
-    scratch, out = folder / "scratch", folder / "out"
-    for each in (scratch, out):
-        each.mkdir()
-    source = ModelSource(name="model", path=path, dimensions=dimensions or {})
-    settings = OptimizeSettings(level=level)
-    optimized = optimize.run(load.run(source), settings, scratch)
-    parted = partition.run(optimized, [reference()], PartitionSettings())
-    spec = SessionGroupSpec(
-        models=("model",), embed_mode=0, node_name_prefix="", session_options={}, folder=scratch
-    )
-    taken = bool(parted.partitions)
-    with compile.run([parted], [reference()] if taken else [], spec) as compiled:
-        dump.run(compiled, out)
-    name = "ReferenceExecutionProvider" if taken else "CPUExecutionProvider"
-    with InferenceSession(out / "model_ctx.onnx", providers=[name]) as session:
-        return session.run(None, dict(feeds))
 
 
 def labels(count: int) -> onnx.NodeProto:

@@ -9,8 +9,6 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from epctx.graph.serde import types
-
 
 def proto(body: str, *, opsets: str = '"" : 21', ir_version: int = 10) -> onnx.ModelProto:
     """A model as protobuf has it: its graph, and functions after it if there are any."""
@@ -24,12 +22,16 @@ def model(body: str, *, opsets: str = '"" : 21', infer: bool = True) -> ir.Model
 
     A node's name is in brackets before it. `infer`: with shape inference, as `load` does.
     """
+    from epctx.graph.serde import types  # the zoo's exporters have no epctx beside them
+
     text = proto(body, opsets=opsets)
     return types.from_proto(onnx.shape_inference.infer_shapes(text) if infer else text)
 
 
 def session(source: ir.Model | onnx.ModelProto) -> ort.InferenceSession:
     """A session on ONNX Runtime's CPU EP that changes nothing in the model."""
+    from epctx.graph.serde import types
+
     data = types.to_proto(source) if isinstance(source, ir.Model) else source
     options = ort.SessionOptions()
     options.log_severity_level = 4

@@ -84,6 +84,13 @@ def test_a_recipe_has_a_name_of_its_own() -> None:
         unique(listed)
 
 
+def test_recipes_are_read_where_there_is_no_epctx() -> None:
+    """The environment of the exporters has none, and its own onnx."""
+    reading = "import sys; sys.modules['epctx'] = None; from tests.zoo import recipes"
+    ended = run([python("x")[0], "-c", f"{reading}; print(len(recipes.all_recipes()))"], timeout=60)
+    assert ended.code == 0 and int(ended.output) > 400, ended.output
+
+
 def test_a_process_that_hangs_is_ended_with_its_children() -> None:
     inner = "import time; time.sleep(60)"
     waiting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"

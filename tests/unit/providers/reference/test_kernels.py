@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tests.kit import oddities, onnx_text
+from tests.kit import onnx_text, passing
 from tests.kit.building import assert_close, normal
 
 TURNED = """g (float[1, 16, 4, 16] x) => (float[1, 16, 4, 16] y) {
@@ -26,5 +26,5 @@ def test_a_weight_between_transposes_is_what_the_model_says(tmp_path: Path) -> N
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     feeds = {"x": normal((1, 16, 4, 16))}
-    wanted = oddities.stock(path, feeds)
-    assert_close(oddities.through(path, tmp_path, feeds, "basic"), wanted)
+    wanted = passing.stock(path, feeds)
+    assert_close(passing.through(path, tmp_path, feeds, "basic"), wanted)
