@@ -33,7 +33,7 @@ def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -
     """
     shutil.copytree(source.parent, folder, copy_function=os.link)
     model: dict[str, Any] = {"path": source.name}
-    if sizes and provider == "qnn":
+    if sizes and provider == "qnn" and min(sizes.values()) > 0:
         model["dimensions"] = dict(sizes)
     manifest = {
         "schema_version": 1,

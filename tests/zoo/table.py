@@ -13,6 +13,7 @@ Result = Mapping[str, Any]
 LIMITATIONS: Mapping[str, tuple[int, str]] = {
     "of which no EP of its group takes a node": (6, "nothing compiled|compiled nothing"),
     "whose shape follows from the values of an input": (7, "is not what the model says: its shape"),
+    "On EPs that compile static shapes only": (4, "compiles static shapes only"),
     "Having zero graph inputs is not supported on this backend": (6, "zero graph inputs"),
 }
 """Words of an entry in docs/limitations.md: the exit code, and what the message says."""
