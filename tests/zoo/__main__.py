@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
                 if result(step, name) is None or fnmatch.fnmatch(name, given.again)
             ]
             with ThreadPoolExecutor(given.jobs) as pool:
-                list(pool.map(lambda name: _do(step, name), todo))  # noqa: B023 - within the loop
+                list(pool.map(partial(_do, step), todo))
     lines = [
         table.Line(name, listed()[name][0], *(result(step, name) for step in STEPS))
         for name in names

@@ -16,8 +16,8 @@ So this is what onnxruntime 1.31.1 makes of such a model:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, MutableSequence, Sequence
+from typing import Any, Final
 
 import onnx
 from onnx import numpy_helper
@@ -27,12 +27,6 @@ from epctx.graph.checks import soundness
 from epctx.graph.serde import protos
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.external_data import byte_size
-
-if TYPE_CHECKING:
-    from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
-        RepeatedCompositeFieldContainer,
-    )
-
 
 _Constant = onnx.TensorProto | onnx.NodeProto | onnx.SparseTensorProto
 """An initializer, a Constant node, a sparse initializer."""
@@ -83,9 +77,7 @@ def _initializers_are_constants(model: onnx.ModelProto) -> None:
     _keep(model.graph.input, [value for value in model.graph.input if value.name not in weights])
 
 
-def _opsets(
-    imports: RepeatedCompositeFieldContainer[onnx.OperatorSetIdProto],
-) -> Iterator[str]:
+def _opsets(imports: MutableSequence[onnx.OperatorSetIdProto]) -> Iterator[str]:
     last: dict[str, onnx.OperatorSetIdProto] = {}
     for each in imports:
         if each.domain == "ai.onnx":
@@ -213,7 +205,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and not node.domain
 
 
-def _keep(field: RepeatedCompositeFieldContainer[Any], kept: Sequence[object]) -> None:
+def _keep(field: MutableSequence[Any], kept: Sequence[object]) -> None:
     """Let a repeated field have these of its elements."""
     if len(kept) < len(field):
         del field[:]

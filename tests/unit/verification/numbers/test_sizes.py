@@ -114,7 +114,10 @@ def test_dimensions_without_a_name_are_alike_along_an_axis_until_they_are_not() 
 
 def test_what_is_asked_for_is_not_searched() -> None:
     inputs = [spec("x", "batch", "sequence"), spec("m", "total")]
-    total = lambda s: s["total"] == s["batch"] + s["sequence"]  # noqa: E731
+
+    def total(sizes: Sizes) -> bool:
+        return sizes["total"] == sizes["batch"] + sizes["sequence"]
+
     found = search(inputs, total, asked={"batch": (7,)}).find()
     assert [s["batch"] for s in found] == [7, 7] and found[0]["sequence"] != found[1]["sequence"]
     found = search(inputs, total, asked={"batch": (7, 9, 11), "sequence": (4, 2)}).find()
