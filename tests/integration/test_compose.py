@@ -314,4 +314,4 @@ def test_what_a_part_draws_at_random_is_held_against_nobody(tmp_path: Path) -> N
     group = Built(made, made.build()).group("whole")
     assert group.verify is not None and group.state == "built"
     told = [f.message for f in group.verify.findings if f.check == "outputs"]
-    assert told == ["random: on the same inputs the source model gives other 'logits' each time"]
+    assert told == ["random: on the same inputs the source's kernels give other 'logits' each time"]

@@ -341,6 +341,14 @@ def a_symbol_in_the_body_of_a_scan_is_another_size() -> onnx.ModelProto:
     )
 
 
+@_scoped(N=2)
+def an_initializer_of_a_branch_has_the_name_of_an_outer_one() -> onnx.ModelProto:
+    then = "then_branch = t () => (float[N, 4] p) <float[1] w = {10.0}> { p = Add(x, w) }"
+    other = "else_branch = e () => (float[N, 4] q) { q = Mul(x, w) }"
+    body = f"{_TRUE} w = Constant <value_floats = [2.0]> () y = If(c) <{then}, {other}>"
+    return _parsed(f"g (float[N, 4] x) => (float[N, 4] y) {{ {body} }}")
+
+
 def _function(call: str, function: str, opsets: str, x: str = "float[2, 4]") -> onnx.ModelProto:
     return _parsed(
         f"g ({x} x) => (float y) {{ t = {call} y = ReduceSum <keepdims = 0> (t) }} {function}",

@@ -7,7 +7,10 @@ So this is what onnxruntime 1.31.1 makes of such a model:
   counts; of a domain that nodes use and the model does not import, the newest that it supports.
 - Constants may have one name: initializers, then Constant nodes, then sparse initializers, of
   which the last counts if they are small. Constant nodes may have the name of another node.
+- An initializer of one branch with the name of an outer value that another branch of the node
+  uses is not read: the outer value is, in both.
 - A local function with the name of an operator that ONNX Runtime has is not called: that is.
+- A Constant node with the name of a graph input is that input's default.
 - A node of the main graph with neither inputs nor outputs does nothing, whatever it is.
 - Of a tensor with values in several fields raw_data counts, else the field of its type.
 - Of several metadata properties of one key the last counts.
@@ -20,7 +23,7 @@ from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any, Final
 
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ModelError
 from epctx.graph.checks import soundness
@@ -41,6 +44,12 @@ _FIELDS: Final = frozenset(
         "uint64_data",
     }
 )
+_KINDS: Final = {
+    "value_float": TensorProto.FLOAT,
+    "value_int": TensorProto.INT64,
+    "value_string": TensorProto.STRING,
+}
+"""What a Constant holds by an attribute that is no tensor; several of them with an s."""
 _LARGE: Final = 128
 """Bytes from which ONNX Runtime keeps initializers elsewhere, and mistakes those of one name."""
 
@@ -52,6 +61,7 @@ def write_plainly(found: OnnxFile, *, where: str) -> Iterator[str]:
         ModelError: different constants have one name, and which counts is an accident.
     """
     model = found.proto
+    _defaults(model.graph)
     _initializers_are_constants(model)
     for owner in (model, *model.functions):
         yield from _opsets(owner.opset_import)
@@ -62,10 +72,38 @@ def write_plainly(found: OnnxFile, *, where: str) -> Iterator[str]:
     yield from _functions(model)
     yield from _useless_nodes(model.graph)
     yield from _constants(found, where)
+    yield from _outer_values(model)
     for tensor in protos.tensors(model):
         _values(tensor)
     last = {entry.key: entry for entry in model.metadata_props}
     _keep(model.metadata_props, list(last.values()))
+
+
+def _defaults(graph: onnx.GraphProto) -> None:
+    inputs = {value.name for value in graph.input}
+    kept = []
+    for node in graph.node:
+        if _is_constant(node) and len(node.attribute) == 1 and inputs.issuperset(node.output):
+            (name,) = node.output
+            _add_initializer(graph, name, node.attribute[0])
+        else:
+            kept.append(node)
+    _keep(graph.node, kept)
+
+
+def _add_initializer(graph: onnx.GraphProto, name: str, value: onnx.AttributeProto) -> None:
+    if value.name == "value":
+        graph.initializer.append(value.t)
+        graph.initializer[-1].name = name
+    elif value.name == "sparse_value":
+        graph.sparse_initializer.append(value.sparse_tensor)
+        graph.sparse_initializer[-1].values.name = name
+    else:
+        held = helper.get_attribute_value(value)
+        values = held if isinstance(held, list) else [held]
+        dims = [len(values)] if isinstance(held, list) else []
+        kind = _KINDS[value.name.removesuffix("s")]
+        graph.initializer.append(helper.make_tensor(name, kind, dims, values))
 
 
 def _initializers_are_constants(model: onnx.ModelProto) -> None:
@@ -161,6 +199,42 @@ def _constants(found: OnnxFile, where: str) -> Iterator[str]:
         if node.name in names and _is_constant(node):
             node.ClearField("name")
         names.add(node.name)
+
+
+def _outer_values(model: onnx.ModelProto) -> Iterator[str]:
+    """Take from each branch the initializers that ONNX Runtime overlays with outer values."""
+    for node in protos.nodes(model):
+        branches = list(protos.subgraphs(node))
+        if len(branches) < 2:
+            continue
+        taken = {name for branch in branches for name in _captured(branch)}
+        for branch in branches:
+            for field in (branch.initializer, branch.sparse_initializer):
+                hidden = [name for each in field if (name := _name(each)) in taken]
+                _keep(field, [each for each in field if _name(each) not in taken])
+                for name in hidden:
+                    yield (
+                        f"initializer {name!r} of {protos.describe(node)} is not read: another "
+                        "branch uses the outer value of that name"
+                    )
+
+
+def _name(initializer: onnx.TensorProto | onnx.SparseTensorProto) -> str:
+    dense = isinstance(initializer, onnx.TensorProto)
+    return initializer.name if dense else initializer.values.name
+
+
+def _captured(graph: onnx.GraphProto) -> set[str]:
+    """The names of the values that a body takes from outside."""
+    used = {name for node in graph.node for name in node.input}
+    used.update(value.name for value in graph.output)
+    for node in graph.node:
+        for body in protos.subgraphs(node):
+            used |= _captured(body)
+    made = {name for node in graph.node for name in node.output}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    made.update(each.values.name for each in graph.sparse_initializer)
+    return used - made
 
 
 def _require_known(constants: Sequence[_Constant], name: str, found: OnnxFile, where: str) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import onnxruntime as ort
-
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
@@ -168,20 +166,18 @@ class _Run(_Loads):
             for case in task.cases[len(task.expected) :]:
                 yield self.budget.finding(task.model, case)
         if task.expected and not self.budget.used_up:
-            task.random = expected.random(task.cases[0], task.expected[0])
+            task.random = expected.random(task.cases[0])
             yield from tell_random(task.model, task.random)
             if task.source.folds and not task.random:
-                yield from self._compare_answers(task)
+                yield from self._compare_answers(task, expected)
             yield from self._sensitivity(task, expected)
             yield from self._compute_reference(task, expected.inputs)
 
-    def _compare_answers(self, task: Task) -> Iterator[Finding]:
+    def _compare_answers(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """Where ONNX Runtime gives two answers, what its kernels compute is right."""
         case, stock = next(task.ready)
         try:
-            kernels = sessions.open_source(
-                task.source.source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            )
+            kernels = expected.unoptimized
             outputs = sessions.run_source(kernels, case.feeds)
         except Exception as error:  # onnxruntime's errors have no common class
             message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {sessions.words(error)}"

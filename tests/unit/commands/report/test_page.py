@@ -55,6 +55,12 @@ def test_no_name_of_a_model_is_markup(tmp_path: Path) -> None:
     assert json.loads(data)["nodes"]["names"][0] == HOSTILE.format(0)
 
 
+def test_what_load_noted_of_a_source_is_on_the_page(tmp_path: Path) -> None:
+    text = page.render(report(replace(chain(3), notes=("imports opset 18 & 17",))), tmp_path)
+    assert "<li>imports opset 18 &amp; 17</li>" in text
+    assert "on the source" not in page.render(report(chain(3)), tmp_path)
+
+
 def test_nothing_is_loaded_and_no_attribute_is_script_or_style(tmp_path: Path) -> None:
     for tag, attributes in Elements(page.render(report(), tmp_path)).found:
         for name, value in attributes.items():

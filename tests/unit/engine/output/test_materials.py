@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,12 +72,22 @@ def test_the_digest_of_a_package_is_of_what_its_wheel_brought(lock: Lock, tmp_pa
     assert named(lock, tmp_path)["numpy"].digests == {"dirHash": expected}
 
 
+@pytest.mark.parametrize("origin", ["dir_info", "archive_info"])
 def test_what_is_installed_from_a_folder_has_no_digest_of_its_own(
-    lock: Lock, tmp_path: Path
+    origin: str, lock: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would tell where the folder is; that of its code is beside it."""
-    found = named(lock, tmp_path)
-    assert found["epctx"] == Material(name="epctx", uri="pkg:pypi/epctx@0.1.0")
+    name = origin.replace("_", "-")
+    about = tmp_path / f"{origin}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (about / "RECORD").write_text(f"{about.name}/METADATA,,\n", encoding="utf-8")
+    url = {"url": "file:///somewhere", origin: {}}
+    (about / "direct_url.json").write_text(json.dumps(url), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = named(replace(lock, toolchain={**lock.toolchain, name: "1.0"}), tmp_path)
+    assert found[name].uri == f"pkg:pypi/{name}@1.0"
+    assert bool(found[name].digests) == (origin == "archive_info")
     assert found["epctx/compile"].digests == {"blake3": "4" * 64}
 
 

@@ -108,6 +108,68 @@ def test_constants_that_are_not_tensors(tmp_path: Path) -> None:
         _plain(_model(f"{one} {two} y = Expand(x, c)"), tmp_path)
 
 
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("outer", ["w = Constant <value_floats = [2.0]> ()", "w = ReduceMax(x)"])
+def test_an_outer_value_of_one_branch_hides_the_initializer_of_another(
+    outer: str, taken: bool, tmp_path: Path
+) -> None:
+    then = "then_branch = t () => (float[4] p) <float[1] w = {10.0}> { p = Add(x, w) }"
+    other = f"else_branch = e () => (float[4] q) {{ q = Mul(x, {'w' if taken else 'x'}) }}"
+    model = _model(f"{outer} y = If(c) <{then}, {other}>")
+    model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+    plain, notes = _plain(model, tmp_path)
+    branch = plain.graph.node[-1].attribute[0].g
+    assert [tensor.name for tensor in branch.initializer] == ([] if taken else ["w"])
+    assert [note.split(" of ")[0] for note in notes] == ["initializer 'w'"] * taken
+    feeds = {"x": np.array([1, 2, 3, 4], np.float32), "c": np.array(True)}
+    source, made = (
+        ort.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"])
+        for each in (model, plain)
+    )
+    np.testing.assert_array_equal(made.run(None, feeds)[0], source.run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("version", [3, 8])
+@pytest.mark.parametrize("value", ["value = float[4] {5, 6, 7, 8}", "value_floats = [5.0]"])
+def test_a_constant_with_the_name_of_an_input_is_its_default(
+    value: str, version: int, tmp_path: Path
+) -> None:
+    model = _model(f"c = Constant <{value}> () y = Add(x, c)")
+    shape = [4] if value.endswith("}") else [1]
+    model.graph.input.append(helper.make_tensor_value_info("c", 1, shape))
+    model.ir_version = version
+    plain, _ = _plain(model, tmp_path)
+    assert [node.op_type for node in plain.graph.node] == ["Add"]
+    onnx.checker.check_model(plain)
+    source, made = (
+        ort.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"])
+        for each in (model, plain)
+    )
+    asked = [[each.name for each in s.get_overridable_initializers()] for s in (source, made)]
+    assert asked == [["c"] * (version > 3)] * 2
+    feeds = {"x": np.ones(4, np.float32)}
+    for given in (feeds, feeds | {"c": np.full(shape, 2, np.float32)})[: len(asked[0]) + 1]:
+        np.testing.assert_array_equal(made.run(None, given)[0], source.run(None, given)[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "held"),
+    [
+        ("value_int = 3", 3),
+        ("value_ints = [3, 4]", [3, 4]),
+        ('value_string = "a"', "a"),
+        ('value_strings = ["a", "b"]', ["a", "b"]),
+        ("value_float = 0.5", 0.5),
+    ],
+)
+def test_a_default_of_every_kind(value: str, held: object, tmp_path: Path) -> None:
+    model = _model(f"c = Constant <{value}> () y = Identity(x)")
+    model.graph.input.append(helper.make_tensor_value_info("c", 1, []))
+    (default,) = _plain(model, tmp_path)[0].graph.initializer
+    assert default.name == "c"
+    assert numpy_helper.to_array(default).tolist() == held
+
+
 def test_constant_nodes_may_have_the_name_of_another_node(tmp_path: Path) -> None:
     body = (
         "[n] c = Constant <value = float[1] {1}> () [n] d = Constant <value = float[1] {2}> () "

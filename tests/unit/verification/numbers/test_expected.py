@@ -175,9 +175,26 @@ def test_what_is_drawn_at_random_is_found_and_not_kept(tmp_path: Path) -> None:
     list(expected.keep([made], VerifySettings(), tmp_path / "kept"))
     assert not (tmp_path / "kept").exists()
     runs, case = of(made)
-    assert runs.random(case, runs.of(case)) == {"y"}
+    assert runs.random(case) == {"y"}
     calm, case = of(source(tmp_path, gather(), name="calm"))
-    assert calm.random(case, calm.of(case)) == frozenset()
+    assert calm.random(case) == frozenset()
+
+
+def test_a_dropout_of_training_that_a_stock_session_leaves_out_is_random(tmp_path: Path) -> None:
+    ratio, training = np.array(0.5, "f4"), np.array(True)
+    nodes = [
+        helper.make_node("Constant", [], ["ratio"], value=numpy_helper.from_array(ratio)),
+        helper.make_node("Constant", [], ["training"], value=numpy_helper.from_array(training)),
+        helper.make_node("Concat", ["x", "t"], ["a"], axis=0),
+        helper.make_node("Dropout", ["a", "ratio", "training"], ["b"], seed=1),
+        helper.make_node("Neg", ["b"], ["y"]),
+    ]
+    runs, case = of(source(tmp_path, *nodes))
+    stock = runs.of(case)
+    np.testing.assert_array_equal(
+        stock["y"], -np.append(case.feeds["x"], np.arange(10, dtype="f4"))
+    )
+    assert runs.random(case) == {"y"}
 
 
 @pytest.mark.parametrize(

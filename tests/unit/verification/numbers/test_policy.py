@@ -537,7 +537,9 @@ def test_what_the_source_draws_at_random_is_held_against_nobody(case: Case) -> N
     findings = case.check("outputs", "sensitivity")
     (finding,) = findings
     assert finding.outcome == "not checkable"
-    assert finding.message.startswith("random: on the same inputs the source model gives other 'z'")
+    assert finding.message.startswith(
+        "random: on the same inputs the source's kernels give other 'z'"
+    )
     assert "training mode" in finding.remedy
 
 
