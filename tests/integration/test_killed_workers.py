@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -85,3 +87,15 @@ def test_other_groups_are_built_and_the_report_is_right(tmp_path: Path, provider
     states = {name: group["state"] for name, group in groups(made).items()}
     assert [name for name, state in states.items() if state == "up to date"] == ["first", "last"]
     assert before.items() <= made.files().items()
+
+
+@pytest.mark.parametrize("command", ["build", "plan"])
+def test_the_log_that_a_message_names_is_there(command: str, tmp_path: Path) -> None:
+    made = make(tmp_path / "p", {"all": ["abort_load"]})
+    options = ["--partition"] if command == "plan" else []
+    ended = epctx(command, "m.yaml", *options, cwd=made.folder, PYTHONPATH=str(KILLING))
+    assert ended.returncode == 6 and "SIGABRT" in ended.stderr
+    (named,) = re.findall(r"see the whole log: (.+\.log)", ended.stderr)
+    log = made.folder / named
+    assert log.read_text(encoding="utf-8").startswith("the last words\n")
+    shutil.rmtree(log.parent)

@@ -1,4 +1,5 @@
-"""In a worker process: SIGKILL in the stage that a model's name says, as `bad_compile`.
+"""In a worker process: SIGKILL in the stage that a model's name says, as `bad_compile`, or SIGABRT,
+as `abort_compile`.
 
 In the middle of it, that is: after what the stage does first, `epctx.stages` having been called.
 """
@@ -15,8 +16,12 @@ if "epctx.worker" in sys.orig_argv:
 
     def killing(stage: str, run: Callable[..., object]) -> Callable[..., object]:
         def killed(*arguments: object, **rest: object) -> object:
-            if f"bad_{stage}" in repr((arguments, rest)):
+            told = repr((arguments, rest))
+            if f"bad_{stage}" in told:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if f"abort_{stage}" in told:
+                print("the last words", file=sys.stderr, flush=True)
+                os.abort()
             return run(*arguments, **rest)
 
         return killed
