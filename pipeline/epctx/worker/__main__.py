@@ -1,7 +1,8 @@
 """The worker's own process: jobs from stdin until it ends.
 
 Answers leave on a copy of stdout, one JSON line each; stdout itself becomes the log, as vendor SDKs
-print there. The worker dies with its parent: stdin ends.
+print there. The worker dies with its parent, whatever it does: its supervisor sees to that; where
+there is none, it notices that stdin ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import traceback
 import msgspec
 
 from epctx import codec
-from epctx.providers.onnxruntime import host
+from epctx.providers.onnxruntime import host, supervisor
 from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Message
@@ -26,6 +27,7 @@ from epctx.worker.protocol import Message
 
 def main() -> None:
     """Listen, import what jobs need, carry them out."""
+    supervisor.supervise()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     if "FAKETIME" in os.environ:

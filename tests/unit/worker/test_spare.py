@@ -50,7 +50,7 @@ def test_it_is_where_it_was_sent(started: subprocess.Popen[bytes], tmp_path: Pat
     worker = Worker(tmp_path / "one", tmp_path / "one.log", 0, variables={})
     process = psutil.Process(worker._process.pid)
     deadline = time.monotonic() + 60
-    while process.cwd() != str(tmp_path / "one"):
+    while not any(each.cwd() == str(tmp_path / "one") for each in (process, *process.children())):
         assert started.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     worker.close()

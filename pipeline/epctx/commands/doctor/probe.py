@@ -21,7 +21,7 @@ from epctx.errors import EpctxError, ManifestError, ProviderUnavailable
 from epctx.manifest import DEFAULT_EP
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.onnxruntime import builtin, packages
+from epctx.providers.onnxruntime import builtin, packages, supervisor
 from epctx.providers.onnxruntime.plugins import describe
 from epctx.providers.onnxruntime.provider import OrtProvider
 
@@ -140,4 +140,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    supervisor.supervise()
     main()

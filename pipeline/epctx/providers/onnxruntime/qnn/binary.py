@@ -26,7 +26,7 @@ from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
 from epctx.providers.hooks import BinaryGraph, BinaryTensor
-from epctx.providers.onnxruntime import crash, native_process
+from epctx.providers.onnxruntime import crash, native_process, supervisor
 
 _MISSING, _REFUSED = 3, 4
 
@@ -323,4 +323,5 @@ def main(library: str, binary: str) -> int:
 
 
 if __name__ == "__main__":
+    supervisor.supervise()
     sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The parent of a process with native code: it ends that process, and all that it left behind.
+
+Native code may hold the interpreter's lock for as long as it likes, and may start processes that
+leave its process group. So a process that is to run some becomes two as its first act: a child that
+goes on, and this, which runs no native code of others and waits. On Linux what is orphaned anywhere
+below it becomes its child (PR_SET_CHILD_SUBREAPER), and the kernel wakes it when its own parent is
+gone (PR_SET_PDEATHSIG), even if it is stopped. On Windows a job object does the like; on macOS
+nothing does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from typing import Final
+
+_PDEATHSIG: Final = 1
+"""prctl.h: PR_SET_PDEATHSIG, like the next one."""
+_CHILD_SUBREAPER: Final = 36
+
+if sys.platform == "linux":
+    _AWAITED: Final = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM, signal.SIGHUP}
+
+    def supervise() -> None:
+        """Go on in a child of this process, which from now on only looks after it.
+
+        To be called before there is a second thread. It ends as the child does: with its exit code,
+        or by its signal.
+        """
+        parent, own = os.getppid(), os.getpid()
+        # Sent each time that the *thread* ends which started us. SIGCONT does no harm if that was
+        # not the last one, and wakes us if somebody stopped us.
+        _prctl(_PDEATHSIG, signal.SIGCONT)
+        _prctl(_CHILD_SUBREAPER, 1)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_AWAITED, signal.SIGINT})
+        if _is_unheard():
+            os._exit(1)
+        child = os.fork()
+        if child:
+            status = _wait(child, parent)
+            _end_rest()
+            _end_as(status)
+        _prctl(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != own:
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _prctl(option: int, value: int) -> None:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
+
+    def _is_unheard() -> bool:
+        """Whether nobody reads what we print: who started us was gone before we could watch it."""
+        poll = select.poll()
+        poll.register(1, 0)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
+
+    def _wait(child: int, parent: int) -> int:
+        """Wait until the child or the parent has ended; the child's status, as `os.wait` has it."""
+        while True:
+            received = signal.sigwait(_AWAITED)
+            with contextlib.suppress(ChildProcessError):
+                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    if ended[0] == child:
+                        return ended[1]
+            if os.getppid() != parent or received in (signal.SIGTERM, signal.SIGHUP):
+                return signal.SIGKILL
+
+    def _end_rest() -> None:
+        """End all processes below this one: those of a process that ended become our children."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return  # as always, and without an import
+        import psutil
+
+        refused: set[int] = set()
+        while found := [p for p in psutil.Process().children() if p.pid not in refused]:
+            for each in found:
+                try:
+                    each.kill()
+                    os.waitpid(each.pid, 0)
+                except psutil.AccessDenied:  # it runs as another user
+                    refused.add(each.pid)
+                except (psutil.NoSuchProcess, ChildProcessError):
+                    continue
+
+    def _end_as(status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of what crashed there is one
+            if -code not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(-code, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+
+else:
+
+    def supervise() -> None:
+        """Nothing to be done here: on Windows the job object of who started it does it."""
