@@ -42,8 +42,8 @@ def named(name: bytes) -> Callable[[Path], None]:
 _OWNED = b"x\n::error::owned\x1b[2J_ctx.onnx"
 folder("a name that is not UTF-8", named(b"\xff\xfe_ctx.onnx"), VERIFY, 2, "is not UTF-8")
 folder("a name that is not UTF-8", named(b"\xff\xfe_ctx.onnx"), DIFF, 0, "_ctx.onnx")
-folder("a name with a command for GitHub", named(_OWNED), VERIFY, 7, "\\x3a:error::owned\\x1b[2J")
-folder("a name with a command for GitHub", named(_OWNED), DIFF, 0, "\\x3a:error::owned\\x1b[2J")
+folder("a name with a command for GitHub", named(_OWNED), VERIFY, 7, ":\\u003aerror::owned\\x1b[2J")
+folder("a name with a command for GitHub", named(_OWNED), DIFF, 0, ":\\u003aerror::owned\\x1b[2J")
 
 
 def instead(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from epctx.cli import streams
 from epctx.engine import noop
 from epctx.text import did_you_mean
 
@@ -62,26 +63,27 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As Typer's; but where JSON is wanted, wrong arguments are an error in JSON too."""
+        """As Typer's, with streams of ours; where JSON is wanted, wrong arguments are JSON too."""
         json = standalone_mode and _wants_json(sys.argv[1:] if args is None else list(args))
-        try:
-            code = super().main(
-                args=args,
-                prog_name=prog_name,
-                complete_var=complete_var,
-                standalone_mode=standalone_mode and not json,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
-        except Exception as error:
-            if not json:
-                raise
-            from epctx.cli import usage
+        with streams.guarded():
+            try:
+                code = super().main(
+                    args=args,
+                    prog_name=prog_name,
+                    complete_var=complete_var,
+                    standalone_mode=standalone_mode and not json,
+                    windows_expand_args=windows_expand_args,
+                    **extra,
+                )
+            except Exception as error:
+                if not json:
+                    raise
+                from epctx.cli import usage
 
-            code = usage.report(error, prog_name or "epctx")
-        if json:
-            sys.exit(code)
-        return code
+                code = usage.report(error, prog_name or "epctx")
+            if json:
+                sys.exit(code)
+            return code
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -121,6 +123,7 @@ def _epctx(
 
 def main() -> None:
     """The entry point `epctx`."""
+    streams.open_closed()
     said = noop.recall(sys.argv[1:])
     if said is None:
         atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for
@@ -130,4 +133,5 @@ def main() -> None:
             spare.start()  # something is to be done: else it was known
         app(prog_name="epctx")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in said))
+        with streams.guarded():
+            sys.stdout.write("".join(f"{line}\n" for line in said))

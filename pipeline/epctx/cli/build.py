@@ -72,7 +72,7 @@ def build(
     summary.summary(ui, done.report, out)
     if summary.nothing_done(done.report):
         if ui.json and not ui.verbose:
-            done.remember(document(done.report).splitlines(), report=True)
+            done.remember(document(done.report).split("\n"), report=True)
         elif ui.plain:
             done.remember([] if ui.quiet else summary.nothing(done.report, out))
     told = list(summary.failures(done.report))

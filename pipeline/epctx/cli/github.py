@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.cli.streams import Stream
 from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ def _message(told: Failure) -> str:
 
 def _write(commands: Iterable[str]) -> None:
     if wanted():
-        sys.stderr.write("".join(f"{each}\n" for each in commands))
+        text = "".join(f"{each}\n" for each in commands)
+        if isinstance(sys.stderr, Stream):
+            sys.stderr.write_raw(text)
+        else:
+            sys.stderr.write(text)
         sys.stderr.flush()
 
 

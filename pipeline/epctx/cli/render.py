@@ -27,11 +27,12 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli import github
+from epctx.cli.streams import Stream
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
 
 _UNSAFE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """What moves a cursor, rings, hides or turns text round, or is none: names may hold any of it."""
 
@@ -44,15 +45,6 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
-
-
-_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)", re.MULTILINE)
-"""Where GitHub's runner would find a command in a log: `::` begins a line, `##[` is anywhere."""
-
-
-def inert(text: str) -> str:
-    """A text for a log, without commands: a file's or a node's name may hold a line of its own."""
-    return _COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", text)
 
 
 def visible(text: str) -> str:
@@ -119,7 +111,11 @@ class UI:
         sys.stdout.flush()
         own = os.dup(1)
         os.dup2(2, 1)
-        sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors="replace")
+        apart = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors="replace")
+        if isinstance(sys.stdout, Stream):
+            sys.stdout.inner = apart
+        else:
+            sys.stdout = apart
 
     def print(self, *renderables: RenderableType) -> None:
         """Print a result for people; nothing in JSON form or when quiet."""
@@ -235,7 +231,7 @@ def put(console: Console, renderable: RenderableType) -> None:
         return
     with console.capture() as captured:
         console.print(renderable)
-    lines = inert(captured.get()).splitlines()
+    lines = captured.get().removesuffix("\n").split("\n")
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()
 
@@ -293,10 +289,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             )
             ui.error(interrupted)
             raise typer.Exit(interrupted.exit_code) from None
-        except BrokenPipeError:
-            # The reader of our stdout went away (`| head`): not an error of ours.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:

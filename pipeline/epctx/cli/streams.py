@@ -13,14 +13,16 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO, cast
 
 from epctx.errors import StorageError
 
-_COMMAND: Final = re.compile(r"(?:^\s*:(?=:)|##(?=\[)).", re.MULTILINE)
+_COMMAND: Final = re.compile(r"^\s*::|##\[", re.MULTILINE)
 """Where GitHub's runner would find a command: `::` begins a line, `##[` is anywhere in it."""
+_BEGUN: Final = re.compile(r"[\s:]*")
+"""A line that may yet become a command."""
 _UNSEEN: Final = re.compile(
     r"[\x0b\x0c\x1c-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -42,17 +44,21 @@ class Stream(io.TextIOBase):
         used: something was written.
     """
 
+    encoding = "utf-8"
+    errors: str | None = None
+
     def __init__(self, inner: TextIO) -> None:
+        if isinstance(inner, io.TextIOWrapper):
+            inner.reconfigure(errors="backslashreplace")  # what its encoding does not have
+        self.encoding = inner.encoding or self.encoding
         self.inner = inner
         self.failure: OSError | None = None
         self.lost = ""
         self.used = False
         self._line = ""
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
-
     def write(self, text: str) -> int:
+        """Write it, without commands."""
         self.write_raw(self._inert(text))
         return len(text)
 
@@ -64,25 +70,28 @@ class Stream(io.TextIOBase):
         self.used = True
 
     def flush(self) -> None:
+        """As of any stream."""
         self._try(self.inner.flush)
 
     def isatty(self) -> bool:
+        """Whether it is a terminal."""
         return self.inner.isatty()
 
     def fileno(self) -> int:
+        """As of `inner`."""
         return self.inner.fileno()
-
-    def writable(self) -> bool:
-        return True
 
     def _inert(self, text: str) -> str:
         """The text with escapes; it may go on with a line that was begun before."""
-        whole = self._line + _UNSEEN.sub(lambda found: _escaped(found[0]), text)
-        shown = _COMMAND.sub(lambda found: found[0][:-1] + _escaped(found[0][-1]), whole)
+        seen = _UNSEEN.sub(lambda found: _escaped(found[0]), text)
+        if not self.isatty():
+            seen = seen.replace("\r", _escaped("\r"))  # on a terminal it moves a cursor of our own
         begun = len(self._line)
-        # Of a line as it was begun only the first two words of a command matter.
-        last = whole.rpartition("\n")[2]
-        self._line = last if not last.strip(": \t") else "x" + last[-2:]
+        shown = _COMMAND.sub(
+            lambda found: found[0][:-1] + _escaped(found[0][-1]), self._line + seen
+        )
+        last = shown.rpartition("\n")[2]
+        self._line = last if _BEGUN.fullmatch(last) else f"x{last[-2:]}"
         return shown[begun:]
 
     def _try(self, write: Callable[[], object]) -> None:
@@ -98,3 +107,62 @@ class Stream(io.TextIOBase):
 
 def _escaped(character: str) -> str:
     return f"\\u{ord(character):04x}"
+
+
+def open_closed() -> None:
+    """Take the places of streams that were closed before this process began (`>&-`).
+
+    Else the next file that is opened gets the number of one, and what is printed. A null device
+    opened the wrong way round is written to like a full disk: with an error, in the same places.
+    """
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest number that is free: this one
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", 1, encoding="utf-8", closefd=False)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """While a command runs: stdout and stderr are `Stream`s; then it is told what was not said.
+
+    Raises:
+        SystemExit: stdout cannot be written, and the command did not fail: that is its failure.
+    """
+    before = sys.stdout, sys.stderr
+    out, err = Stream(sys.stdout), Stream(sys.stderr)
+    sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
+    code: object = None
+    exits = False
+    try:
+        try:
+            yield
+        except SystemExit as ended:
+            # Not kept: what it holds by its traceback would stay until garbage is collected.
+            code, exits = ended.code, True
+        code = _end(out, err, code)
+    finally:
+        sys.stdout, sys.stderr = before
+    if exits or code:
+        raise SystemExit(code)
+
+
+def _end(out: Stream, err: Stream, code: object) -> object:
+    out.flush()
+    if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+        error = StorageError(
+            "cannot be written",
+            where="stdout",
+            why=out.failure.strerror,
+            remedy="give it a place with room and run the command again; what it made is there",
+        )
+        err.write(f"error: {error.head}\n  -> {error.remedy}\n")
+        code = code or error.exit_code
+    err.flush()
+    if code and err.lost and not out.used and not isinstance(err.failure, BrokenPipeError):
+        out.write(err.lost)
+        out.flush()
+    return code

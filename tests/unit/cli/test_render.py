@@ -176,20 +176,3 @@ def test_no_control_character_of_a_message_reaches_the_terminal(
     for sequence in ("\x1b]", "\x1b[2J", "\x07", "\u202e", "\x9b", "\x1b[31mred", "\r", "\x08"):
         assert sequence not in said
     assert "\x1b[" in said  # colours of our own
-
-
-def test_no_text_is_a_command_of_githubs_runner(tmp_path: Path) -> None:
-    """It finds one wherever a line of a log begins with `::`, as one in a file's name can."""
-    hostile = "a\n::error::owned\n  ::stop-commands::x ##[error]owned"
-
-    def tell(ui: UI) -> None:
-        ui.print(Text(hostile))
-        ui.note(Text(hostile))
-        raise ModelError("is broken", where=hostile, remedy=f"rename\n{hostile}")
-
-    code, out, err = call(tell)
-    assert code == 4 and "owned" in out and "owned" in err
-    for text in (out, err):
-        assert not [line for line in text.splitlines() if line.strip().startswith("::")]
-        assert "##[" not in text
-    assert render.inert("a::b C::d # ## [x]") == "a::b C::d # ## [x]"
