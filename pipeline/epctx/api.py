@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,10 +152,12 @@ def verify(
     golden: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
+    waiting: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
     """Verify what was built: group folders and packages at or below `paths`, models in them.
 
-    Models are read and run in worker processes: one that crashes an EP's SDK is a finding.
+    Models are read and run in worker processes: one that crashes an EP's SDK is a finding. A build
+    that publishes there is waited for, and one that comes later waits.
 
     Args:
         paths: folders, EPContext models; with a lock, archives and attestations.
@@ -165,6 +167,7 @@ def verify(
         golden: run the golden inputs in the folders, and compare with the golden outputs.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
+        waiting: called when a build holds what is to be verified.
 
     Raises:
         UsageError: there is nothing to verify, or a folder is of no group of manifest or lock.
@@ -175,43 +178,45 @@ def verify(
     from epctx.commands.package import checking, finding
     from epctx.commands.verify import command, releases
     from epctx.commands.verify import folders as group_folders
+    from epctx.engine.output import reading
     from epctx.parsing import load
 
     named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
-    locked = None if lock is None else locks.read(Path(lock))
-    where = "" if lock is None else f"the lock {Path(lock).name}"
-    files = releases.named(named)
-    named = [each for each in named if each not in files]
-    files += releases.beside(named, locked) if locked is not None else []
-    released = [releases.check(each, locked, where) for each in files]
-    requests = group_folders.find(named)
-    folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
-    packages = [
-        checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
-        for each in folders
-    ]
-    inside = [request for package in packages for request in package.requests]
-    missing: list[group_folders.Missing] = []
-    if manifest is not None:
-        parsed = load.load(Path(manifest), allow_outside=allow_outside)
-        everything = [*requests, *inside]
-        everything, missing = group_folders.match(everything, parsed, named)
-        requests, inside = everything[: len(requests)], everything[len(requests) :]
-    if lock is not None and locked is not None:
-        record = Path(lock).name
-        requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
-        roots = group_folders.roots_of(named, locked)
-        found = (releases.strays(root, locked, where) for root in roots)
-        released += [each for each in found if each is not None]
-        told = {each.folder for each in missing}
-        missing += [each for each in unlocked if each.folder not in told]
-    return command.run(
-        [*(replace(each, golden=golden) for each in requests), *inside],
-        missing,
-        others=[*released, *(package.report for package in packages)],
-        golden=golden,
-        strict=strict,
-    )
+    with reading.undisturbed(named, waiting):
+        locked = None if lock is None else locks.read(Path(lock))
+        where = "" if lock is None else f"the lock {Path(lock).name}"
+        files = releases.named(named)
+        named = [each for each in named if each not in files]
+        files += releases.beside(named, locked) if locked is not None else []
+        released = [releases.check(each, locked, where) for each in files]
+        requests = group_folders.find(named)
+        folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
+        packages = [
+            checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
+            for each in folders
+        ]
+        inside = [request for package in packages for request in package.requests]
+        missing: list[group_folders.Missing] = []
+        if manifest is not None:
+            parsed = load.load(Path(manifest), allow_outside=allow_outside)
+            everything = [*requests, *inside]
+            everything, missing = group_folders.match(everything, parsed, named)
+            requests, inside = everything[: len(requests)], everything[len(requests) :]
+        if lock is not None and locked is not None:
+            record = Path(lock).name
+            requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
+            roots = group_folders.roots_of(named, locked)
+            found = (releases.strays(root, locked, where) for root in roots)
+            released += [each for each in found if each is not None]
+            told = {each.folder for each in missing}
+            missing += [each for each in unlocked if each.folder not in told]
+        return command.run(
+            [*(replace(each, golden=golden) for each in requests), *inside],
+            missing,
+            others=[*released, *(package.report for package in packages)],
+            golden=golden,
+            strict=strict,
+        )
 
 
 def reproduce(

@@ -86,7 +86,7 @@ def test_builds_of_one_output_wait_for_each_other(tmp_path: Path) -> None:
     processes = [start(project) for _ in range(3)]
     said = [process.communicate(timeout=240)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], said
-    assert sum("waiting, another build holds the output" in text for text in said) == 2
+    assert sum("waiting, another command uses the output" in text for text in said) == 2
     assert sorted(p.name for p in (project.folder / "dist").iterdir()) == [
         ".m.lock", ".m.record.json", "m", "m.build.json",
     ]  # fmt: skip

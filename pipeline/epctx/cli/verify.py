@@ -69,6 +69,7 @@ def verify(
         golden=golden,
         strict=strict,
         allow_outside=allow_outside,
+        waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
     )
     if junit is not None:
         from epctx.cli import junit as xml

@@ -145,7 +145,7 @@ class _Run:
         packaged.require(self._plan.manifest)
         if self._cache is not None:
             self._cache.sweep()
-        with self._place.locked(self._once("another build holds the output")):
+        with self._place.locked(self._once("another command uses the output")):
             old = lockfile.read(self._lock_file) if self._options.locked else None
             record.refuse_another_manifest(self._place, self._plan.manifest.path)
             if old is not None:

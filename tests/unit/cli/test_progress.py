@@ -10,7 +10,7 @@ from epctx.cli.render import UI
 from epctx.engine.events import Event
 
 EVENTS = [
-    Event(group="m", state="waiting", detail="another build holds the output"),
+    Event(group="m", state="waiting", detail="another command uses the output"),
     Event(group="a@x", state="running", subject="one", stage="load"),
     Event(group="a@x", state="running", subject="one", stage="optimize"),
     Event(group="a@x", state="done", subject="one"),
@@ -36,7 +36,7 @@ def told(*, terminal: bool, quiet: bool = False, term: str = "xterm") -> str:
 
 
 LINES = [
-    "m: waiting, another build holds the output",
+    "m: waiting, another command uses the output",
     "a@x: one: load",
     "a@x: one: optimize",
     "b@x: two: compile",

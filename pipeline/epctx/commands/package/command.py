@@ -54,7 +54,7 @@ def run(
         return Packaging(build=done.report), done.failure
 
     def waiting() -> None:
-        what = "another build holds the output"
+        what = "another command uses the output"
         listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
 
     package = writing.write(

@@ -41,7 +41,7 @@ def write(
         report: of a whole successful build into `place`.
         lock: that the build was held to, or that it wrote: the package follows from it.
         digests: tells what the package that is there has in it.
-        waiting: called once if a build holds the output.
+        waiting: called once if another command uses the output.
 
     Raises:
         LockError: the lock says nothing of a package.

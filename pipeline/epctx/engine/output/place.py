@@ -113,7 +113,7 @@ class Place:
         """Hold the output alone; repair what an interrupted build left; leave no staging behind.
 
         Args:
-            waiting: called once if another build holds the output.
+            waiting: called once if another command uses the output.
 
         Raises:
             StorageError: the output folder cannot be written.

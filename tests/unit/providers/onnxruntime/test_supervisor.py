@@ -125,14 +125,17 @@ def test_without_its_supervisor_it_ends(numbers: list[int]) -> None:
 def test_it_outlives_the_thread_that_started_it() -> None:
     """The kernel takes the end of that thread for the end of the parent."""
     started: list[NativeProcess] = []
-    thread = threading.Thread(
-        target=lambda: started.append(start("print(1, flush=True)\ninput()\nos._exit(5)\n"))
-    )
+
+    def starts() -> None:
+        process = start("print(1, flush=True)\ninput()\nos._exit(5)\n")
+        started.append(process)
+        assert said(process) == [1]  # now the kernel knows that thread
+
+    thread = threading.Thread(target=starts)
     thread.start()
     thread.join()
     (process,) = started
     with process:
-        assert said(process) == [1]
         assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.flush()
