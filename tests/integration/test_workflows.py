@@ -50,6 +50,52 @@ def test_the_schema_finds_what_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_of_others_are_named_by_their_commit(workflow: Path) -> None:
+    """A tag can be moved. `your-organization/epctx` is whoever copies the example."""
+    used = re.findall(
+        r"^\s*-? *uses: (\S+)(.*)$", workflow.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert used
+    for action, comment in used:
+        if not action.startswith("your-organization/epctx/"):
+            assert re.fullmatch(r"actions/[a-z/-]+@[0-9a-f]{40}", action), action
+            assert re.fullmatch(r" # v[0-9]+\.[0-9]+\.[0-9]+", comment), action
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_at_most_but_for_the_job_that_publishes(workflow: Path) -> None:
+    read = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+    assert read["permissions"] in ({}, {"contents": "read"})
+    given = {name: job.get("permissions") for name, job in read["jobs"].items()}
+    allowed = [None, {"contents": "read"}]
+    assert [n for n, rights in given.items() if rights not in allowed] in ([], ["publish"])
+    assert given.get("publish") in (None, {"contents": "write"})
+
+
+def test_caches_are_restored_for_everyone_and_saved_on_the_default_branch() -> None:
+    """A change from a fork, or a release, fills no cache that others build from."""
+    caches = [step for step in steps(BUILD) if "cache" in step.get("uses", "")]
+    saved = [step for step in caches if "/save@" in step["uses"]]
+    restored = [step for step in caches if "/restore@" in step["uses"]]
+    assert caches == [*restored, *saved] and len(saved) == len(restored) == 2
+    branch = "github.ref_name == github.event.repository.default_branch"
+    for step in saved:
+        assert step["if"].startswith(f"github.ref_type == 'branch' && {branch}")
+    assert not any("if" in step for step in restored)
+    assert {s["with"]["path"] for s in saved} == {s["with"]["path"] for s in restored}
+    names = [step.get("name", step.get("uses")) for step in steps(BUILD)]
+    assert names.index("Bound the cache") < names.index(saved[0]["uses"])
+
+
+def test_ci_installs_nothing_whose_digest_is_not_known() -> None:
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    installs = [line for line in run.splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert "--require-hashes --requirement .ci/requirements.txt" in installs[0]
+    assert "--no-deps --no-build-isolation --editable ." in installs[1]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
 def test_no_expression_reaches_the_shell(workflow: Path) -> None:
     assert not [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")]
 
@@ -60,7 +106,9 @@ def test_every_command_of_the_steps_is_one_of_ours() -> None:
     assert set(called) <= set(COMMANDS)
 
 
-def carry_out(project: Project, **inputs: object) -> dict[str, int]:
+def carry_out(
+    project: Project, *, default_branch: bool = False, **inputs: object
+) -> dict[str, int]:
     """The shell steps of the workflow in a checkout; exit codes by name.
 
     Installing is left out: what is installed is what is tested. A step without a condition of its
@@ -76,6 +124,7 @@ def carry_out(project: Project, **inputs: object) -> dict[str, int]:
     own: dict[str, str] = {
         "MANIFEST": str(given["manifest"]),
         "LOCKED": "--locked" if given["locked"] else "",
+        "CACHE_SIZE": str(given["cache-size"]),
         "EPCTX_CACHE_DIR": str(project.folder / ".epctx-cache"),
     }
     assert own.keys() <= declared["jobs"]["build"]["env"].keys()
@@ -86,6 +135,8 @@ def carry_out(project: Project, **inputs: object) -> dict[str, int]:
             continue
         condition = str(step.get("if", ""))
         if condition == "inputs.package" and not given["package"]:
+            continue
+        if "default_branch" in condition and not default_branch:
             continue
         if any(codes.values()) and "!cancelled()" not in condition:
             continue
@@ -121,6 +172,20 @@ def test_the_steps_build_what_is_locked_verify_package_and_report_it(project: Pr
     assert JUnitXml.fromfile(str(dist / "verify.xml")).failures == 0
     assert (dist / "m.report.html").stat().st_size > 10_000
     assert (dist / "m" / "default" / "g" / "a_ctx.onnx").is_file()
+
+
+@needs_bash
+def test_the_default_branch_keeps_of_the_cache_what_the_lock_reaches(project: Project) -> None:
+    carry_out(project, manifest="m.yaml", locked=False)
+    project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
+    assert not carry_out(project, manifest="m.yaml", locked=False).get("Bound the cache")
+    objects = project.folder / ".epctx-cache" / "v1" / "objects"
+    before = sum(path.is_file() for path in objects.rglob("*"))
+    codes = carry_out(
+        project, default_branch=True, manifest="m.yaml", locked=False, **{"cache-size": "1"}
+    )
+    assert codes["Bound the cache"] == 0
+    assert 0 < sum(path.is_file() for path in objects.rglob("*")) < before
 
 
 @needs_bash
