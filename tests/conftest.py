@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from epctx.files import identity
 from tests.kit.devices import lacking
 
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
@@ -33,6 +36,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 # A shell starts what runs in the background with interrupts ignored: so would be what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def telling(tmp_path: Path) -> None:
+    """Skip what needs a file system on which a write through a map shows: no tmpfs."""
+    if sys.platform != "linux" or not identity.tells(tmp_path, identity.of_path(tmp_path).text):
+        pytest.skip("the temporary folder is on a file system that does not tell of each write")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -53,8 +53,9 @@ class FreshDigests:
         if known is not None and known[0] == identity.of_path(path):
             return known[1]
         found, content = _hash(path)
-        with self._guard:
-            self._known[path] = (found, content)
+        if identity.tells(path, found.text):
+            with self._guard:
+                self._known[path] = (found, content)
         return content
 
     def of_tree(self, root: Path, files: Iterable[Path]) -> Digest:
@@ -65,10 +66,14 @@ class FreshDigests:
 
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
-    """What the cache remembers of one path."""
+    """What the cache remembers of one path, or of a tree.
+
+    Attributes:
+        state: the text of its identity, or of all in the tree the digest.
+    """
 
     path: str
-    identity: str
+    state: str
     digest: Digest
 
 
@@ -95,11 +100,14 @@ class RememberedDigests:
         name = digest.of_json([root.as_posix(), names]).hex
         now = digest.of_json([each.text for each in found.values()]).hex
         record = self._records.read("digests", name, _Remembered)
-        if record is not None and record.identity == now and record.path == root.as_posix():
+        if record is not None and record.state == now and record.path == root.as_posix():
             return record.digest
         content = self._fresh.of_tree(root, found)
-        if all(each.settled and _now(file) == each for file, each in found.items()):
-            record = _Remembered(path=root.as_posix(), identity=now, digest=content)
+        if all(
+            each.settled and identity.tells(file, each.text) and _now(file) == each
+            for file, each in found.items()
+        ):
+            record = _Remembered(path=root.as_posix(), state=now, digest=content)
             self._records.write("digests", name, record)
         return content
 
@@ -107,34 +115,39 @@ class RememberedDigests:
         """What is remembered of `path`, if it is `now` as it was then; nothing is read of it."""
         record = self._records.read("digests", _name(path), _Remembered)
         # The path is compared as well: nobody is to find a way to make two paths one name.
-        if record is None or record.identity != now.text or record.path != path.as_posix():
+        if record is None or record.state != now.text or record.path != path.as_posix():
             return None
         return record.digest
 
     def remember(self, path: Path, before: Identity, content: Digest) -> None:
         """Remember a file that was hashed elsewhere, by its identity from before that.
 
-        It is not, if it is not the same any more, or had changed within the two seconds before its
-        identity was taken, since a write after the hashing might not show in its times.
+        Whoever hashed it called `identity.show_writes` first. It is not, if it is not the same any
+        more, or had changed within the two seconds before its identity was taken, since a write
+        after the hashing might not show in its times.
         """
         if before.settled and _now(path) == before:
             self._write(path, before, content)
 
     def remember_read(self, path: Path, since: float, content: Digest) -> None:
-        """Remember a file that was hashed after the moment `since`, and unchanged even then."""
+        """Remember a file that was hashed after the moment `since`, and unchanged even then; its
+        writes showed (`identity.show_writes`) since it was opened for that.
+        """
         now = _now(path)
         if now is not None and now.settled_at(since):
             self._write(path, now, content)
 
     def _write(self, path: Path, found: Identity, content: Digest) -> None:
-        record = _Remembered(path=path.as_posix(), identity=found.text, digest=content)
+        if not identity.tells(path, found.text):
+            return
+        record = _Remembered(path=path.as_posix(), state=found.text, digest=content)
         self._records.write("digests", _name(path), record)
 
 
 def remembered_path(records: Records, name: str) -> tuple[Path, str] | None:
     """The path that a record remembers a digest of, and the text of its identity then."""
     record = records.read("digests", name, _Remembered)
-    return None if record is None else (Path(record.path), record.identity)
+    return None if record is None else (Path(record.path), record.state)
 
 
 def _name(path: Path) -> str:
@@ -154,6 +167,7 @@ def _hash(path: Path) -> tuple[Identity, Digest]:
     with open(os.open(path, open_flags.READ), "rb", buffering=0) as stream:  # noqa: PTH123
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        identity.show_writes(stream.fileno())
         for _ in range(_TRIES):
             before = identity.of_descriptor(stream.fileno())
             content = digest.of_stream(stream)

@@ -67,7 +67,7 @@ def run(
     watched = None
     if watch and cached and not options.locked and not options.release.asked:
         watched = noop.Watched()
-        watched.note([manifest])
+        watched.read(manifest)
         watched.code(Path(__file__).parents[1], Path(str(files.root())))
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)

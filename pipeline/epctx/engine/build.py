@@ -163,10 +163,9 @@ class _Run:
     def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
         """Note what is looked at beside what is digested."""
         targets = {self._place.root / planned.target for planned in self._plan.groups}
-        watched.note((self._lock_file, self._place.report, self._place.root, *targets))
+        watched.note((self._place.root, *targets))
         watched.absent(self._place.staging)
-        for path in packaged.paths(self._plan.manifest):
-            watched.below(path)
+        watched.read(self._lock_file, self._place.report, *packaged.paths(self._plan.manifest))
         verified = [planned.group.verify for planned in self._plan.groups]
         verified += [planned.composition.verify for planned in self._plan.compositions]
         if any(settings.inputs.files for settings in verified):

@@ -7,11 +7,13 @@ imported that a build needs. Whatever is not as it was, or not known for sure, i
 properly; so this can only ever be right or useless.
 
 It stands on the same ground as remembered digests (files.identity): a change of a file shows in
-its change time. That, and an identity of the running system, is there on Linux.
+its change time. That, and an identity of the running system, is there on Linux. Of the environment
+the note has no text: caches are uploaded, and a variable may be a password.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from epctx.files.digest import Digest
 
 KIND: Final = "unchanged"
-VERSION = 2
+VERSION = 3
 LASTING = 86_400.0
 """Seconds that a note is good for: gc must see that results are of use."""
 MISSING = ""
@@ -101,13 +103,16 @@ def name_of(arguments: Sequence[str]) -> str:
     return blake3.blake3(json.dumps([str(Path.cwd()), *arguments]).encode()).hexdigest()
 
 
-def surroundings() -> dict[str, object]:
-    """What a process is in, beside files. Raises OSError where that cannot be told."""
-    return {
-        "boot": _BOOT.read_text(encoding="ascii").strip(),
-        "python": [sys.version, sys.executable, sys.prefix, *sys.path],
-        "environment": {k: v for k, v in os.environ.items() if k not in _SHELL},
-    }
+def surroundings() -> str:
+    """A digest of what a process is in, beside files. Raises OSError where that cannot be told.
+
+    Its key is the running system's random id, which is in no file and is another after each start:
+    whoever gets a cache elsewhere cannot find out a variable by trying.
+    """
+    environment = sorted((k, v) for k, v in os.environ.items() if k not in _SHELL)
+    found = [sys.version, sys.executable, sys.prefix, sys.path, environment]
+    key = blake3.blake3(_BOOT.read_bytes()).digest()
+    return blake3.blake3(json.dumps(found).encode(), key=key).hexdigest()
 
 
 def stamp(path: str | os.PathLike[str]) -> str:
@@ -137,17 +142,25 @@ class Watched:
         for path in (os.fspath(each) for each in paths):
             if path not in self._stamps:
                 text = self._stamps[path] = stamp(path)
-                self.sound = self.sound and _settled(text, now)
+                if text != MISSING and self.sound:
+                    self.sound = identity.tells(path, text) and _settled(text, now)
+
+    def read(self, *paths: Path) -> None:
+        """Files that are about to be read, but not for a digest; folders with what is in them."""
+        for path in paths:
+            self.note(place := [path, *_tree(path)])
+            for file in place:
+                with (
+                    contextlib.suppress(OSError, RuntimeError),  # RuntimeError: a loop of links
+                    open_entry(Path(file).resolve()) as stream,
+                ):
+                    identity.show_writes(stream.fileno())
 
     def code(self, package: Path, *more: Path) -> None:
         """Every file of a package, and of other folders; where Python looks for packages."""
         for folder in (package, *more):
             self.note(_tree(folder))
         self.note(folder or os.curdir for folder in sys.path)
-
-    def below(self, path: Path) -> None:
-        """A file, or a folder with everything below it."""
-        self.note((path, *_tree(path)))
 
     def absent(self, path: Path) -> None:
         """A path that must not be there."""
@@ -170,13 +183,17 @@ class Watched:
         """
         if not self.sound or _asked is None:
             return
+        try:
+            now = surroundings()
+        except OSError:  # as where /proc is not mounted
+            return
         records.write(
             KIND,
             name_of(_asked),
             {
                 "version": VERSION,
                 "until": time.time() + LASTING,
-                "surroundings": surroundings(),
+                "surroundings": now,
                 "says": list(says),
                 "report": report,
                 "absent": self._absent,
@@ -212,7 +229,5 @@ def _tree(folder: Path) -> Iterator[str]:
 
 def _settled(text: str, now: float) -> bool:
     """The last change was long enough ago that any later one shows."""
-    if text == MISSING:
-        return True
     modified, changed = text.split(":")[3:]
     return max(int(modified), int(changed)) / 1e9 + identity.SETTLED < now

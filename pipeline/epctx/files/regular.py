@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from epctx import limits
 from epctx.errors import ModelError
 from epctx.files import open_flags
-from epctx.files.identity import of_content
+from epctx.files.identity import of_content, show_writes
 from epctx.text import nearest_file
 
 _T = TypeVar("_T")
@@ -46,6 +46,8 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
                 where=where,
                 remedy="build again when nothing writes to the folder",
             )
+        with ModelError.if_refused("cannot be opened", where=where, remedy="check the disk"):
+            show_writes(descriptor)
     except BaseException:
         os.close(descriptor)
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from epctx.cache.digests import FileDigests
+from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.records import Records
 from epctx.errors import ModelError
 from epctx.files import identity
@@ -129,8 +129,10 @@ def refuse_changed(source: ModelSource, found: SourceDigests) -> None:
     Raises:
         ModelError: one of its files was written to since.
     """
-    for path, seen in zip(found.files(source), found.seen, strict=True):
-        if _identity(path, _MODEL) != seen:
+    for (path, content), seen in zip(found.files(source).items(), found.seen, strict=True):
+        now = _identity(path, _MODEL)
+        silent = not identity.tells(path, now.text)  # then only its bytes tell
+        if now != seen or (silent and _digest(FreshDigests(), path, _MODEL) != content):
             raise ModelError(
                 "was changed while it was built",
                 file=str(path),

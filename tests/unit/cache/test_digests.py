@@ -1,3 +1,4 @@
+import json
 import os
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from epctx.cache.digests import FreshDigests, RememberedDigests
 from epctx.cache.location import Location
 from epctx.cache.store import Cache
 from epctx.files import digest, identity
+from tests.kit.mapping import written_map
 
 LATER = 5.0
 
@@ -21,9 +23,10 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if all that the test does were some seconds ago."""
+    """As if all that the test does were some seconds ago, and not on a tmpfs, as /tmp may be."""
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + LATER)
+    monkeypatch.setattr(identity, "tells", lambda path, text: True)
 
 
 @pytest.fixture
@@ -208,6 +211,47 @@ def test_a_file_that_is_being_written_has_no_digest(
     monkeypatch.setattr(digest, "of_stream", written_meanwhile)
     with pytest.raises(OSError, match="keeps writing"):
         cache.digests.of(file)
+
+
+@pytest.mark.usefixtures("later")
+def test_a_write_through_a_map_that_was_there_is_noticed(
+    cache: Cache, file: Path, telling: None
+) -> None:
+    with written_map(file) as mapped:
+        assert cache.digests.of(file) == digest.of_bytes(b"one")
+        tree = cache.digests.of_tree(file.parent, [file])
+        mapped[:] = b"two"
+        assert again(cache).of(file) == digest.of_bytes(b"two")
+        assert again(cache).of_tree(file.parent, [file]) != tree
+
+
+@pytest.mark.usefixtures("later")
+def test_where_writes_do_not_show_each_file_is_read_anew(
+    cache: Cache, file: Path, read: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "tells", lambda path, text: False)
+    fresh = FreshDigests()
+    for digests in (cache.digests, again(cache), fresh, fresh):
+        digests.of(file)
+        digests.of_tree(file.parent, [file])
+    cache.digests.remember(file, identity.of_path(file), digest.of_bytes(b"one"))
+    cache.digests.remember_read(file, time.time(), digest.of_bytes(b"one"))
+    assert len(read) == 8
+    assert list(cache.records.names("digests")) == []
+
+
+@pytest.mark.usefixtures("later")
+def test_what_a_version_remembered_that_did_not_ask_for_such_writes_is_not_believed(
+    cache: Cache, file: Path, read: list[object]
+) -> None:
+    cache.digests.of(file)
+    (name,) = cache.records.names("digests")
+    path = cache.records.path("digests", name)
+    record = json.loads(path.read_bytes()[65:])
+    record["identity"] = record.pop("state")
+    cache.records.write("digests", name, record)
+    again(cache).of(file)
+    assert len(read) == 2
 
 
 def test_a_tree_is_its_names_and_contents(tmp_path: Path) -> None:

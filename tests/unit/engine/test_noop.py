@@ -15,6 +15,8 @@ import pytest
 from epctx.cache import Cache, Location, locate
 from epctx.engine import noop
 from epctx.engine.noop import Watched, recall
+from epctx.files import identity
+from tests.kit.mapping import written_map
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is an answer on Linux only")
 ARGUMENTS = ["build", "m.yaml"]
@@ -39,6 +41,8 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all files were written some seconds ago."""
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 10)
+    # Where the tests' own folder is on a tmpfs, no note would be left at all.
+    monkeypatch.setattr(identity, "tells", lambda path, text: True)
 
 
 def leave(*paths: str, absent: str = "staging") -> bool:
@@ -250,6 +254,55 @@ def test_no_note_is_left_while_something_could_still_change_unseen() -> None:
 
 
 @pytest.mark.usefixtures("folder", "settled")
+def test_no_note_is_left_of_a_file_system_that_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(identity, "tells", lambda path, text: path != "sub/inner")
+    assert not leave()
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_map_of_a_file_that_is_read_can_be_written_to_before_not_unseen(
+    folder: Path, telling: None
+) -> None:
+    """As of the manifest and the lock, which nobody digests."""
+    cache = Cache(locate(), print)
+    recall(ARGUMENTS)
+    with written_map(folder / "file") as file, written_map(folder / "linked") as linked:
+        for mapped in (file, linked):
+            watched = Watched()
+            watched.read(folder / "link", folder / "file")
+            watched.remember(cache.records, SAYS)
+            assert recall(ARGUMENTS) == SAYS
+            mapped[:1] = b"X"
+            assert recall(ARGUMENTS) is None
+    cache.close()
+
+
+@pytest.mark.usefixtures("folder", "settled")
+def test_a_note_has_no_text_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
+    monkeypatch.syspath_prepend("/hunter2-hunter2")
+    assert leave()
+    kept = [path for path in locate().folder.rglob("*") if path.is_file()]
+    assert any(path.parent.parent.name == "unchanged" for path in kept)
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
+
+
+@pytest.mark.usefixtures("folder", "settled")
+def test_no_digest_in_a_note_can_be_tried_without_the_systems_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one could who gets a cache that was uploaded and guesses a short password."""
+    before = noop.surroundings()
+    monkeypatch.setattr(noop, "_BOOT", tmp_path / "boot_id")
+    noop._BOOT.write_text("the same computer, started again")
+    assert noop.surroundings() != before
+    noop._BOOT.unlink()
+    assert not leave()
+
+
+@pytest.mark.usefixtures("folder", "settled")
 def test_no_note_is_left_of_what_has_no_stamp() -> None:
     cache = Cache(locate(), print)
     recall(ARGUMENTS)
@@ -286,8 +339,8 @@ def test_of_a_folder_everything_below_is_looked_at(folder: Path) -> None:
     cache = Cache(locate(), print)
     recall(ARGUMENTS)
     watched = Watched()
-    watched.below(folder / "asset")
-    watched.below(folder / "file")
+    watched.read(folder / "asset")
+    watched.read(folder / "file")
     watched.remember(cache.records, SAYS)
     cache.close()
     assert recall(ARGUMENTS) == SAYS

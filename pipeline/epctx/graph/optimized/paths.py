@@ -42,7 +42,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def is_unchanged(self) -> bool:
         """The file is there, and as it was."""
         try:
-            return identity.of_path(Path(self.path)).text == self.identity
+            now = identity.of_path(Path(self.path)).text
+            return now == self.identity and identity.tells(self.path, now)
         except OSError:
             return False
 
