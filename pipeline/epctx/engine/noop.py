@@ -148,7 +148,8 @@ class Watched:
     def read(self, *paths: Path) -> None:
         """Files that are about to be read, but not for a digest; folders with what is in them."""
         for path in paths:
-            self.note(place := [path, *_tree(path)])
+            place = [str(path), *_tree(path)]
+            self.note(place)
             for file in place:
                 with (
                     contextlib.suppress(OSError, RuntimeError),  # RuntimeError: a loop of links

@@ -101,7 +101,7 @@ if sys.platform == "linux":
                 raise
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
-        """Whether the file system of the file at `path`, of the identity `text`, tells of writes."""
+        """Whether the file system of the file at `path`, of identity `text`, tells of writes."""
         device = text.partition(":")[0]
         if device not in _types:
             _types[device] = _type(path) in _TELLING

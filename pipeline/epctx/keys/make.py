@@ -54,7 +54,7 @@ def optimize(
         shapes=dict(source.shapes),
         level=settings.level,
         passes=settings.passes,
-        extensions=_extensions(settings.passes),
+        extensions=toolchain.passes(settings.passes),
         toolchain=toolchain.of("optimize"),
     )
 
@@ -230,15 +230,6 @@ def _input(path: Path, digests: FileDigests) -> Digest:
         "cannot be read", file=str(path), remedy="correct `verify.inputs.files`"
     ):
         return digests.of(path)
-
-
-def _extensions(passes: Sequence[str]) -> Mapping[str, str]:
-    """The passes of other packages, each with its package; to look for them takes a while."""
-    if not passes:
-        return {}
-    from epctx.graph.passes import registry
-
-    return registry.fingerprint(passes)
 
 
 def _partition(settings: PartitionSettings) -> PartitionRecord:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import importlib.util
+import os
+import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +16,7 @@ from epctx import codec
 from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.files import listing
+from epctx.keys import installed
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
@@ -38,6 +41,8 @@ _EVERY = (
     "verification/request.py",
     "worker/*.py",
 )
+_AGAIN = "install it again"
+_LIBRARIES = "LD_LIBRARY_PATH"
 Running = Literal["optimize", "compile", "verify", "compose"]
 _RUNNING = ("runtime/*.py", "verification/**/*.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
@@ -89,13 +94,33 @@ class Toolchain:
         self._cpu: Mapping[str, str] | None = None
 
     def of(self, action: Running) -> Mapping[str, str]:
-        """The sources of epctx that carry out `action`, and the versions of libraries, by name."""
+        """The sources of epctx that carry out `action`, and the versions of libraries, by name.
+
+        Of a library that is installed from a folder, or that another comes before, its sources too.
+        """
         with self._lock:
             known = self._actions.get(action)
             if known is None:
-                versions = {name: version(name) for name in LIBRARIES[action]}
-                known = self._actions[action] = {"epctx": self._own(SOURCES[action]), **versions}
+                known = {"epctx": self._own(SOURCES[action])}
+                for name in LIBRARIES[action]:
+                    known |= self._distribution(name)
+                self._actions[action] = known
             return known
+
+    def passes(self, wanted: Sequence[str]) -> Mapping[str, str]:
+        """Of those of other packages each with its package, version, and the digest of its code.
+
+        Raises:
+            ManifestError: there is no such pass, or its package is broken.
+        """
+        if not wanted:
+            return {}  # to look for them takes a while
+        from epctx.graph.passes import registry as passes
+
+        return {
+            name: f"{passes.package_of(entry)} {self._code_of_pass(entry)}"
+            for name, entry in passes.of_others(wanted).items()
+        }
 
     def provider(self, spec: ProviderSpec) -> ProviderRecord:
         """An EP's part of a key. The EP is loaded, onnxruntime is not.
@@ -152,7 +177,7 @@ class Toolchain:
         provider = self.ep(spec)
         fingerprint = provider.fingerprint()
         toolchain = dict(fingerprint.toolchain)
-        for label, path in fingerprint.files.items():
+        for label, path in (*fingerprint.files.items(), *_before(fingerprint.files.values())):
             toolchain[label] = self._library(spec.provider, path)
         return ProviderRecord(
             provider=spec.provider,
@@ -198,8 +223,8 @@ class Toolchain:
             return f"epctx {self._own(f'providers/{folder}/*.py' for folder in own)}"
         entry = registry.entry_of(name)
         # A class may live in another package than the one that announces it.
-        packages = {package, entry.module.partition(".")[0]}
-        code = " ".join(self._code_of(each) for each in sorted(packages))
+        modules = {entry.module.partition(".")[0]: entry.module, package: module}
+        code = " ".join(self._code_of(each, entry) for _, each in sorted(modules.items()))
         return f"{registry.package_of(entry)} {code}"
 
     def _own(self, patterns: Iterable[str]) -> str:
@@ -207,18 +232,40 @@ class Toolchain:
         files = {file for pattern in patterns for file in root.glob(pattern)}
         return str(self._digests.of_tree(root, files))
 
-    def _code_of(self, package: str) -> str:
-        """Digest of every file of an installed package or module, found without importing it."""
-        spec = importlib.util.find_spec(package)
-        if spec is not None and spec.submodule_search_locations:
-            root = Path(next(iter(spec.submodule_search_locations)))
-            files = [f for f in root.rglob("*") if f.is_file() and f.parent.name != "__pycache__"]
-            return str(self._digests.of_tree(root, files))
-        if spec is None or spec.origin is None:
-            raise ProviderUnavailable(
-                f"the package {package} cannot be found", remedy="install it again"
-            )
-        return str(self._digests.of(Path(spec.origin)))
+    def _code_of(self, module: str, entry: EntryPoint) -> str:
+        what = f"the package {module.partition('.')[0]}"
+        with ProviderUnavailable.if_refused(f"{what} cannot be read", remedy=_AGAIN):
+            code = installed.code_of(module, entry.dist, self._digests)
+        if code is None:
+            raise ProviderUnavailable(f"{what} cannot be found", remedy=_AGAIN)
+        return str(code)
+
+    def _code_of_pass(self, entry: EntryPoint) -> str:
+        where = f"optimize pass {entry.name}"
+        with ManifestError.if_refused(f"{entry.module} cannot be read", where=where, remedy=_AGAIN):
+            code = installed.code_of(entry.module, entry.dist, self._digests)
+        if code is None:
+            raise ManifestError(f"{entry.module} cannot be found", where=where, remedy=_AGAIN)
+        return str(code)
+
+    def _distribution(self, name: str) -> Mapping[str, str]:
+        found = {name: version(name)}
+        with ProviderUnavailable.if_refused(f"{name} cannot be read", remedy=_AGAIN):
+            sources = installed.sources_of(found[name].rpartition(" ")[0] or name, self._digests)
+        return found if sources is None else {**found, f"{name}/sources": str(sources)}
+
+
+def _before(libraries: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """What LD_LIBRARY_PATH, which workers get, has in the place of libraries of an EP.
+
+    A library that names what it needs by RUNPATH (OpenVINO's plugin does) looks there first.
+    """
+    folders = os.environ.get(_LIBRARIES, "").split(":") if sys.platform == "linux" else ()
+    names = sorted({path.name for path in libraries})
+    for number, folder in enumerate(filter(None, folders)):
+        for name in names:
+            if (path := Path(folder, name)).is_file():
+                yield f"{_LIBRARIES} {number}/{name}", path
 
 
 @functools.cache

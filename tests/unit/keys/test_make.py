@@ -132,7 +132,7 @@ def make(case: Case) -> Records:
         patch.setattr(Toolchain, "_own", lambda self, patterns: case.own)
         patch.setattr(toolchains, "version", lambda name: case.versions.get(name, "1.0"))
         patch.setattr(host, "cpu", lambda: case.cpu)
-        patch.setattr("epctx.graph.passes.registry.fingerprint", lambda passes: case.extensions)
+        patch.setattr(Toolchain, "passes", lambda self, passes: case.extensions)
         digests = FreshDigests()
         toolchain = Toolchain(digests)
         source = case.group.models[0]

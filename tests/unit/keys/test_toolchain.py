@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -158,6 +159,52 @@ def test_another_distribution_of_onnxruntime_is_another_version(
         toolchains.version.cache_clear()
 
 
+def test_a_library_that_another_comes_before_is_its_sources_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Toolchain(FreshDigests()).of("optimize")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "onnx_ir").mkdir()
+    (tmp_path / "onnx_ir" / "__init__.py").write_text("")
+    found = dict(Toolchain(FreshDigests()).of("optimize"))
+    assert found.pop("onnx-ir/sources").startswith("blake3:")
+    assert found == before
+
+
+# --- passes ---
+
+
+@pytest.fixture
+def shouting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that brings a pass; its folder."""
+    package = tmp_path / "shouting"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('imported')")
+    info = tmp_path / "shouting-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[epctx.passes]\nshout = shouting.inner:Shout\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return package
+
+
+def test_a_pass_of_others_is_its_package_its_version_and_its_code(shouting: Path) -> None:
+    (shouting / "inner.py").write_text("")
+    found = Toolchain(FreshDigests()).passes(("basic", "fold-constants", "shout"))
+    assert found.keys() == {"shout"}
+    assert found["shout"].startswith("shouting 1.2 blake3:")
+    (shouting / "table.bin").write_bytes(b"more")
+    assert Toolchain(FreshDigests()).passes(("shout",)) != found
+
+
+def test_a_pass_whose_module_is_gone_is_told(shouting: Path) -> None:
+    for path in shouting.iterdir():
+        path.unlink()
+    shouting.rmdir()
+    with pytest.raises(ManifestError, match=r"pass shout: shouting\.inner cannot be found"):
+        Toolchain(FreshDigests()).passes(("shout",))
+
+
 # --- EPs ---
 
 
@@ -241,6 +288,24 @@ def test_an_edit_of_any_file_of_theirs_is_another_ep(third_party: Path) -> None:
     assert Toolchain(FreshDigests()).provider(ACME) == before
     (third_party / "kernels.so").write_bytes(b"edited")
     assert Toolchain(FreshDigests()).provider(ACME).code != before.code
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the variable is Linux's")
+@pytest.mark.usefixtures("third_party")
+def test_what_comes_before_a_library_is_digested_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "lib.so"
+    other = tmp_path / "other" / "lib.so"
+    other.parent.mkdir()
+    for path in (library, other, other.with_name("more.so")):
+        path.write_bytes(b"native")
+    monkeypatch.setattr(registry, "create", lambda spec: _Provider(lib=library))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":/missing:{other.parent}")
+    found = Toolchain(FreshDigests()).provider(ACME).toolchain
+    assert found.keys() == {"b", "lib", "LD_LIBRARY_PATH 1/lib.so"}
+    other.write_bytes(b"another")
+    assert Toolchain(FreshDigests()).provider(ACME).toolchain != found
 
 
 @pytest.mark.usefixtures("third_party")

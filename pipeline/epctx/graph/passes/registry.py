@@ -6,15 +6,12 @@ Importing this module imports neither onnx nor onnx_ir: `check` is for who reads
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.errors import ManifestError
-from epctx.files import digest
 from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -108,7 +105,7 @@ def check(wanted: Iterable[str], *, where: str | None = None) -> None:
                 remedy=did_you_mean(name, (*names(), *LEVELS)),
             )
         if len(found) > 1:
-            packages = " and ".join(sorted(_package(each) for each in found))
+            packages = " and ".join(sorted(package_of(each) for each in found))
             raise ManifestError(
                 f'optimize names the pass "{name}", which {packages} both have',
                 where=where,
@@ -131,18 +128,16 @@ def create(name: str, scratch: Scratch) -> ir.passes.InPlacePass:
     return made
 
 
-def fingerprint(wanted: Iterable[str]) -> Mapping[str, str]:
-    """For each third-party pass in `wanted`: its package, version, and a digest of its sources.
-
-    What the key of an optimization holds beside epctx's own sources (design section 9).
+def of_others(wanted: Iterable[str]) -> Mapping[str, EntryPoint]:
+    """The third-party passes in `wanted`, each with the entry point that leads to it.
 
     Raises:
         ManifestError: there is no such pass.
     """
     chosen = [name for name in wanted if name not in _BUILT_IN and name not in LEVELS]
     check(chosen)
-    third_party = _third_party()
-    return {name: f"{_package(e)} {_sources(e)}" for name in chosen for e in third_party[name]}
+    third_party = _third_party() if chosen else {}
+    return {name: third_party[name][0] for name in chosen}
 
 
 def foreign(wanted: Iterable[str]) -> bool:
@@ -153,7 +148,7 @@ def foreign(wanted: Iterable[str]) -> bool:
 def owner(name: str) -> str | None:
     """The package that a third-party pass comes from, with its version; None: built in."""
     found = () if name in _BUILT_IN else _third_party().get(name, ())
-    return _package(found[0]) if found else None
+    return package_of(found[0]) if found else None
 
 
 def _third_party() -> Mapping[str, Sequence[EntryPoint]]:
@@ -163,7 +158,8 @@ def _third_party() -> Mapping[str, Sequence[EntryPoint]]:
     return found
 
 
-def _package(entry: EntryPoint) -> str:
+def package_of(entry: EntryPoint) -> str:
+    """The distribution that an entry point is of, with its version."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
@@ -175,30 +171,16 @@ def _load(entry: EntryPoint) -> ir.passes.InPlacePass:
         made = entry.load()()
     except Exception as error:  # a package of others: whatever it raises, it is to be named
         raise ManifestError(
-            f"the package {_package(entry)} cannot make it",
+            f"the package {package_of(entry)} cannot make it",
             where=where,
             why=f"{type(error).__name__}: {error}",
             remedy="repair or reinstall that package, or take the pass out of `optimize`",
         ) from error
     if not isinstance(made, ir.passes.InPlacePass):
         raise ManifestError(
-            f"the package {_package(entry)} makes a {type(made).__name__}",
+            f"the package {package_of(entry)} makes a {type(made).__name__}",
             where=where,
             why="a pass must be an onnx_ir.passes.InPlacePass",
             remedy="report it to the package, or take the pass out of `optimize`",
         )
     return made
-
-
-def _sources(entry: EntryPoint) -> digest.Digest:
-    """Digest of the Python files of the top-level package or module that an entry point names."""
-    spec = importlib.util.find_spec(entry.module.partition(".")[0])
-    if spec is None or spec.origin is None:
-        return digest.of_bytes(b"")
-    root = Path(spec.origin)
-    if spec.submodule_search_locations is None:
-        return digest.of_file(root)
-    files = sorted(root.parent.rglob("*.py"))
-    return digest.of_json(
-        {file.relative_to(root.parent).as_posix(): str(digest.of_file(file)) for file in files}
-    )

@@ -82,13 +82,12 @@ def test_a_third_partys_pass_is_found_by_its_name(install: Install, tmp_path: Pa
         registry.check(("shouts",))
 
 
-def test_a_fingerprint_follows_the_sources(install: Install) -> None:
-    file = install("epctx_shout", GOOD, shout="Shout")
-    first = registry.fingerprint(("fold-constants", "shout"))
-    assert set(first) == {"shout"}
-    assert first["shout"].startswith("epctx_shout 1.2 blake3:")
-    file.write_text(GOOD + "# edited\n", encoding="utf-8")
-    assert registry.fingerprint(("shout",)) != first
+def test_those_of_others_are_told_from_built_in_ones(install: Install) -> None:
+    install("epctx_shout", GOOD, shout="Shout")
+    found = registry.of_others(("basic", "fold-constants", "shout"))
+    assert {name: entry.module for name, entry in found.items()} == {"shout": "epctx_shout"}
+    with pytest.raises(ManifestError, match='did you mean "shout"'):
+        registry.of_others(("shouts",))
 
 
 def test_a_broken_package_names_itself_and_harms_nobody_else(
