@@ -206,7 +206,9 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
         key: list(names(members)) for key, members in present(node.get("sharing_groups")).items()
     }
     settings["session_options"] = {
-        key: value.text for key, value in present(node.get("session_options")).items()
+        # ONNX Runtime knows no other way to write a number: 0x1 would be neither 0 nor 1.
+        key: str(value.value)
+        for key, value in present(node.get("session_options")).items()
     }
     optimize = _section(settings, "optimize")
     if isinstance(optimize.get("level"), list):

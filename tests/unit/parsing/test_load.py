@@ -162,7 +162,16 @@ def test_a_small_manifest_has_the_defaults_of_the_types(tmp_path: Path) -> None:
         ),
         ("partition: {min_nodes: 3.0}", {"partition": PartitionSettings(min_nodes=3)}),
         ("partition: {max_partitions: null}", {"partition": PartitionSettings()}),
-        ("session_options: {a: 0x1, b: on, c: null}", {"session_options": {"a": "0x1", "b": "on"}}),
+        (
+            "session_options: {session.disable_prepacking: 0x1, session.disable_quant_qdq: null,"
+            " session.graph_optimization_level: basic}",
+            {
+                "session_options": {
+                    "session.disable_prepacking": "1",
+                    "session.graph_optimization_level": "basic",
+                }
+            },
+        ),
         ("external_initializers: null", {"external_initializers": None}),
         ("timeout: 1h30m", {"timeout": 5400.0}),
         ("verify: {budget: 90s}", {"verify": VerifySettings(budget=90.0)}),

@@ -32,6 +32,12 @@ def at_key(node: Node, key: str, what: str, remedy: str) -> Problem:
     return Problem(mark=node.keys.get(key, node.mark), path=path, what=what, remedy=remedy)
 
 
+def refusal(reason: str) -> tuple[str, str]:
+    """What and remedy of something that epctx owns; the reason may say "why; what to do"."""
+    why, _, remedy = reason.partition("; ")
+    return f"is refused: {why}", remedy or "remove it"
+
+
 def violations(problems: Iterable[Problem], *, file: str) -> list[Violation]:
     """The problems as the user is told them, in their order."""
     return [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from epctx.errors import ManifestError
 from epctx.manifest import DEFAULT_EP, OptionValue
-from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.problems import Problem, at, at_key, refusal
 from epctx.parsing.document.tree import Mark, Node, Plain, Scalar, path_text, quoted
 from epctx.parsing.precedence import present
 from epctx.parsing.rules.paths import Places
@@ -193,12 +193,6 @@ def _refused(options: Node, owned: Mapping[str, str]) -> Iterator[tuple[str, Pro
             reason = "it is a session entry that epctx sets from the manifest"
         if reason is not None:
             yield name, at_key(options, name, *refusal(reason))
-
-
-def refusal(reason: str) -> tuple[str, str]:
-    """What and remedy of something that epctx owns; the reason may say "why; what to do"."""
-    why, _, remedy = reason.partition("; ")
-    return f"is refused: {why}", remedy or "remove it"
 
 
 def _in_words(problem: Problem, schema: OptionSchema) -> Problem:

@@ -1,28 +1,21 @@
-"""Rules on a group's settings: passes, session options, verification's inputs."""
+"""Rules on a group's settings: passes, verification's inputs."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.problems import Problem, at
 from epctx.parsing.document.tree import Node, quoted
-from epctx.parsing.precedence import present
-from epctx.parsing.rules.options import refusal
 from epctx.parsing.rules.paths import Places
-from epctx.parsing.schema import apply as schema
 from epctx.text import did_you_mean
 
 FILES = (".npz", ".pb")
 """What `verify.inputs.files` may be."""
-ALIKE = 0.9
-"""How alike an unknown session option must be to a known one to be taken for a misspelling."""
 
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind in a resolved group."""
     yield from _passes(group.get("optimize", "level"))
-    yield from _session_options(group.get("session_options"))
     yield from _ranges(group.get("verify", "inputs", "ranges"))
     yield from _files(group.get("verify", "inputs", "files"), places)
 
@@ -38,26 +31,6 @@ def _passes(level: Node | None) -> Iterator[Problem]:
         if item.string and item.string not in known:
             what = f"there is no pass {quoted(item.string)}"
             yield at(item, what, did_you_mean(item.string, known))
-
-
-def _session_options(given: Node | None) -> Iterator[Problem]:
-    known, owned = schema.session_options()
-    for name in present(given):
-        reason = _owned(name, owned)
-        near = difflib.get_close_matches(name.casefold(), known, n=1, cutoff=ALIKE)
-        if given is not None and reason is not None:
-            yield at_key(given, name, *refusal(reason))
-        elif given is not None and near and name not in known:
-            # ONNX Runtime ignores an entry that it does not know.
-            yield at_key(given, name, "unknown session option", f"did you mean {quoted(near[0])}?")
-
-
-def _owned(name: str, owned: Mapping[str, str]) -> str | None:
-    for pattern, reason in owned.items():
-        prefix = pattern.removesuffix("*")
-        if name == pattern or (prefix != pattern and name.startswith(prefix)):
-            return reason
-    return None
 
 
 def _ranges(ranges: Node | None) -> Iterator[Problem]:

@@ -71,20 +71,6 @@ def manifest() -> dict[str, Plain]:
     return schema
 
 
-@functools.cache
-def session_options() -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Session entries that the schema describes, and those that epctx owns with the reason.
-
-    An owned name that ends with `*` stands for all that start so.
-    """
-    found = _definitions(manifest())["session_options"]
-    properties, note = found["properties"], found["x-epctx"]
-    owned = note["owned"] if isinstance(note, dict) else None
-    if not isinstance(properties, dict) or not isinstance(owned, dict):
-        raise TypeError("session_options has no properties or no x-epctx.owned")
-    return tuple(properties), {name: str(reason) for name, reason in owned.items()}
-
-
 def _definitions(schema: Mapping[str, Plain]) -> dict[str, dict[str, Plain]]:
     definitions = schema["$defs"]
     if not isinstance(definitions, dict):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from epctx.files import filenames
 from epctx.parsing.document import scalars
-from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.problems import Problem, at, at_key, refusal
 from epctx.parsing.document.tree import Node, Plain, quoted
 from epctx.text import did_you_mean, nearest
 
@@ -134,18 +134,31 @@ def _bad_key(key: str, node: Node, asked: _Asked) -> Problem:
 
 
 def _unknown_keys(schema: Mapping[str, Plain], node: Node) -> Iterator[Problem]:
-    known, hints = _keys(schema)
+    known, note = list(_mapping(schema.get("properties"))), _mapping(schema.get("x-epctx"))
+    hints, owned = _mapping(note.get("hints")), _mapping(note.get("owned"))
     for key in node.mapping:
-        if key not in known:
-            remedy = hints.get(key) or did_you_mean(key, known)
-            what = "is not a key here" if key in hints else "unknown key"
+        reason = next((text for name, text in owned.items() if _stands_for(name, key)), None)
+        if key in known:
+            continue
+        if reason is not None:
+            yield at_key(node, key, *refusal(str(reason)))
+        elif key in hints:
+            yield at_key(node, key, "is not a key here", str(hints[key]))
+        else:
+            what, _, listed = str(note.get("unknown", "unknown key")).partition("; ")
+            remedy = listed if listed and not nearest(key, known) else did_you_mean(key, known)
             yield at_key(node, key, what, remedy)
+
+
+def _stands_for(pattern: str, key: str) -> bool:
+    """Whether a name that may end with `*` is, or begins, a key."""
+    return key == pattern or (pattern.endswith("*") and key.startswith(pattern[:-1]))
 
 
 def _missing_keys(
     failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
 ) -> Iterator[Problem]:
-    known, _ = _keys(failed)
+    known = list(_mapping(failed.get("properties")))
     # A misspelt key is told once, by its "did you mean", not a second time as a missing one.
     misspelt = {nearest(key, known) for key in node.mapping if key not in known}
     required = failed.get("required")
@@ -162,11 +175,6 @@ def _example(schema: Plain) -> str:
     if not isinstance(examples, list) or not examples or isinstance(examples[0], dict):
         return ""
     return f", for example `{_text(examples[0])}`"
-
-
-def _keys(schema: Mapping[str, Plain]) -> tuple[list[str], Mapping[str, str]]:
-    hints = _mapping(_mapping(schema.get("x-epctx")).get("hints"))
-    return list(_mapping(schema.get("properties"))), {k: str(v) for k, v in hints.items()}
 
 
 def _repeated(node: Node) -> Iterator[Problem]:

@@ -36,7 +36,7 @@ def groups(text: str, rest: str = "") -> tuple[Violation, ...]:
         "models: [a], execution_providers: [], partition: {require_coverage: null}",
         "models: [a], execution_providers: [ref], optimize: {level: [simplify, infer-shapes]}",
         "models: [a], execution_providers: [ref], session_options: {session.disable_prepacking: 1}",
-        "models: [a], execution_providers: [ref], session_options: {ep_other.entry: x, mine: y}",
+        "models: [a], execution_providers: [ref], session_options: {session.x64quantprecision: 1}",
         "models: [a], execution_providers: [ref], "
         "session_options: {session.graph_optimization_level: extended}",
         "models: [a], execution_providers: [ref], embed_mode: 1, node_name_prefix: a.b_",
