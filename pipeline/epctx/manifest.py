@@ -15,6 +15,8 @@ DEFAULT_EP: Final = "CPUExecutionProvider"
 """ONNX Runtime's own EP: it runs what no other takes."""
 ENTRY_POINTS: Final = "epctx.execution_providers"
 """The group of entry points that third parties register an EP in."""
+PLUGIN_LIBRARY: Final = "plugin.library"
+"""The option of a plugin EP without a schema that is the path of its library."""
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 

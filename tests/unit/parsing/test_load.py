@@ -215,6 +215,17 @@ def test_unknown_options_arrive_when_they_are_allowed(tmp_path: Path) -> None:
     assert spec.options == {"a": 1, "b": True, "c": ("x",), "d": 0.5, "e": "text"}
 
 
+def test_so_is_the_library_of_a_plugin_without_a_schema(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        "{provider: ReferenceExecutionProvider}",
+        "{provider: AcmeExecutionProvider, allow_unknown_options: true,"
+        " options: {plugin.library: sdk/libacme.so, backend: sdk/x.so}}",
+    )
+    (spec,) = load(tmp_path, text).targets[0].groups[0].execution_providers
+    assert spec.options["plugin.library"] == (tmp_path / "sdk" / "libacme.so").as_posix()
+    assert spec.path_options == ("plugin.library",)
+
+
 def test_path_options_are_absolute_and_named(tmp_path: Path) -> None:
     text = SMALL.replace(
         "{provider: ReferenceExecutionProvider}",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from epctx.errors import ManifestError
-from epctx.manifest import DEFAULT_EP, OptionValue
+from epctx.manifest import DEFAULT_EP, PLUGIN_LIBRARY, OptionValue
 from epctx.parsing.document.problems import Problem, at, at_key, refusal
 from epctx.parsing.document.tree import Mark, Node, Plain, Scalar, path_text, quoted
 from epctx.parsing.precedence import present
@@ -56,7 +56,11 @@ def path_options(entry: Node) -> dict[str, Node]:
     return {
         name: node
         for name, node in converted(entry).mapping.items()
-        if known.get(name, {}).get("format") == "path" and node.string is not None
+        if node.string is not None
+        and (
+            known.get(name, {}).get("format") == "path"
+            or (schema is None and name == PLUGIN_LIBRARY)
+        )
     }
 
 

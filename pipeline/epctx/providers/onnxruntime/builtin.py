@@ -1,9 +1,9 @@
 """EPs that epctx has no module for: built into the installed onnxruntime, or any plugin by name.
 
 Built in: TensorRT, TensorRT RTX, Vitis AI and whatever `onnxruntime.get_available_providers()`
-lists. A plugin: with `plugin.library` (a path) or `plugin.package` (a Python package that has
-`get_library_path()`, as the vendors' packages do) among its options, and, where the host has
-several devices, `plugin.device_type` (CPU, GPU, NPU), `plugin.device_name`, `plugin.device_index`.
+lists. A plugin: with `plugin.library` (a path) or `plugin.package` (an installed Python package
+with such a library in it) among its options, and, where the host has several devices,
+`plugin.device_type` (CPU, GPU, NPU), `plugin.device_name`, `plugin.device_index`.
 `plugin.registration` is the name that its library is registered under; else it is the EP's.
 
 The code path is that of QNN and OpenVINO; none of these EPs was tried on any host.
@@ -11,7 +11,6 @@ The code path is that of QNN and OpenVINO; none of these EPs was tried on any ho
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -123,9 +122,9 @@ class PluginProvider(OrtProvider):
         return plugin.devices()
 
     def own_fingerprint(self) -> Fingerprint:
-        """The package's version, where it is one, and the libraries beside it."""
+        """The package's version, if it is of one, and the libraries beside it: it may need them."""
         beside = [p for p in sorted(self._library.parent.iterdir()) if packages.is_library(p)]
-        own = beside if self._version else [self._library]
+        own = dict.fromkeys((self._library, *beside))
         return Fingerprint(toolchain=self._version, files=packages.labelled(self.name, own))
 
 
@@ -156,7 +155,7 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     if ("library" in own) == ("package" in own):
         raise ManifestError(
             "a plugin EP needs plugin.library or plugin.package, one of them",
-            remedy="write the absolute path of its library, or the name of its Python package",
+            remedy="write the path of its library, or the name of its Python package",
         )
     if "library" in own:
         path = Path(own["library"])
@@ -167,7 +166,4 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
                 remedy="write the absolute path of the plugin's library",
             )
         return path, {}
-    module = own["package"]
-    remedy = f"install the package that has the import {module}, or set plugin.library"
-    path = packages.path_from(module, "get_library_path", remedy=remedy)
-    return path, {module: packages.version_of(module)}
+    return packages.plugin_library(own["package"])

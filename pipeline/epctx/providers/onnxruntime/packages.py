@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import mmap
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from epctx.errors import ProviderUnavailable
+from epctx.errors import ManifestError, ProviderUnavailable
 
 _ONNXRUNTIMES = (
     "onnxruntime",
@@ -28,6 +30,7 @@ _ONNXRUNTIMES = (
     "onnxruntime-cann",
 )
 """Distributions that own the import `onnxruntime`, one at a time."""
+_FACTORIES = b"CreateEpFactories"
 _LIBRARY_SUFFIXES = (".dll", ".pyd") if sys.platform == "win32" else (".so", ".dylib")
 
 
@@ -85,10 +88,45 @@ def onnxruntimes() -> dict[str, str]:
     return {name: version for name, version in versions.items() if version is not None}
 
 
-def version_of(module: str) -> str:
-    """The version of the distribution that has `module`; "" if none is known."""
-    owners = importlib.metadata.packages_distributions().get(module.partition(".")[0], [])
-    return (_version(owners[0]) or "") if owners else ""
+def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
+    """The library of a plugin EP in an installed package, and the version of its distribution.
+
+    It is known by what it exports, so nothing is imported: who names a package in a manifest has no
+    module run by that, and vendors announce their libraries in no other way.
+
+    Raises:
+        ProviderUnavailable: no installed distribution brings the package.
+        ManifestError: no library in it is a plugin EP's, or several are.
+    """
+    owners = importlib.metadata.packages_distributions().get(module, [])
+    if not owners:
+        raise ProviderUnavailable(
+            f"plugin.package is {module!r}, which no installed distribution brings",
+            remedy="install the package of the EP, and name what of it is imported",
+        )
+    distribution = importlib.metadata.distribution(owners[0])
+    folder = Path(str(distribution.locate_file(module)))
+    package = Package(distribution=owners[0], version=distribution.version, folder=folder)
+    found: dict[str, Path] = {}
+    for path in libraries(package):  # libx.so, libx.so.1: the first is what the others are, too
+        if path.name.partition(".")[0] not in found and _makes_eps(path):
+            found[path.name.partition(".")[0]] = path
+    if len(found) != 1:
+        raise ManifestError(
+            f"plugin.package is {module!r}, which has {len(found) or 'no'} libraries of plugin EPs",
+            why=", ".join(found) or f"none exports {_FACTORIES.decode()}",
+            remedy="name the package of an EP, or the library itself as plugin.library",
+        )
+    return next(iter(found.values())), {module: distribution.version}
+
+
+def _makes_eps(library: Path) -> bool:
+    """Whether a library exports what ONNX Runtime asks a plugin EP for; it is not loaded."""
+    with library.open("rb") as stream:
+        if not os.fstat(stream.fileno()).st_size:
+            return False
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(b"\0" + _FACTORIES + b"\0") >= 0
 
 
 def libraries(package: Package) -> Iterator[Path]:

@@ -45,7 +45,9 @@ def test_its_fingerprint_is_onnxruntimes() -> None:
         ({"plugin.device_type": "CPU"}, ManifestError, "needs plugin.library or plugin.package"),
         ({"plugin.library": "x.so"}, ManifestError, "the path is relative"),
         ({"plugin.library": "/nowhere/x.so"}, ManifestError, "there is no such file"),
-        ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no path by get_library_path"),
+        ({"plugin.package": "no_such_package"}, ProviderUnavailable, "no installed distribution"),
+        ({"plugin.package": "antigravity"}, ProviderUnavailable, "no installed distribution"),
+        ({"plugin.package": "numpy"}, ManifestError, "has no libraries of plugin EPs"),
     ],
 )
 def test_a_plugin_that_is_not_there(
@@ -72,7 +74,10 @@ def test_a_device_that_cannot_be(tmp_path: Path, key: str, value: str) -> None:
 def test_a_plugin_is_fingerprinted_by_its_library(tmp_path: Path) -> None:
     bound = plugin(tmp_path, speed=11)
     assert isinstance(bound, PluginProvider)
-    assert bound.fingerprint().files["AcmeExecutionProvider/libacme.so"].name == "libacme.so"
+    (tmp_path / "libneeded.so").touch()
+    (tmp_path / "notes.txt").touch()
+    own = [name for name in bound.fingerprint().files if name.startswith("AcmeExecutionProvider/")]
+    assert own == ["AcmeExecutionProvider/libacme.so", "AcmeExecutionProvider/libneeded.so"]
 
 
 def test_a_library_that_onnxruntime_does_not_take(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from pathlib import Path
 
 import pytest
 
-from epctx.errors import ProviderUnavailable
+from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.providers.onnxruntime import packages
 
 
@@ -52,3 +53,50 @@ def test_what_a_library_is_called(
     monkeypatch.setattr(packages, "_LIBRARY_SUFFIXES", (".so",))
     (tmp_path / name).touch()
     assert packages.is_library(tmp_path / name) is is_one
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages with an installed distribution `acme-ep`, whose package must not run."""
+    (tmp_path / "acme_ep").mkdir()
+    (tmp_path / "acme_ep" / "__init__.py").write_text("raise AssertionError('imported')")
+    info = tmp_path / "acme_ep-2.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ep\nVersion: 2.5\n")
+    (info / "top_level.txt").write_text("acme_ep\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path / "acme_ep"
+
+
+def test_a_plugins_library_is_found_by_what_it_exports(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "_LIBRARY_SUFFIXES", (".so",))
+    for name in ("libacme.so", "libacme.so.1"):
+        (site / name).write_bytes(b"\x7fELF\0CreateEpFactories\0")
+    (site / "libother.so").write_bytes(b"\x7fELF\0CreateEpFactoriesNot\0")
+    (site / "libempty.so").touch()
+    expected = site / "libacme.so", {"acme_ep": "2.5"}
+    assert packages.plugin_library("acme_ep") == expected
+    assert "acme_ep" not in sys.modules
+    (site / "libother.so").write_bytes(b"\x7fELF\0CreateEpFactories\0")
+    with pytest.raises(ManifestError, match="has 2 libraries of plugin EPs: libacme, libother"):
+        packages.plugin_library("acme_ep")
+
+
+@pytest.mark.parametrize("name", ["os", "antigravity", "acme_ep.inner", "../acme_ep", "", "here"])
+def test_no_other_module_is_a_plugins_package(
+    site: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(site.parent)
+    (site.parent / "here").mkdir()
+    (site.parent / "here" / "__init__.py").write_text("raise AssertionError('imported')")
+    with pytest.raises(ProviderUnavailable, match="which no installed distribution brings"):
+        packages.plugin_library(name)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime_qnn", "onnxruntime_ep_openvino"])
+def test_it_is_that_which_the_vendors_name(name: str) -> None:
+    vendor = pytest.importorskip(name)
+    found, _ = packages.plugin_library(name)
+    assert found.read_bytes() == Path(vendor.get_library_path()).read_bytes()
