@@ -38,6 +38,16 @@ class Location:
         """The folder of this version's form."""
         return self.folder / FORMAT
 
+    @property
+    def record_mode(self) -> int:
+        """The mode of a new record: its user's alone, but for those who may write to the folder.
+
+        Raises:
+            OSError: there is no folder.
+        """
+        mode = self.root.stat().st_mode
+        return 0o600 | (mode & 0o022) << 1
+
     def make(self) -> None:
         """Make the folder where it is missing, and mark it as a cache.
 
@@ -45,7 +55,8 @@ class Location:
             StorageError: the system refuses; the message names the two ways out.
         """
         with refusing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             self.root.mkdir(mode=0o700, exist_ok=True)
             with (
                 contextlib.suppress(FileExistsError),

@@ -69,6 +69,7 @@ class Records:
         payload = codec.encode(value)
         temporary = self.temporary.path()
         with refusing(temporary):
+            temporary.touch(mode=self.location.record_mode, exist_ok=False)
             temporary.write_bytes(_sum(kind, name, payload) + b"\n" + payload)
         settle(temporary, self.path(kind, name))
 

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,23 @@ def test_a_later_record_replaces_it(cache: Cache) -> None:
     cache.records.write("latest", NAME, {"a": 1})
     cache.records.write("latest", NAME, {"a": 2})
     assert cache.records.read("latest", NAME, dict[str, int]) == {"a": 2}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.parametrize(
+    ("folder", "record"), [(0o700, 0o600), (0o755, 0o600), (0o2770, 0o640), (0o777, 0o644)]
+)
+def test_a_record_is_of_those_who_may_write_to_the_folder(
+    cache: Cache, folder: int, record: int
+) -> None:
+    before = os.umask(0o022)
+    try:
+        cache.location.make()
+        cache.location.root.chmod(folder)
+        cache.records.write("latest", NAME, {"a": 1})
+        assert cache.records.path("latest", NAME).stat().st_mode & 0o777 == record
+    finally:
+        os.umask(before)
 
 
 @settings(deadline=None, max_examples=60)
