@@ -7,28 +7,35 @@ there is one: written again it is the same, or another reader says the same.
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
+import blake3
 import msgspec
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx import codec, lockfile, manifest
+from epctx.cache.location import FOLDER_VARIABLE, locate
 from epctx.cache.store import Action
 from epctx.commands.inspect import command
+from epctx.engine import noop
 from epctx.engine.results import StoredCompile
-from epctx.errors import InvalidGraph, InvalidManifest, LockError, ModelError
+from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, LockError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph import epcontext
 from epctx.graph.serde import protos, skeleton, wire
 from epctx.graph.weights.external_data import DataFolder
 from epctx.lockfile import yaml_text
-from epctx.manifest import ModelSource
+from epctx.manifest import ModelSource, OptionValue
 from epctx.parsing import document
 from epctx.parsing import load as parsing
+from epctx.providers.onnxruntime import builtin
 from epctx.providers.onnxruntime.openvino import binary as openvino_binary
 from epctx.providers.onnxruntime.openvino import provider as openvino
 from epctx.providers.onnxruntime.qnn import provider as qnn
@@ -46,6 +53,8 @@ FOLDER: Final = Path(_SCRATCH.name)
 _DATA: Final = bytes(range(256)) * 32
 (FOLDER / "w.data").write_bytes(_DATA)
 (FOLDER / "sums").mkdir()
+(FOLDER / "sdk").mkdir()
+(FOLDER / "sdk" / "libacme.so").write_bytes(b"\x7fELF\0CreateEpFactories\0")
 _QNN: Final = qnn.QNNExecutionProvider({"soc_model": "60"})
 _VINO: Final = openvino.OpenVINOExecutionProvider({})
 
@@ -234,6 +243,48 @@ def cache_records(data: bytes) -> None:
     assert codec.decode(codec.encode(action), Action[StoredCompile]) == action
 
 
+def notes(data: bytes) -> None:
+    """The note of a build that had nothing to do, its sum right and its surroundings these: what
+    was printed, if it is of this form and all is as it says; else none, and never an error.
+    """
+    arguments = ["build", "m.yaml"]
+    with mock.patch.dict(os.environ, {FOLDER_VARIABLE: str(FOLDER / "cache")}):
+        name = noop.name_of(arguments)
+        here = noop.surroundings()
+        payload = data.replace(b"SURROUNDINGS", here.encode())
+        path = locate().root / noop.KIND / name[:2] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(
+            blake3.blake3(f"{noop.KIND}/{name}\n".encode() + payload).hexdigest().encode()
+            + b"\n"
+            + payload
+        )
+        said = noop.recall(arguments)
+    if said is None:
+        return
+    "".join(said).encode()
+    note = json.loads(payload)
+    assert note["version"] == noop.VERSION and note["surroundings"] == here
+    assert all(noop.stamp(path) == text for path, text in note["paths"].items())
+    assert not any(os.path.lexists(path) for path in note["absent"])
+
+
+def plugin_options(data: bytes) -> None:
+    """The options of an EP that nobody knows: a plugin bound to a library, or an error in words."""
+    try:
+        options = codec.decode(
+            data.replace(b"FOLDER", str(FOLDER).encode()), dict[str, OptionValue]
+        )
+    except msgspec.MsgspecError:
+        return
+    try:
+        files = builtin.create("AcmeExecutionProvider", options).own_fingerprint().files
+    except EpctxError as error:
+        assert error.what and error.remedy
+        return
+    assert all(path.is_file() for path in files.values())
+
+
 TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "manifest": manifests,
     "lock": locks,
@@ -247,5 +298,7 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "input_file": input_files,
     "compatibility": compatibilities,
     "cache_record": cache_records,
+    "note": notes,
+    "plugin_options": plugin_options,
 }
 """By name; each has a folder in `corpus`."""

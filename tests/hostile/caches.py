@@ -5,6 +5,7 @@ Whatever is done to the cache, a build makes the bytes that a build without it m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import blake3
 import msgspec
 
+from epctx.engine import noop
 from tests.hostile import project
 from tests.hostile.table import BUILD, Room, add
 
@@ -303,6 +305,30 @@ for _command in ("info", "verify", "gc"):
         command=("cache", _command),
         **({"code": 9} if _command == "verify" else {}),
     )
+
+
+def noted(what: str, make: Callable[[Path], object], **rest: Any) -> None:
+    """A row: the note by which the very same build would be known to have nothing to do."""
+
+    def spoil(root: Path, room: Room) -> None:
+        with contextlib.chdir(room.folder):
+            name = noop.name_of(BUILD)
+        path = root / noop.KIND / name[:2] / name
+        path.parent.mkdir(parents=True)
+        make(path)
+
+    cached(f"the note of an unchanged build: {what}", spoil, how="process", **rest)
+
+
+def _deep_note(path: Path) -> None:
+    payload = b"[" * 100_000 + b"]" * 100_000
+    signed(path.parents[2], noop.KIND, path.name, payload)
+
+
+noted("a FIFO", os.mkfifo)
+noted("a folder", Path.mkdir)
+noted("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"))
+noted("JSON nested 100,000 deep, with a right sum", _deep_note)
 
 
 def _link(path: Path, target: Path) -> None:

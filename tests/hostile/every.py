@@ -8,6 +8,7 @@ from tests.hostile import (
     external_data,
     folders,
     manifests,
+    options,
     reports,
 )
 from tests.hostile.table import ROWS, Row
@@ -21,6 +22,7 @@ __all__ = [
     "external_data",
     "folders",
     "manifests",
+    "options",
     "reports",
 ]
 

@@ -80,8 +80,17 @@ def recall(arguments: Sequence[str]) -> list[str] | None:
         if any(stamp(path) != text for path, text in note["paths"].items()):
             return None
         said = [str(line) for line in note["says"]]
+        "".join(said).encode()  # what cannot be printed was never said
         return list(_renewed(said, begun)) if note["report"] else said
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, EpctxError):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        EpctxError,
+    ):
         return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import blake3
 import pytest
 
 from epctx.cache import Cache, Location, locate
@@ -392,3 +393,21 @@ def test_it_imports_nothing_that_a_build_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+@pytest.mark.usefixtures("folder", "settled")
+@pytest.mark.parametrize(
+    "change",
+    [{"paths": ["file"]}, {"absent": 1}, {"says": ["\ud800"]}, {"says": 1}, {"until": "late"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_note_of_another_form_with_a_right_sum_is_none(change: dict[str, object]) -> None:
+    """As one could put there who may write to the cache: never an error."""
+    assert leave()
+    cache = Cache(locate(), print)
+    (name,) = cache.records.names("unchanged")
+    path = cache.records.path("unchanged", name)
+    note = json.dumps(json.loads(path.read_bytes()[65:]) | change).encode()
+    whole = blake3.blake3(f"unchanged/{name}\n".encode() + note).hexdigest().encode()
+    path.write_bytes(whole + b"\n" + note)
+    assert recall(ARGUMENTS) is None

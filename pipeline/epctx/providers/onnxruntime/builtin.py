@@ -123,7 +123,12 @@ class PluginProvider(OrtProvider):
 
     def own_fingerprint(self) -> Fingerprint:
         """The package's version, if it is of one, and the libraries beside it: it may need them."""
-        beside = [p for p in sorted(self._library.parent.iterdir()) if packages.is_library(p)]
+        folder = self._library.parent
+        with ProviderUnavailable.if_refused(
+            f"{folder}, with the library of {self.name}, cannot be listed",
+            remedy="let yourself read that folder, or put the library into one of its own",
+        ):
+            beside = [path for path in sorted(folder.iterdir()) if packages.is_library(path)]
         own = dict.fromkeys((self._library, *beside))
         return Fingerprint(toolchain=self._version, files=packages.labelled(self.name, own))
 
@@ -159,11 +164,11 @@ def _locate(own: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
         )
     if "library" in own:
         path = Path(own["library"])
-        if not path.is_absolute() or not path.is_file():
-            raise ManifestError(
-                f"plugin.library is {path}: "
-                + ("there is no such file" if path.is_absolute() else "the path is relative"),
-                remedy="write the absolute path of the plugin's library",
-            )
+        what, remedy = f"plugin.library is {path}", "write the path of the plugin's library"
+        with ManifestError.if_refused(what, remedy=remedy):  # as of a name that is too long
+            there = path.is_file()
+        if not path.is_absolute() or not there:
+            why = "there is no such file" if path.is_absolute() else "the path is relative"
+            raise ManifestError(what, why=why, remedy=remedy)
         return path, {}
     return packages.plugin_library(own["package"])

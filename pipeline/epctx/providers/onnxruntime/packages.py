@@ -6,13 +6,14 @@ are slow to import.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import mmap
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
         ProviderUnavailable: no installed distribution brings the package.
         ManifestError: no library in it is a plugin EP's, or several are.
     """
-    owners = importlib.metadata.packages_distributions().get(module, [])
+    owners = _owners(tuple(sys.path)).get(module, [])
     if not owners:
         raise ProviderUnavailable(
             f"plugin.package is {module!r}, which no installed distribution brings",
@@ -118,6 +119,12 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
             remedy="name the package of an EP, or the library itself as plugin.library",
         )
     return next(iter(found.values())), {module: distribution.version}
+
+
+@functools.lru_cache(maxsize=8)
+def _owners(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """The distributions that bring each package on `path`, which is that of this process."""
+    return importlib.metadata.packages_distributions()
 
 
 def _makes_eps(library: Path) -> bool:
