@@ -47,8 +47,9 @@ def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]
     import filelock
 
     folder = location.root / "locks"
+    location.make()
     with refusing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
     lock = filelock.FileLock(str(folder / f"{name}.lock"), thread_local=False)
     _wait(lambda timeout: lock.acquire(timeout=timeout), location, waiting)
     try:

@@ -30,6 +30,7 @@ class Temporary:
     """
 
     def __init__(self, location: Location) -> None:
+        self._location = location
         self._parent = location.root / "temporary"
         self._guard = threading.Lock()
         self._numbers = itertools.count()
@@ -54,7 +55,8 @@ class Temporary:
     def _open(self) -> None:
         import filelock
 
-        self._parent.mkdir(parents=True, exist_ok=True)
+        self._location.make()
+        self._parent.mkdir(exist_ok=True)
         sweep(self._parent)
         folder = self._parent / uuid.uuid4().hex
         held = filelock.FileLock(str(folder) + _LOCK, thread_local=False)

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +15,28 @@ from epctx.files import digest
 from epctx.files.digest import Digest
 
 KEY = digest.of_json({"v": 1})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda cache: cache.records.write("latest", KEY.hex, {}),
+        lambda cache: cache.alone_on(KEY, lambda: None).__enter__(),
+        lambda cache: cache.sweep(),
+    ],
+    ids=["a record", "an action", "a build"],
+)
+def test_whatever_comes_first_makes_the_folder_its_users_alone(
+    cache: Cache, use: Callable[[Cache], object]
+) -> None:
+    before = os.umask(0o022)
+    try:
+        use(cache)
+    finally:
+        os.umask(before)
+    for folder in (cache.location.folder, cache.location.root):
+        assert not folder.exists() or folder.stat().st_mode & 0o777 == 0o700
 
 
 @dataclass(frozen=True, kw_only=True)
