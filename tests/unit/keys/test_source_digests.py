@@ -1,12 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from epctx.cache.store import Cache
 from epctx.errors import ModelError
-from epctx.files import digest
-from epctx.keys.source_digests import SourceDigests, Sources
+from epctx.files import digest, identity
+from epctx.keys.source_digests import SourceDigests, Sources, refuse_changed
 from epctx.manifest import ModelSource
+from tests.kit.mapping import written_map
 
 
 @pytest.fixture
@@ -80,3 +82,25 @@ def test_without_a_cache_every_model_is_unknown(cache: Cache, source: ModelSourc
     sources = Sources(digests=cache.digests, records=None)
     known(sources)
     assert sources.find(source) is None
+
+
+def test_a_write_through_a_map_while_it_was_built_is_told(
+    sources: Sources, source: ModelSource, tmp_path: Path, telling: None
+) -> None:
+    with written_map(tmp_path / "b.data") as mapped:
+        found = sources.of(source, ("b.data", "w/a.data"))
+        refuse_changed(source, found)
+        mapped[:1] = b"x"
+        with pytest.raises(ModelError, match=r"b\.data: was changed while it was built"):
+            refuse_changed(source, found)
+
+
+def test_where_writes_do_not_show_its_bytes_tell(
+    sources: Sources, source: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "tells", lambda path, text: False)
+    found = sources.of(source, ("b.data",))
+    refuse_changed(source, found)
+    unseen = replace(found, data=(digest.of_bytes(b"as it was hashed"),))
+    with pytest.raises(ModelError, match=r"b\.data: was changed while it was built"):
+        refuse_changed(source, unseen)
