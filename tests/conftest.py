@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from epctx.files import identity
+from epctx.files.identity import of_path, tells  # as they are where a test replaces them
 from tests.kit.devices import lacking
 
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
@@ -41,7 +41,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture
 def telling(tmp_path: Path) -> None:
     """Skip what needs a file system on which a write through a map shows: no tmpfs."""
-    if sys.platform != "linux" or not identity.tells(tmp_path, identity.of_path(tmp_path).text):
+    if sys.platform != "linux" or not tells(tmp_path, of_path(tmp_path).text):
         pytest.skip("the temporary folder is on a file system that does not tell of each write")
 
 

@@ -24,7 +24,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_nothing_changed_in_fifty_models_of_five_gigabytes(tmp_path: Path) -> None:
+def test_nothing_changed_in_fifty_models_of_five_gigabytes(tmp_path: Path, telling: None) -> None:
     names = [f"m{number}" for number in range(50)]
     size = sum(
         write_mlp(tmp_path / f"{name}.onnx", 6, 2048, seed) for seed, name in enumerate(names)

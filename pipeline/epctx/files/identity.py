@@ -8,6 +8,7 @@ no such write, or not at once: `tells` says which do.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -68,13 +69,14 @@ def of_status(status: os.stat_result, changed_ns: int) -> Identity:
 
 
 if sys.platform == "linux":
-    _TELLING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x794C7630})
+    _OVERLAY = 0x794C7630
+    _TELLING = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, _OVERLAY})
     """The types (linux/magic.h) of ext2 to ext4, XFS, Btrfs, F2FS, and of an overlay of such. ext4
     was measured; the others make a page that was written back read-only in the same way. On tmpfs a
     page that was read before may be written to at any time; of a network's file system another
     computer may know more."""
     _UNSYNCED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EROFS)
-    _types: dict[str, bool] = {}
+    _types: dict[str, int] = {}
 
     def show_writes(descriptor: int) -> None:
         """From here on every write to an open file shows in its times, where they tell at all.
@@ -84,16 +86,16 @@ if sys.platform == "linux":
         """
         import fcntl
 
-        try:
-            # A lease for reading is granted where nobody has the file open, or mapped, for writing:
-            # whoever opens it later changes its times. That is told at once, and writes nothing.
-            # Whoever opens it this very moment sends a signal, which is not to end the process.
-            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-            return
-        except OSError:
-            pass  # somebody has, or who asks is not the file's owner
+        # An overlay grants a lease of a file that is mapped and closed, for it maps the file below.
+        if _type(descriptor, str(os.fstat(descriptor).st_dev)) != _OVERLAY:
+            with contextlib.suppress(OSError):  # not the file's owner, or somebody writes to it
+                # A lease for reading is granted where nobody has the file open, or mapped, for
+                # writing: whoever opens it later changes its times. That writes nothing. Whoever
+                # opens it this very moment sends a signal, which is not to end the process.
+                fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                return
         try:
             os.fdatasync(descriptor)
         except OSError as error:
@@ -102,19 +104,21 @@ if sys.platform == "linux":
 
     def tells(path: str | os.PathLike[str], text: str) -> bool:
         """Whether the file system of the file at `path`, of identity `text`, tells of writes."""
-        device = text.partition(":")[0]
+        return _type(path, text.partition(":")[0]) in _TELLING
+
+    def _type(place: int | str | os.PathLike[str], device: str) -> int:
+        """The type of the file system of an open file or a path; 0 if it cannot be told."""
         if device not in _types:
-            _types[device] = _type(path) in _TELLING
+            import ctypes
+
+            status = (ctypes.c_long * 64)()  # struct statfs, which begins with it, has 15
+            libc = ctypes.CDLL(None)
+            if isinstance(place, int):
+                failed = libc.fstatfs(place, status)
+            else:
+                failed = libc.statfs(os.fsencode(place), status)
+            _types[device] = 0 if failed else status[0] & 0xFFFFFFFF
         return _types[device]
-
-    def _type(path: str | os.PathLike[str]) -> int:
-        """The type of a file system; 0 if it cannot be told."""
-        import ctypes
-
-        status = (ctypes.c_long * 64)()  # struct statfs, which begins with it, has 15
-        if ctypes.CDLL(None).statfs(os.fsencode(path), status):
-            return 0
-        return status[0] & 0xFFFFFFFF
 
 else:
 
