@@ -1,4 +1,4 @@
-"""Builds on a disk that becomes full at a chosen call (`full_disk.c`)."""
+"""Builds that at a chosen call find the disk full or broken, or are killed (`full_disk.c`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pathlib import Path
 from unittest import mock
 
 SOURCE = Path(__file__).with_suffix(".c")
+KILLED = 0
+"""In the place of an error: the build is killed just before that rename in the project."""
 VARIABLES = ("LD_PRELOAD", "EPCTX_FULL_DISK_UNDER", "EPCTX_FULL_DISK_COUNT")
 COMMAND = ("build", "m.yaml", "--jobs", "1")
 _WITH_WORKERS = f"""
@@ -92,7 +94,8 @@ def build_inline(
     """The same for many rooms, in seconds: forks of one process, with the workers' jobs inline.
 
     Args:
-        errors: which one each room's calls end with, in turn.
+        errors: which one each room's calls end with, in turn; EIO is that of a
+            broken disk, `KILLED` is none.
     """
     turns = zip(rooms, itertools.cycle(errors), strict=False)
     jobs = [(str(room.folder), full_at, error) for (room, full_at), error in turns]
@@ -110,12 +113,13 @@ def build_inline(
 
 def _count(room: Room, full_at: int, error: int = errno.ENOSPC) -> Path:
     count = room.folder / "count"
-    count.write_bytes(struct.pack("<III", 0, full_at, error))
+    what = {errno.EIO: 1, KILLED: 2}.get(error, 0)
+    count.write_bytes(struct.pack("<IIII", 0, full_at, error, what))
     return count
 
 
 def _calls(count: Path) -> int:
-    calls, _, _ = struct.unpack("<III", count.read_bytes())
+    calls, *_ = struct.unpack("<IIII", count.read_bytes())
     return int(calls)
 
 
@@ -141,7 +145,8 @@ def _main() -> None:
         count = _count(room, full_at, error)
         child = os.fork()
         if not child:
-            _build_inline(room)
+            # Of the renames those that publish: of a cache's entry there is one, and then it is.
+            _build_inline(room, str(room.project) if error == KILLED else room.disk)
         _, status = os.waitpid(child, 0)
         said = (room.folder / "said").read_text(encoding="utf-8")
         code = os.waitstatus_to_exitcode(status)
@@ -149,7 +154,7 @@ def _main() -> None:
     sys.stdout.write(json.dumps(ended))
 
 
-def _build_inline(room: Room) -> None:
+def _build_inline(room: Room, under: str) -> None:
     import ctypes
 
     from epctx.cli.app import app
@@ -159,7 +164,7 @@ def _build_inline(room: Room) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.chdir(room.project)
-    os.environ |= _environment(room, Path())
+    os.environ |= _environment(room, Path()) | {"EPCTX_FULL_DISK_UNDER": under}
     ctypes.CDLL(None).epctx_full_disk_begin()
     code = 1
     try:

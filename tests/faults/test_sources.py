@@ -81,6 +81,24 @@ def test_a_source_from_another_time_is_noticed_when_it_changes(project: Project,
     assert project.files() != before
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not tell when an inode was changed")
+def test_a_file_in_the_inode_of_another_is_noticed(project: Project) -> None:
+    """What a file system does with the inode of a removed file: size, times and number are right,
+    the content is not."""
+    weights = project.folder / "a.data"
+    assert CliRunner().invoke(app, ["build", "m.yaml"]).exit_code == 0
+    before, status = project.files(), weights.stat()
+    _edit_weights(project.folder)
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    now = weights.stat()
+    assert (now.st_ino, now.st_size, now.st_mtime_ns) == (
+        *(status.st_ino, status.st_size, status.st_mtime_ns),
+    )
+    ended = CliRunner().invoke(app, ["build", "m.yaml"])
+    assert ended.exit_code == 0, ended.output
+    assert project.files() != before
+
+
 def test_a_clock_that_jumps_during_builds_hides_no_change(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

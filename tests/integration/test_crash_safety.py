@@ -18,7 +18,7 @@ import pytest
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
 from tests.kit.command_line import PROGRAM
-from tests.kit.projects import Project, make
+from tests.kit.projects import Project, actions, make
 
 
 def command(*arguments: str) -> list[str]:
@@ -49,12 +49,6 @@ def build(project: Project, *arguments: str) -> float:
     )
     assert run.returncode == 0, run.stderr
     return processor_seconds() - begun
-
-
-def actions(project: Project) -> list[tuple[str, str]]:
-    """The actions that the last build carried out, by their keys."""
-    report = json.loads((project.folder / "dist" / "m.build.json").read_text(encoding="utf-8"))
-    return [(a["action"], a["key"]) for g in report["groups"] for a in g["actions"] if a["ran"]]
 
 
 def copy(project: Project, folder: Path) -> Project:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -181,3 +182,9 @@ def flip(path: Path, position: int = -5) -> None:
     path.chmod(0o644)
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def actions(project: Project) -> list[tuple[str, str]]:
+    """The actions that the last build carried out, by their keys."""
+    report = json.loads((project.folder / "dist" / "m.build.json").read_text(encoding="utf-8"))
+    return [(a["action"], a["key"]) for g in report["groups"] for a in g["actions"] if a["ran"]]

@@ -129,6 +129,7 @@ class _Run:
         self._options = options
         self._cache = cache
         self._events = events
+        self._repaired = False
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._place = Place(out=options.out.resolve(), name=plan.manifest.name)
         # What is locked is read anew; what is remembered is good enough for anything else.
@@ -145,7 +146,7 @@ class _Run:
         packaged.require(self._plan.manifest)
         if self._cache is not None:
             self._cache.sweep()
-        with self._place.locked(self._once("another command uses the output")):
+        with self._place.locked(self._once("another command uses the output")) as self._repaired:
             old = lockfile.read(self._lock_file) if self._options.locked else None
             record.refuse_another_manifest(self._place, self._plan.manifest.path)
             if old is not None:
@@ -287,7 +288,7 @@ class _Run:
         )
         ran = any(each.progress is not None for each in groups)
         ran = ran or any(not each.up_to_date for each in composed)
-        if ran or not self._place.report.exists():
+        if ran or self._repaired or not self._place.report.exists():
             self._write_report(report, failures)
         if new is not None and self._plan.whole:
             kept = {(p.target, p.group.name) for p in self._plan.groups}

@@ -131,7 +131,8 @@ def read_sums(
     try:
         text = (folder / SUMS).read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        return (), (f"{SUMS} cannot be read: {error}",)
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        return (), (f"{SUMS} cannot be read: {why}",)
     listed: dict[str, ExpectedFile] = {}
     faults: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -202,8 +203,10 @@ def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
                 return f"has {size} bytes, not the {expected.size} of"
             require_bounded(size, where=expected.name)
             found = digest.of_stream(stream, expected.digest.algorithm)
-    except (OSError, ModelError) as error:
-        return f"cannot be read: {getattr(error, 'what', error)}; it is in"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}; it is in"
+    except ModelError as error:
+        return f"cannot be read: {error.what}; it is in"
     if found == expected.digest:
         return None
     name = _NAMES[expected.digest.algorithm]

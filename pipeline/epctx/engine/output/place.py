@@ -109,8 +109,10 @@ class Place:
         _remove(self.logs)
 
     @contextmanager
-    def locked(self, waiting: Callable[[], None]) -> Iterator[None]:
-        """Hold the output alone; repair what an interrupted build left; leave no staging behind.
+    def locked(self, waiting: Callable[[], None]) -> Iterator[bool]:
+        """Hold the output alone; repair what a killed build left; leave no staging behind.
+
+        Gives whether there was one: what was written last may be of what was published before.
 
         Args:
             waiting: called once if another command uses the output.
@@ -130,9 +132,10 @@ class Place:
                 lock.acquire()
         with lock:
             self._refuse_links()
+            killed = self.staging.exists()
             self._repair()
             try:
-                yield
+                yield killed
             finally:
                 self._repair()
 

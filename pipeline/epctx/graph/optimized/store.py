@@ -159,7 +159,9 @@ def _parse(folder: Path) -> tuple[_Record, Sequence[Place | None], bytes]:
         places = codec.decode((folder / PLACES).read_bytes(), list[Place | None])
         graph = (folder / GRAPH).read_bytes()
     except OSError as error:
-        raise _damaged(folder, f"{error.filename}: {error.strerror}") from error
+        # Of a call that is given no path the error has none.
+        told = [str(each) for each in (error.filename, error.strerror) if each is not None]
+        raise _damaged(folder, ": ".join(told)) from error
     except msgspec.MsgspecError as error:
         raise _damaged(folder, str(error)) from error
     if record.version != VERSION:

@@ -336,6 +336,6 @@ def _map(descriptor: int, path: Path) -> mmap.mmap:
         raise ModelError(
             "cannot be mapped into memory",
             file=str(path),
-            why=str(error),
+            why=(error.strerror if isinstance(error, OSError) else None) or str(error),
             remedy="copy it to a disk whose files can be mapped",
         ) from error
