@@ -60,6 +60,8 @@ def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]
 
 @contextmanager
 def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
+    import sqlite3
+
     import filelock
 
     location.make()
@@ -67,7 +69,10 @@ def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
     with refusing(path):
         # Of an SQLite database only the locks are used, so it is empty; whatever else wrote to it.
         _empty(path)
-        lock = filelock.ReadWriteLock(str(path), is_singleton=False)
+        try:
+            lock = filelock.ReadWriteLock(str(path), is_singleton=False)
+        except sqlite3.Error as error:
+            raise refused(path, error) from error
     try:
         yield lock
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,3 +138,22 @@ def test_a_read_only_cache_is_not_locked(location: Location, tmp_path: Path) -> 
     with reader.shared(refuse), reader.alone_on(KEY, refuse), reader.alone_on(KEY, refuse):
         pass
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_disk_that_breaks_under_the_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite, which the locks are of, has errors of its own.
+
+    A mock, as a disk breaks there at one call of SQLite's only.
+    """
+
+    def breaks(*_: object, **__: object) -> object:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("filelock.ReadWriteLock", breaks)
+    with (
+        pytest.raises(StorageError, match=r"users\.db: the cache cannot be written: disk I/O"),
+        locks.shared(Location(folder=tmp_path), lambda: None),
+    ):
+        pass
