@@ -6,6 +6,7 @@ not written here and are let alone.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -54,6 +55,56 @@ def _built() -> Iterator[tuple[str, str, bytes]]:
             payload = path.read_bytes()[65:]
             if b'"compile"' in payload[:40]:
                 yield "cache_record", f"compile-{number}", payload
+
+
+def _released() -> Iterator[tuple[str, str, bytes]]:
+    """Target, name and bytes of what a release of a small group is made of."""
+    from epctx.files.outputs import GOLDEN
+    from tests.kit.command_line import epctx
+    from tests.kit.packaged import made, package, with_extras
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EPCTX_CACHE_DIR"] = f"{folder}/cache"
+        project = with_extras(Path(folder) / "p")
+        package(project)
+        yield "package", "built", (made(project) / "manifest.json").read_bytes()
+        ended = epctx("build", "m.yaml", "--golden", "--attest", cwd=project.folder)
+        assert ended.returncode == 0, ended.stderr
+        dist = project.folder / "dist"
+        report = json.loads((dist / "m.build.json").read_bytes())
+        report["groups"] = report["groups"][:1]
+        yield "report", "built", json.dumps(report, separators=(",", ":")).encode()
+        (path,) = dist.glob("*.intoto.json*")
+        yield "attestation", "built", path.read_bytes()
+        given = dist / "m" / "one" / "g" / GOLDEN
+        (arrays,) = given.glob("*.npz")
+        yield "golden", "built", (given / "golden.json").read_bytes() + b"\0" + arrays.read_bytes()
+
+
+def _archive() -> bytes:
+    from epctx.engine.output import archive
+    from epctx.lockfile.types import LockedFile
+    from tests.fuzz.artifacts import RELEASED
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in RELEASED.items():
+            path = Path(folder) / "m" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        files = {
+            name: LockedFile(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for name, data in RELEASED.items()
+        }
+        archive.write(Path(folder) / "m.tar", Path(folder) / "m", files)
+        return (Path(folder) / "m.tar").read_bytes()
+
+
+def _answers() -> Iterator[tuple[str, bytes]]:
+    yield "started", b'{"started": {"stage": "compile", "model": "m", "provider": "QNN"}}'
+    for kind in ("CompileError", "InvalidManifest", "Unknown"):
+        failure = {"kind": kind, "exit_code": 6, "what": "w", "remedy": "r", "group": None}
+        yield kind, json.dumps({"error": failure}).encode()
+    yield "result", b'{"result": {"models": [], "files": []}}'
 
 
 def _reference_binaries() -> Iterator[tuple[str, bytes]]:
@@ -240,6 +291,16 @@ def everything() -> Iterator[tuple[str, str, bytes]]:
         yield "note", name, data
     for name, data in _plugin_options():
         yield "plugin_options", name, data
+    yield from _released()
+    yield "archive", "built", _archive()
+    yield "archive", "empty", bytes(10240)
+    yield "load_config", "cpu", b'{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}, "CPU.0": {}}'
+    yield "load_config", "cache", b'{"CPU": {"CACHE_DIR": "/tmp"}}'
+    for name, data in _answers():
+        yield "answer", name, data
+    for name, data in _manifests():
+        if name.startswith("invalid-") or name == "quickstart":
+            yield "completion", name, data
 
 
 def main() -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 from unittest import mock
 
@@ -43,18 +41,13 @@ from epctx.providers.reference import reader
 from epctx.runtime import feed_files
 from epctx.stages import load
 from epctx.verification import integrity
+from tests.fuzz import artifacts
+from tests.fuzz.scratch import FOLDER, written
 from tests.kit.sealing import resealed
 
-_MEMORY: Final = Path("/dev/shm")
-_SCRATCH: Final = tempfile.TemporaryDirectory(
-    prefix="epctx-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
-)
-FOLDER: Final = Path(_SCRATCH.name)
 _DATA: Final = bytes(range(256)) * 32
-(FOLDER / "w.data").write_bytes(_DATA)
-(FOLDER / "sums").mkdir()
-(FOLDER / "sdk").mkdir()
-(FOLDER / "sdk" / "libacme.so").write_bytes(b"\x7fELF\0CreateEpFactories\0")
+written("w.data", _DATA)
+written("sdk/libacme.so", b"\x7fELF\0CreateEpFactories\0")
 _QNN: Final = qnn.QNNExecutionProvider({"soc_model": "60"})
 _VINO: Final = openvino.OpenVINOExecutionProvider({})
 
@@ -63,13 +56,6 @@ def recognize_none(self: qnn.QNNExecutionProvider, head: bytes) -> bool:
     """In place of QNN's own: a mock, since what looks like a binary of QNN would start a process
     each time, which has tests itself."""
     return False
-
-
-def _written(name: str, data: bytes) -> Path:
-    path = FOLDER / name
-    path.unlink(missing_ok=True)  # the former one may be mapped still
-    path.write_bytes(data)
-    return path
 
 
 def manifests(data: bytes) -> None:
@@ -120,7 +106,7 @@ def reference_binaries(data: bytes) -> None:
 def openvino_binaries(data: bytes) -> None:
     """The table of an OpenVINO binary; each blob is inside the file."""
     try:
-        found = openvino_binary.read(_written("openvino.bin", data))
+        found = openvino_binary.read(written("openvino.bin", data))
     except openvino_binary.Malformed:
         return
     for blob in found.blobs:
@@ -129,7 +115,7 @@ def openvino_binaries(data: bytes) -> None:
 
 def context_nodes(data: bytes) -> None:
     """`epctx inspect` of a model: told in words, or a ModelError; and the nodes both ways."""
-    path = _written("m_ctx.onnx", data)
+    path = written("m_ctx.onnx", data)
     try:
         found = command.inspect(path)
     except ModelError:
@@ -156,7 +142,7 @@ def context_nodes(data: bytes) -> None:
 def models(data: bytes) -> None:
     """The load stage: a model with its digest, or an error of the input's."""
     try:
-        loaded = load.run(ModelSource(name="m", path=_written("m.onnx", data)))
+        loaded = load.run(ModelSource(name="m", path=written("m.onnx", data)))
     except ModelError:
         return
     assert loaded.sources
@@ -209,7 +195,7 @@ def external_data(data: bytes) -> None:
 
 def sums(data: bytes) -> None:
     """SHA256SUMS: bare names with digests, and a fault for each line that is none."""
-    _written("sums/SHA256SUMS", data)
+    written("sums/SHA256SUMS", data)
     listed, faults = integrity.read_sums(FOLDER / "sums")
     assert len({each.name for each in listed}) == len(listed)
     assert all("/" not in each.name and "\\" not in each.name for each in listed)
@@ -220,7 +206,7 @@ def input_files(data: bytes) -> None:
     """Values for a model: .npz, .npy or .pb by the first byte, or a ModelError."""
     suffix = (".npz", ".npy", ".pb")[data[0] % 3] if data else ".npz"
     try:
-        for values in feed_files.read([_written(f"input{suffix}", data[1:])]):
+        for values in feed_files.read([written(f"input{suffix}", data[1:])]):
             assert values.label
     except ModelError as error:
         assert error.remedy
@@ -300,5 +286,6 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "cache_record": cache_records,
     "note": notes,
     "plugin_options": plugin_options,
+    **artifacts.TARGETS,
 }
 """By name; each has a folder in `corpus`."""

@@ -11,6 +11,7 @@ from tests.hostile import (
     folders,
     manifests,
     options,
+    releases,
     reports,
 )
 from tests.hostile.table import ROWS, Row
@@ -27,6 +28,7 @@ __all__ = [
     "folders",
     "manifests",
     "options",
+    "releases",
     "reports",
 ]
 

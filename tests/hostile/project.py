@@ -48,6 +48,33 @@ def built() -> Path:
     return folder
 
 
+@functools.cache
+def released() -> Path:
+    """The project after a release: golden files, an archive, an attestation and a package."""
+    folder = Path(_kept().name) / "released"
+    shutil.copytree(_template(), folder)
+    cache = {"EPCTX_CACHE_DIR": str(Path(_kept().name) / "cache")}
+    with (
+        mock.patch.dict(os.environ, cache),
+        mock.patch("epctx.worker.pool.Worker", Inline),
+    ):
+        manifest, out = folder / "m.yaml", folder / "dist"
+        api.package(manifest, out=out)
+        api.build(manifest, out=out, golden=True, archive=True, attest=True)
+    return folder
+
+
+def release(room: Room) -> Path:
+    """Put into the project what a release of it is; the folder `dist`.
+
+    That is, beside what `publish` puts there, `m/default/g/golden`, `m.tar`, `m.intoto.json` and
+    the package `m.ortpackage`.
+    """
+    shutil.copytree(released() / "dist", room.folder / "dist")
+    shutil.copy(released() / "m.lock.yaml", room.folder)
+    return room.folder / "dist"
+
+
 def copy(folder: Path) -> None:
     """Write the project: `m.yaml`, group `g` of the model `a.onnx`, its weights in `a.data`."""
     shutil.copytree(_template(), folder)

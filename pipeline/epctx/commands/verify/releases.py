@@ -60,7 +60,8 @@ def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
         UsageError: there is no such file, or no lock to hold it to.
     """
     if not path.is_file():
-        raise UsageError("does not exist", file=words(path), remedy="check the path")
+        what = "is no regular file" if path.exists() else "does not exist"
+        raise UsageError(what, file=words(path), remedy="check the path")
     if lock is None:
         raise UsageError(
             "is held to a lock alone",

@@ -32,7 +32,7 @@ RECORD: Final = "golden.json"
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
 # What zipfile (NotImplementedError: a compression it does not know) and numpy raise at a bad file.
-_BAD = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError)
+_BAD = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> Array:
 
 
 def _broken(path: Path, error: Exception) -> VerificationError:
-    why = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+    why = str(error.args[0] if isinstance(error, KeyError) else error)
     return VerificationError(
         "cannot be read as golden inputs and outputs",
         where=f"{FOLDER}/{path.name}",
