@@ -273,10 +273,13 @@ class CompileError(EpctxError):
     Attributes:
         starved: a process was ended, for all that is known for the lack of memory: that says
             nothing of what it was working on.
+        native: what a library was at when its process crashed or was ended, as `graph.native` names
+            it; None: no work that is watched.
     """
 
     exit_code = 6
     starved = False
+    native: str | None = None
 
 
 class VerificationError(EpctxError):

@@ -2,9 +2,10 @@
 
 They bound what a file made by somebody else can cost in memory and time. Each can be set for one
 run by an environment variable, `EPCTX_LIMIT_<NAME>`, a whole number; SECURITY.md lists them. A
-limit only decides whether something is refused, it never changes a byte of what is built, so none
-is in a key. What a format or a system cannot go beyond is a fact, not a limit, and lies where the
-format is read.
+limit decides whether something is refused, it changes no byte of what is built, so none is in a
+key; those of native work decide besides how much is inferred of a model on which inference does not
+end, and the report says so. What a format or a system cannot go beyond is a fact, not a limit, and
+lies where the format is read.
 """
 
 from __future__ import annotations
@@ -140,8 +141,22 @@ WORKER_MEMORY: Final = Limit(
     "WORKER_MEMORY",
     1 << 40,
     "bytes",
-    "memory of a worker process and those it starts, mapped files apart; never more than nine"
-    " tenths of the computer's or the container's",
+    "memory of a worker process and those it starts, mapped files apart; where all of them have"
+    " more than nine tenths of the computer's or the container's, the one that has most is ended",
+)
+NATIVE_MEMORY: Final = Limit(
+    "NATIVE_MEMORY",
+    2 << 30,
+    "bytes",
+    "memory of a worker process, mapped files apart, while onnx or ONNX Runtime checks a model or"
+    " infers its shapes: so much, and 256 bytes for each of the model without its weights",
+)
+NATIVE_SECONDS: Final = Limit(
+    "NATIVE_SECONDS",
+    60,
+    "s",
+    "processor time of that work: so much, and a second for each 64 KiB of the model without its"
+    " weights; it may last eight times as long",
 )
 WORKER_LOG: Final = Limit(
     "WORKER_LOG",

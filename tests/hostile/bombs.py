@@ -131,6 +131,25 @@ bomb(
     code=0,
     **PROCESS,
 )
+SHORT: dict[str, Any] = {"limits": {"NATIVE_MEMORY": 400 << 20}, **PROCESS, "seconds": 60.0}
+
+
+def stepped(step: int, what: str) -> None:
+    """A row: a Slice with a step that nodes compute, which onnx cuts to 32 bits."""
+    name = f"a computed step of {step}, which onnx takes for {what}"
+    bomb(name, lambda: _stepped(step), "g@default: built", code=0, **SHORT)
+
+
+stepped(1 << 32, "none")
+stepped(-(1 << 63), "none")
+stepped((1 << 63) - 1, "a step back")
+bomb(
+    "a shape joined with itself 22 times",
+    lambda: _joined(22),
+    "g@default: built",
+    code=0,
+    **{**SHORT, "memory": 2400},
+)
 bomb(ENDLESS, lambda: _endless(), "no result within 8 s", **{**PROCESS, "code": 10})
 
 
@@ -180,6 +199,35 @@ def _ranged(limit: int) -> onnx.ModelProto:
         node("Add", ["x", "f"], ["y"]),
     )
     return of(*nodes, weights=ends)
+
+
+def _stepped(step: int) -> onnx.ModelProto:
+    """A Slice of x's shape, with a step that nodes compute."""
+    ends = [
+        helper.make_tensor(name, TensorProto.INT64, [1], [number])
+        for name, number in (("a", 0), ("b", 2**62), ("c", 0), ("d", step), ("e", 0))
+    ]
+    nodes = (
+        node("Shape", ["x"], ["s"]),
+        node("Add", ["d", "e"], ["step"]),
+        node("Slice", ["s", "a", "b", "c", "step"], ["t"]),
+        node("Cast", ["t"], ["f"], to=FLOAT),
+        node("ReduceSum", ["f"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+    )
+    return of(*nodes, weights=ends)
+
+
+def _joined(times: int) -> onnx.ModelProto:
+    """A shape of 2 to the power of `times` dimensions, or more, that is no tensor's."""
+    nodes = [node("Shape", ["x"], ["s0"])]
+    nodes += [node("Concat", [f"s{i}", f"s{i}"], [f"s{i + 1}"], axis=0) for i in range(times)]
+    nodes += [
+        node("Cast", [f"s{times}"], ["f"], to=FLOAT),
+        node("ReduceMean", ["f"], ["m"], keepdims=0),
+        node("Add", ["x", "m"], ["y"]),
+    ]
+    return of(*nodes, weights=[])
 
 
 def _endless() -> onnx.ModelProto:

@@ -19,6 +19,7 @@ import traceback
 import msgspec
 
 from epctx import codec
+from epctx.graph import native
 from epctx.providers.onnxruntime import host, supervisor
 from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
@@ -44,6 +45,9 @@ def main() -> None:
     def started(stage: StageStarted) -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
 
+    def watch(allowance: native.Allowance | None) -> None:
+        send(Message(native=msgspec.Raw(codec.encode(allowance))))
+
     gc.disable()  # modules are not garbage: looking for some takes a tenth of their import
     lazy_modules.defer(lazy_modules.SELDOM)
     from epctx.worker import dispatch
@@ -57,7 +61,8 @@ def main() -> None:
             continue
         busy.set()
         try:
-            result = dispatch.execute(message, started)
+            with native.watched(watch):
+                result = dispatch.execute(message, started)
             answer = Message(result=msgspec.Raw(codec.encode(result)))
         except Exception as error:
             answer = Message(error=protocol.report(error))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from epctx import codec
 from epctx.files import outputs
+from epctx.graph import native
 from epctx.graph.model import OptimizedModel
 from epctx.graph.optimized import store
 from epctx.graph.partition.contexts import placement
@@ -40,6 +41,12 @@ from epctx.worker.jobs import (
 from epctx.worker.protocol import Message
 
 Started = Callable[[StageStarted], None]
+_FAILED = "onnx's shape inference did not end on it, or crashed:"
+_NOTES: Mapping[native.Reach, Sequence[str]] = {
+    "data": (),
+    "types": (f"{_FAILED} shapes that follow from values are not known",),
+    "nothing": (f"{_FAILED} only the shapes that it declares are known",),
+}
 
 
 def execute(message: Message, started: Started) -> object:
@@ -56,7 +63,9 @@ def _execute(message: Message, started: Started) -> object:
     encoded = bytes(message.job)
     match message.kind:
         case "OptimizeJob":
-            return _optimize(codec.decode(encoded, OptimizeJob), started)
+            job = codec.decode(encoded, OptimizeJob)
+            with native.inferring(job.reach):
+                return _optimize(job, started)
         case "SourceJob":
             return _source(codec.decode(encoded, SourceJob), started)
         case "PartitionJob":
@@ -85,7 +94,7 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
         digest=optimized.digest,
         sources=loaded.sources,
         passes=optimized.passes,
-        notes=loaded.notes,
+        notes=(*loaded.notes, *_NOTES[job.reach]),
         peak_memory=peak_memory(),
     )
 

@@ -11,6 +11,7 @@ from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord, SourceFile
+from epctx.graph.native import Reach
 from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, VerifySettings
 from epctx.runtime.trial import RunJob
 from epctx.stages.exclusion import Unmatched
@@ -21,11 +22,16 @@ from epctx.verification.request import Composed, VerifyRequest
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeJob:
-    """Load and optimize one model; write it, weights by reference, to the new folder `folder`."""
+    """Load and optimize one model; write it, weights by reference, to the new folder `folder`.
+
+    Attributes:
+        reach: how far onnx's inference may go on it.
+    """
 
     source: ModelSource
     settings: OptimizeSettings
     folder: Path
+    reach: Reach = "data"
 
 
 @dataclass(frozen=True, kw_only=True)

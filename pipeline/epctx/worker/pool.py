@@ -91,7 +91,12 @@ class Lane:
             return
         self.start()
         assert self._worker is not None
-        yield self._worker
+        try:
+            yield self._worker
+        except EpctxError:
+            if not self._worker.alive:
+                self.abandon()  # a job that follows gets another
+            raise
 
     def dismiss(self) -> None:
         """After the last job: let the own worker begin to end. `close` waits for it."""

@@ -20,6 +20,7 @@ import msgspec
 
 from epctx import codec, limits
 from epctx.errors import CompileError, EpctxError, TimedOut
+from epctx.graph.native import Allowance
 from epctx.providers.onnxruntime import crash, host
 from epctx.worker import protocol, spare, watchdog
 from epctx.worker.environment import environment
@@ -98,12 +99,15 @@ class Worker:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._stage, self._done = None, False
+        self._guard.allow(None)
         self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
         while True:
             message = self._receive(deadline, timeout)
             if message.started:
                 self._stage = self._decode(message.started, StageStarted)
                 started(self._stage)
+            elif message.native:
+                self._guard.allow(self._allowance(message.native))
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
             elif message.result:
@@ -126,6 +130,7 @@ class Worker:
             self.kill()
             code = self._process.wait()
         self._process.end_rest()
+        self._guard.close()
         if code != 0:
             raise self._killed or self._crashed(code)
 
@@ -134,6 +139,7 @@ class Worker:
         if self._process.poll() is None:
             self._killed = self._killed or reason
         self._process.end()
+        self._guard.close()
 
     @property
     def alive(self) -> bool:
@@ -191,6 +197,9 @@ class Worker:
             self.kill()
             raise
 
+    def _allowance(self, encoded: msgspec.Raw) -> Allowance | None:
+        return None if bytes(encoded) == b"null" else self._decode(encoded, Allowance)
+
     def _decode(self, encoded: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
             return codec.decode(bytes(encoded), kind)
@@ -231,6 +240,7 @@ class Worker:
             remedy=remedy,
         )
         error.starved = code == -_SIGKILL
+        error.native = self._guard.native
         return error
 
 

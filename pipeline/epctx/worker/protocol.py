@@ -20,6 +20,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     kind: str = ""
     job: msgspec.Raw = msgspec.Raw()
     started: msgspec.Raw = msgspec.Raw()
+    native: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
     error: Failure | None = None
 

@@ -1,8 +1,11 @@
 """What a worker process may take: watched from outside, since what runs in it is not ours.
 
 An SDK may eat memory until the system ends whatever it likes, print without end, or leave processes
-behind. The watch looks a few times a second; what it cannot see between two looks is bounded by how
-fast a process can be.
+behind; onnx may infer without end what a few bytes ask for. The watch looks a few times a second;
+what it cannot see between two looks is bounded by how fast a process can be.
+
+All workers together may have the computer's memory, but for a tenth: where they have more, the one
+that has most is ended. So none is as long as there is memory, and no other pays for what one takes.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +24,18 @@ from epctx.errors import CompileError
 if TYPE_CHECKING:
     import psutil
 
+    from epctx.graph.native import Allowance, Work
+
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 INTERVAL: Final = 0.25
 """Seconds between two looks."""
 _KEPT: Final = 1 << 20
 """Bytes of a log that stay at its beginning and at its end when it is too long."""
+_PATIENCE: Final = 8
+"""Times its processor time that native work may last: it shares the processor with others."""
+_looking = threading.Lock()
+_used: dict[Guard, int] = {}
+"""What each worker had when it was last looked at, in bytes."""
 
 
 class Guard:
@@ -38,42 +50,85 @@ class Guard:
         self._pid = pid
         self._log = log
         self._process: psutil.Process | None = None
-        self._memory = min(limits.WORKER_MEMORY.value, _most())
+        self._memory = limits.WORKER_MEMORY.value
+        self._most = _most()
         self._left_out = 0
+        self._allowance: Allowance | None = None
+        self._begun: tuple[float, float] | None = None
+
+    @property
+    def native(self) -> Work | None:
+        """What native work the process is at, as far as it was announced."""
+        return None if self._allowance is None else self._allowance.work
+
+    def allow(self, allowance: Allowance | None) -> None:
+        """Native work on a model begins, and may take so much; None: it has ended."""
+        self._allowance = allowance
+        self._begun = None
 
     def check(self) -> None:
         """Shorten the log where it has become too long.
 
         Raises:
-            CompileError: the processes have more memory of their own than they may.
+            CompileError: the processes have more memory of their own than they may, or their native
+                work takes too long.
         """
         self._shorten()
-        used = self._used()
-        if used > self._memory:
+        used, seconds = self._taken()
+        with _looking:
+            _used[self] = used
+            total, largest = sum(_used.values()), max(_used.values())
+        if self._allowance is not None:
+            self._check_native(self._allowance, used, seconds)
+        if used > self._memory or (total > self._most and used == largest):
             error = CompileError(
                 f"the worker process was ended: it had {used >> 20} MiB of memory of its own, "
-                f"and may have {self._memory >> 20}",
+                f"and may have {self._memory >> 20}; all of them had {total >> 20}, and may have "
+                f"{self._most >> 20}",
                 remedy="build with fewer --jobs or on a larger machine; "
-                f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit",
+                f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit for one",
             )
             error.starved = True
+            error.native = self.native
             raise error
 
-    def _used(self) -> int:
-        """Memory of the processes that is their own, in bytes."""
+    def close(self) -> None:
+        """The processes have ended."""
+        with _looking:
+            _used.pop(self, None)
+
+    def _check_native(self, allowance: Allowance, used: int, seconds: float) -> None:
+        now = time.monotonic()
+        self._begun = self._begun or (seconds, now)
+        busy, lasted = seconds - self._begun[0], now - self._begun[1]
+        if used > allowance.memory:
+            what = f"{used >> 20} MiB of memory, and may have {allowance.memory >> 20}"
+            limit = limits.NATIVE_MEMORY
+        elif busy > allowance.seconds or lasted > _PATIENCE * allowance.seconds:
+            what = f"{busy:.0f} s of processor time in {lasted:.0f} s, and may have "
+            what += f"{allowance.seconds} in {_PATIENCE * allowance.seconds}"
+            limit = limits.NATIVE_SECONDS
+        else:
+            return
+        error = CompileError(
+            f"the worker process was ended: {allowance.work} had {what}", remedy=limit.remedy
+        )
+        error.native = allowance.work
+        raise error
+
+    def _taken(self) -> tuple[int, float]:
+        """Memory of the processes that is their own, in bytes; their processor time, in seconds."""
         import psutil
 
-        if self._process is None:
-            with contextlib.suppress(psutil.Error):
-                self._process = psutil.Process(self._pid)
-        if self._process is None:
-            return 0
-        used = 0
+        used, seconds = 0, 0.0
         with contextlib.suppress(psutil.Error):
+            self._process = self._process or psutil.Process(self._pid)
             for each in (self._process, *self._process.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     used += _own(each.memory_info())
-        return used
+                    times = each.cpu_times()
+                    seconds += times.user + times.system
+        return used, seconds
 
     def _shorten(self) -> None:
         """Keep the beginning and the end of a log that has become too long."""

@@ -29,6 +29,10 @@ class FakeWorker:
         self.reason = EpctxError("killed", remedy="none")
         self.made.append(self)
 
+    @property
+    def alive(self) -> bool:
+        return self.ended is None
+
     def dismiss(self) -> None:
         self.dismissed = True
 
@@ -184,6 +188,16 @@ def test_a_worker_that_was_cancelled_after_its_last_answer_is_handed_on_to_nobod
 def _cancel(lane: pool.Lane, runs: threading.Event, reason: EpctxError) -> None:
     assert runs.wait(30)
     lane.cancel(reason)
+
+
+def test_a_lane_whose_worker_died_gets_another(workers: pool.Pool) -> None:
+    with workers.lane("llm@x-main") as lane:
+        with pytest.raises(EpctxError), lane.worker() as first:
+            first.kill()
+            raise EpctxError("it crashed", remedy="none")
+        with lane.worker() as second:
+            assert second is not first
+    assert faked(second).ended == "closed"
 
 
 def test_a_lane_is_cancelled_from_another_thread(

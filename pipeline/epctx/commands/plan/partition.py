@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx.engine.actions import loading
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.scheduler import Scheduler
 from epctx.stages.exclusion import refuse_unmatched
@@ -59,7 +60,7 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path) -> GroupPreview:
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
             job = OptimizeJob(source=source, settings=group.optimize, folder=optimized[source.name])
-            lane.run(job, OptimizeResult)
+            loading.optimize(job, lambda job: lane.run(job, OptimizeResult))
         found = lane.run(PartitionJob(group=group, optimized=optimized), PartitionResult)
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from epctx import codec
+from epctx.engine.actions import loading
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.executor import Lane
@@ -132,7 +133,9 @@ class Optimizing:
         with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
             chosen.start()
             lookup.prepare(progress.planned.group)  # meanwhile
-            result = progress.run(chosen, source.name, job, OptimizeResult)
+            result = loading.optimize(
+                job, lambda job: progress.run(chosen, source.name, job, OptimizeResult)
+            )
         check_optimized(result, source.name)
         progress.remember(result.peak_memory)
         model.folder = folder

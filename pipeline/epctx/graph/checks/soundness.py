@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 import onnx
 import onnxruntime as ort
-from onnxruntime.capi import onnxruntime_pybind11_state as native
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_native
 
 from epctx.errors import ModelError, StorageError
+from epctx.graph import native
 from epctx.graph.serde.reader import STAND_IN
 
 _CONTRADICTION = ("ShapeInferenceError", "TypeInferenceError", "Type Error")
@@ -48,7 +49,8 @@ def objection(model: onnx.ModelProto) -> str | None:
         with _shapes_given(model):
             path.write_bytes(model.SerializeToString())
         try:
-            onnx.checker.check_model(path)
+            with native.allowed("onnx's checker", path.stat().st_size):
+                onnx.checker.check_model(path)
         except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
             reason = _CONTEXT.sub("; ", str(error).replace(folder, "").strip())
             return " ".join(reason.split())
@@ -147,8 +149,10 @@ def session(model: bytes | str, entries: Mapping[str, str]) -> ort.InferenceSess
     options = _options()
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
+    size = Path(model).stat().st_size if isinstance(model, str) else len(model)
     try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        with native.allowed("ONNX Runtime", size):
+            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no narrower base
         return str(error)
 
@@ -168,7 +172,7 @@ def has_operator(domain: str, op_type: str, version: int) -> bool:
 def _operators() -> Mapping[tuple[str, str], Sequence[int]]:
     """The opsets since which each operator of ONNX Runtime is what it is, by domain and op type."""
     found: dict[tuple[str, str], list[int]] = {}
-    for schema in native.get_all_operator_schema():
+    for schema in ort_native.get_all_operator_schema():
         found.setdefault((schema.domain, schema.name), []).append(schema.since_version)
     return found
 

@@ -14,6 +14,7 @@ from typing import Final
 import onnx
 import onnx.shape_inference
 
+from epctx.graph import native
 from epctx.graph.prepare import arguments, classical
 from epctx.graph.serde import protos
 
@@ -27,6 +28,8 @@ def infer(
     model: onnx.ModelProto, contradicted: Callable[[str], None] = _log.warning
 ) -> onnx.ModelProto:
     """The model with types and shapes of its values inferred; no weight is read.
+
+    How far it goes is for `native.reach` to say.
 
     `contradicted` hears of a node whose inputs do not fit it, as onnx sees it; what can be inferred
     in spite of it is.
@@ -196,16 +199,21 @@ def _is_whole(kind: onnx.TypeProto) -> bool:
 
 
 def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.ModelProto | None:
-    """What onnx infers; None where it gives the whole model up."""
-    try:
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        contradicted(str(error))
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        _log.warning("shapes are not inferred: %s", error)
+    """What onnx infers; None where it gives the whole model up, or is not to be asked."""
+    reach = native.reach()
+    if reach == "nothing":
         return None
+    data = reach == "data"
+    with native.allowed("onnx's shape inference", model.ByteSize()):
+        try:
+            return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            contradicted(str(error))
+        try:
+            return onnx.shape_inference.infer_shapes(model, data_prop=data)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            _log.warning("shapes are not inferred: %s", error)
+            return None
 
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:
