@@ -83,7 +83,11 @@ MANIFEST_DEPTH: Final = Limit(
     "MANIFEST_DEPTH", 64, "levels", "nesting in a manifest, aliases expanded"
 )
 MANIFEST_VALUES: Final = Limit(
-    "MANIFEST_VALUES", 100_000, "values", "values in a manifest, aliases expanded"
+    "MANIFEST_VALUES",
+    100_000,
+    "values",
+    "values in a manifest, aliases expanded; those of its groups and compositions, counted for each"
+    " target",
 )
 LOCK_BYTES: Final = Limit("LOCK_BYTES", 64 << 20, "bytes", "a lock file")
 LOCK_DEPTH: Final = Limit("LOCK_DEPTH", 16, "levels", "nesting in a lock file; it has no alias")
@@ -125,7 +129,9 @@ DOCUMENT_BYTES: Final = Limit(
     "DOCUMENT_BYTES", 64 << 20, "bytes", "the table of an OpenVINO binary"
 )
 DOCUMENT_DEPTH: Final = Limit("DOCUMENT_DEPTH", 16, "levels", "nesting in that table")
-RECORD_BYTES: Final = Limit("RECORD_BYTES", 256 << 20, "bytes", "a record of the cache")
+RECORD_BYTES: Final = Limit(
+    "RECORD_BYTES", 256 << 20, "bytes", "a record of the cache, and golden.json"
+)
 TENSOR_RANK: Final = 64
 """Dimensions of a tensor: numpy's own limit."""
 LOG_BYTES: Final = Limit(
@@ -135,7 +141,10 @@ LOG_BYTES: Final = Limit(
     "what is read of the log that onnxruntime and an SDK write in one call",
 )
 UNPACKED_BYTES: Final = Limit(
-    "UNPACKED_BYTES", 4 << 30, "bytes", "the arrays that one .npz file unpacks to"
+    "UNPACKED_BYTES",
+    4 << 30,
+    "bytes",
+    "a .npy or .pb file of inputs, a golden file, and the arrays that one .npz file unpacks to",
 )
 WORKER_MEMORY: Final = Limit(
     "WORKER_MEMORY",

@@ -1,10 +1,43 @@
-"""Texts for people: sizes in words, the nearest known name for a misspelt one."""
+"""Texts for people: sizes in words, the nearest known name for a misspelt one.
+
+What is near is found by comparing a name with all that are known, so many misspelt names among many
+known ones would take hours: the effort is bounded, for one name and for all of a file together.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Final
+
+_COMPARED: Final = 10_000_000
+"""Pairs of characters that are compared at most: a second's work."""
+_LISTED: Final = 50
+"""Names to choose from that a message lists."""
+
+
+@dataclass
+class _Effort:
+    """Pairs of characters that may still be compared."""
+
+    left: int
+
+
+_effort: ContextVar[_Effort | None] = ContextVar("effort", default=None)
+
+
+@contextmanager
+def suggesting() -> Iterator[None]:
+    """All suggestions in the body share the effort of one: when it is spent, nothing is near."""
+    token = _effort.set(_Effort(_COMPARED))
+    try:
+        yield
+    finally:
+        _effort.reset(token)
 
 
 def size_words(size: int) -> str:
@@ -18,7 +51,17 @@ def size_words(size: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, case apart; None if nothing is near."""
+    """The known name that is most like `name`, case apart; None if nothing is near, or if to find
+    it is more effort than there is (`suggesting`).
+    """
+    effort = _effort.get() or _Effort(_COMPARED)
+    if not effort.left:
+        return None
+    known = list(known)
+    cost = len(name) * sum(len(candidate) + 1 for candidate in known)
+    effort.left = max(0, effort.left - cost)
+    if not effort.left:
+        return None
     by_fold = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
     return by_fold[matches[0]] if matches else None
@@ -41,9 +84,18 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy's clause: `did you mean "x"?`, else what there is to choose from."""
+    """A remedy's clause: `did you mean "x"?`, else what there is to choose from.
+
+    Where the effort is spent (`suggesting`), it is neither: that would go through all names, too.
+    """
+    effort = _effort.get()
+    if effort is not None and not effort.left:
+        return "correct the name"
     names = sorted(known)
     near = nearest(name, names)
     if near is not None:
         return f'did you mean "{near}"?'
-    return f"choose one of: {', '.join(names)}" if names else "there is none to choose from"
+    if not names:
+        return "there is none to choose from"
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return f"choose one of: {', '.join(names[:_LISTED])}{more}"

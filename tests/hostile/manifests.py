@@ -33,6 +33,29 @@ def laughs(levels: int, width: int) -> bytes:
     return "\n".join(lines).encode()
 
 
+def listed(name: str, wanted: str, count: int) -> bytes:
+    """A group of so many models, each by a name that is not quite that of one."""
+    models = "".join(f"  {name.format(n)}: {{path: a.onnx}}\n" for n in range(count))
+    models = models if "{}" in name else f"  {name}: {{path: a.onnx}}\n"
+    names = ", ".join(wanted.format(n) for n in range(count))
+    return f"{_HEAD}models:\n{models}model_groups: {{g: {{models: [{names}]}}}}\n".encode()
+
+
+def product(count: int, models: int) -> bytes:
+    """So many groups for so many targets."""
+    names = [f"m{n}" for n in range(models)]
+    known = "".join(f"  {name}: {{path: a.onnx}}\n" for name in names)
+    groups = "".join(f"  g{n}: {{models: [{', '.join(names)}]}}\n" for n in range(count))
+    targets = "".join(f"  t{n}: {{}}\n" for n in range(count))
+    return f"{_HEAD}models:\n{known}model_groups:\n{groups}targets:\n{targets}".encode()
+
+
+_HEAD = """schema_version: 1
+name: m
+execution_providers: {r: {provider: ReferenceExecutionProvider}}
+defaults: {execution_providers: [r]}
+"""
+
 text("empty", b"", "m.yaml: is empty")
 text("NULs", bytes(1000), "control character")
 text("not UTF-8", b"name: \xff\xfe", "is not UTF-8")
@@ -59,6 +82,18 @@ text(
     lambda: b"\n".join(b"k%d: 1" % n for n in range(200_000)),
     "100,000 values",
     seconds=90.0,
+)
+text(
+    "1,500 names that are misspelt, of 1,500",
+    lambda: listed("model{}x", "mode1{}x", 1500),
+    'did you mean "model10x"?',
+)
+text("a name that is listed 3,000 times", lambda: listed("a", "a", 3000), "is listed twice")
+text(
+    "200 groups of 20 models for 200 targets",
+    lambda: product(200, 20),
+    "values, more than 100,000",
+    seconds=5.0,
 )
 text("a number of 100,000 digits", b"schema_version: " + b"9" * 100_000, "schema_version")
 text("a key of 1 MiB", b"k" * (1 << 20) + b": 1", "m.yaml")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from epctx.text import did_you_mean, nearest, nearest_file, size_words
+from epctx import text
+from epctx.text import did_you_mean, nearest, nearest_file, size_words, suggesting
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,21 @@ def test_a_suffix_that_all_have_does_not_make_files_alike(name: str, found: str 
 def test_without_a_near_name_there_is_a_choice() -> None:
     assert did_you_mean("modle", ["model"]) == 'did you mean "model"?'
     assert did_you_mean("zzz", ["b", "a"]) == "choose one of: a, b"
+
+
+def test_a_choice_of_many_is_not_listed_whole() -> None:
+    told = did_you_mean("zzz", [f"{number:03}" for number in range(1060)])
+    assert told.startswith("choose one of: 000, 001, ") and told.endswith(", 049 and 1,010 more")
+
+
+def test_the_effort_is_shared_by_all_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_COMPARED", 100)
+    names = ["model", "other"]  # 5 characters, against 12
+    with suggesting():
+        assert did_you_mean("modle", names) == 'did you mean "model"?'
+        assert did_you_mean("modle", names) == "choose one of: model, other"
+        assert did_you_mean("modle", names) == "correct the name"
+        assert nearest("modle", names) is None
+    for _ in range(3):  # each has its own
+        assert nearest("modle", names) == "model"
+    assert nearest("m" * 100, names) is None

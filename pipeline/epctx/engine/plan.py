@@ -94,8 +94,11 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
         for target in manifest.targets
         for group in target.groups
     ]
+    of: dict[str, list[PlannedGroup]] = {}
+    for group in groups:
+        of.setdefault(group.target, []).append(group)
     composed = [
-        _composition(target.name, composition, groups)
+        _composition(target.name, composition, of.get(target.name, ()))
         for target in manifest.targets
         for composition in target.compositions
     ]
@@ -122,8 +125,8 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
 def _composition(
     target: str, composition: Composition, groups: Sequence[PlannedGroup]
 ) -> PlannedComposition:
-    wanted = composition.groups
-    parts = (g for g in groups if g.target == target and g.group.name in wanted)
+    wanted = set(composition.groups)
+    parts = (group for group in groups if group.group.name in wanted)
     return PlannedComposition(target=target, composition=composition, groups=tuple(parts))
 
 

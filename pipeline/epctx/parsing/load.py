@@ -27,9 +27,10 @@ from epctx.parsing.document import Document, problems
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import check as rules
-from epctx.parsing.rules import compositions, options
+from epctx.parsing.rules import compositions, options, resolved_size
 from epctx.parsing.rules.paths import Places
 from epctx.parsing.schema import apply as schema
+from epctx.text import suggesting
 
 T = TypeVar("T")
 Settings: TypeAlias = dict[str, Plain]
@@ -68,10 +69,13 @@ def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
 
 def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
     """Every violation of a manifest that was read, in the file's order; raises as `load` does."""
-    found = schema.validate(read)
-    broken = read.broken | {p.node for p in found if p.node is not None}
-    found = [problem for problem in found if problem.node not in read.broken]
-    found += rules.check(read, broken, allow_outside=allow_outside)
+    with suggesting():
+        found = schema.validate(read)
+        broken = read.broken | {p.node for p in found if p.node is not None}
+        found = [problem for problem in found if problem.node not in read.broken]
+        found += resolved_size.check(read.root) or rules.check(
+            read, broken, allow_outside=allow_outside
+        )
     unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
     return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))
 

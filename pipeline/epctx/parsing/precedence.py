@@ -5,8 +5,9 @@ Source: design section 5. The command line's part (`--no-verify`) is the build's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from epctx.parsing.document.tree import Node, merge
 
@@ -40,6 +41,16 @@ class TargetTree:
     providers: Mapping[str, Node]
     groups: tuple[Layered, ...]
 
+    @cached_property
+    def groups_of(self) -> Mapping[str, Sequence[str]]:
+        """The groups that build each model, in their order."""
+        found: dict[str, list[str]] = {}
+        for group in self.groups:
+            listed = group.node.get("models")
+            for model in dict.fromkeys(names(listed)) if listed is not None else ():
+                found.setdefault(model, []).append(group.name)
+        return found
+
 
 def targets(root: Node) -> tuple[TargetTree, ...]:
     """The targets in the manifest's order; the default target if it names none."""
@@ -60,11 +71,10 @@ def without_target(root: Node) -> TargetTree:
 
 def built(root: Node, target: Node) -> tuple[str, ...]:
     """The names of the groups that a target builds: `include`, else all, without `exclude`."""
-    include, exclude = target.get("include"), target.get("exclude")
-    chosen = list(_groups(root))
-    if include is not None:
-        chosen = [name for name in chosen if name in names(include)]
-    return tuple(name for name in chosen if exclude is None or name not in names(exclude))
+    groups, include, exclude = _groups(root), target.get("include"), target.get("exclude")
+    chosen = set(groups if include is None else names(include))
+    chosen -= set(names(exclude)) if exclude is not None else set()
+    return tuple(name for name in groups if name in chosen)
 
 
 def names(node: Node) -> list[str]:
@@ -94,14 +104,14 @@ def _defaults(root: Node) -> Node | None:
 def _tree(root: Node, name: str | None, target: Node | None, chosen: tuple[str, ...]) -> TargetTree:
     changes = target.get("execution_providers") if target is not None else None
     providers = merge([root.get("execution_providers"), changes])
-    groups = []
-    for group, own in _groups(root).items():
-        if group in chosen:
-            change = target.get("model_groups", group) if target is not None else None
-            layers = [_defaults(root), own, change]
-            merged = merge(layer for layer in layers if layer is None or layer.kind == "mapping")
-            node = replace(merged or own, mark=own.mark, path=own.path)
-            groups.append(Layered(name=group, node=node))
+    groups, defaults, known = [], _defaults(root), _groups(root)
+    for group in chosen:
+        own = known[group]
+        change = target.get("model_groups", group) if target is not None else None
+        layers = [defaults, own, change]
+        merged = merge(layer for layer in layers if layer is None or layer.kind == "mapping")
+        node = replace(merged or own, mark=own.mark, path=own.path)
+        groups.append(Layered(name=group, node=node))
     return TargetTree(
         name=name, providers=providers.mapping if providers else {}, groups=tuple(groups)
     )

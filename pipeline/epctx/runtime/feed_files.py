@@ -52,6 +52,8 @@ def read(files: Iterable[Path]) -> tuple[InputSet, ...]:
     for path in files:
         if path.exists() and not path.is_file():  # numpy would wait for a pipe
             raise _broken(path, "it is not a regular file")
+        if path.exists():
+            _require_bounded(path, path.stat().st_size)
         if path.suffix in (".npz", ".npy"):
             sets[path] = _read_numpy(path)
         elif path.suffix == ".pb":
@@ -109,7 +111,10 @@ def _read_numpy(path: Path) -> InputSet:
 
 def _refuse_bomb(path: Path, archive: zipfile.ZipFile | None) -> None:
     """What is packed may be a thousand times the file; no more than it says is unpacked."""
-    size = sum(entry.file_size for entry in archive.infolist()) if archive else 0
+    _require_bounded(path, sum(entry.file_size for entry in archive.infolist()) if archive else 0)
+
+
+def _require_bounded(path: Path, size: int) -> None:
     limit = limits.UNPACKED_BYTES
     if size > limit.value:
         raise ModelError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from epctx.errors import ManifestError
 from epctx.manifest import PartitionSettings
-from epctx.text import nearest
+from epctx.text import nearest, suggesting
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -77,10 +77,11 @@ class Exclusion:
         wrong_names = (
             entry for entry, pattern in self._names if not any(map(pattern.match, names))
         )
-        return (
-            *(Unmatched(key="op_types", entry=e, near=nearest(e, spelt)) for e in wrong_ops),
-            *(Unmatched(key="nodes", entry=e, near=nearest(e, names)) for e in wrong_names),
-        )
+        with suggesting():
+            return (
+                *(Unmatched(key="op_types", entry=e, near=nearest(e, spelt)) for e in wrong_ops),
+                *(Unmatched(key="nodes", entry=e, near=nearest(e, names)) for e in wrong_names),
+            )
 
 
 def operator(entry: str) -> tuple[str, str]:

@@ -158,6 +158,11 @@ def test_what_unpacks_to_more_than_its_limit_is_not_unpacked(
     np.savez_compressed(bomb, x=np.zeros(10_000, np.float32))
     with pytest.raises(ModelError, match="holds 40128 bytes, more than 1,000 bytes"):
         read([bomb])
+    plain = tmp_path / "plain.npy"
+    np.save(plain, np.zeros(10_000, np.float32))
+    for large in (plain, pb(tmp_path / "large.pb", np.zeros(10_000, np.float32), "x")):
+        with pytest.raises(ModelError, match=r"holds 40\d\d\d bytes, more than 1,000 bytes"):
+            read([large])
 
 
 def test_a_header_that_numpy_cannot_even_refuse(tmp_path: Path) -> None:

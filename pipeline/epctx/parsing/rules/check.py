@@ -47,7 +47,7 @@ def _resolved(root: Node, broken: frozenset[Node], places: Places) -> Iterator[P
             for problem in problems:
                 key = (problem.mark, problem.path, problem.what)
                 _, _, names = found.setdefault(key, (problem, subject, []))
-                if (tree.name or "") not in names:
+                if names[-1:] != [tree.name or ""]:
                     names.append(tree.name or "")
     for problem, subject, names in found.values():
         told = problem.path[:2] == ("targets", *names[:1]) and len(names) == 1

@@ -5,7 +5,7 @@ Names and types inside the models are looked at when they are joined (`graph.joi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from epctx.files.filenames import fold
 from epctx.parsing import precedence
@@ -25,7 +25,7 @@ def model_of(name: str, part: Node) -> str:
 
 def group_of(name: str, part: Node, tree: TargetTree) -> str | None:
     """The group of a target that builds a part's model; None: there is none, or several."""
-    having = _groups_with(model_of(name, part), tree)
+    having = tree.groups_of.get(model_of(name, part), ())
     group = part.get("group")
     if group is not None:
         return group.string if group.string in having else None
@@ -61,15 +61,6 @@ def check(root: Node, broken: frozenset[Node], places: Places) -> Iterator[Probl
             yield from _session(node, parts, tree)
 
 
-def _groups_with(model: str, tree: TargetTree) -> list[str]:
-    found = []
-    for layered in tree.groups:
-        listed = layered.node.get("models")
-        if listed is not None and model in names(listed):
-            found.append(layered.name)
-    return found
-
-
 def _folders(compose: Node, root: Node) -> Iterator[Problem]:
     """A composition's folder lies beside those of the groups."""
     groups = root.get("model_groups")
@@ -94,7 +85,7 @@ def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Pr
                 what = f"there is no model {quoted(wanted)}, for which the part is named"
                 yield at_key(parts, name, what, f"{remedy}; or name the part's `model`")
             continue
-        having = list(dict.fromkeys(g for tree in trees for g in _groups_with(wanted, tree)))
+        having = list(dict.fromkeys(g for tree in trees for g in tree.groups_of.get(wanted, ())))
         if group is not None and group.string is not None and group.string not in having:
             what = f"group {quoted(group.string)} does not build {wanted}"
             remedy = f"name one that does: {', '.join(having)}" if having else ""
@@ -102,21 +93,21 @@ def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Pr
         elif group is None and not having:
             what = f"no model group builds {wanted}"
             yield at_key(parts, name, what, "list it in the models of a group")
-        elif group is None and any(len(_groups_with(wanted, tree)) > 1 for tree in trees):
+        elif group is None and any(len(tree.groups_of.get(wanted, ())) > 1 for tree in trees):
             what = f"several groups build {wanted}: {', '.join(having)}"
             yield at_key(parts, name, what, f"say which: group: {having[0]}")
 
 
 def _inputs(parts: Node) -> Iterator[Problem]:
-    before: list[str] = []
+    before: dict[str, None] = {}
     for name, part in parts.mapping.items():
         for origin in present(part.get("inputs")).values():
             yield from _origin(origin, parts.mapping, before, name)
-        before.append(name)
+        before[name] = None
 
 
 def _origin(
-    origin: Node, parts: Mapping[str, Node], before: Sequence[str], own: str
+    origin: Node, parts: Mapping[str, Node], before: Collection[str], own: str
 ) -> Iterator[Problem]:
     source, outer = origin.get("part"), origin.get("input")
     if source is not None and outer is not None:

@@ -6,6 +6,7 @@ is explained in detail), `hints` are keys that belong elsewhere, with where.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,12 +179,13 @@ def _example(schema: Plain) -> str:
 
 
 def _repeated(node: Node) -> Iterator[Problem]:
-    seen: list[Plain] = []
+    seen: set[tuple[type, str]] = set()
     for item in node.items:
         value = item.plain()
-        if any(type(value) is type(other) and value == other for other in seen):
+        key = type(value), json.dumps(value, sort_keys=True)
+        if key in seen:
             yield at(item, f"{_text(value)} is listed twice", "remove it")
-        seen.append(value)
+        seen.add(key)
 
 
 def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, str]:

@@ -19,10 +19,11 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from epctx import codec
+from epctx import codec, limits
 from epctx.errors import VerificationError
 from epctx.files import outputs
 from epctx.graph.inputs import Array
+from epctx.limits import Limit
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Precision
 from epctx.runtime.feeds import Feeds
@@ -103,6 +104,7 @@ def read_record(folder: Path) -> Golden:
     """
     path = folder / RECORD
     try:
+        _require_bounded(path, limits.RECORD_BYTES)
         return codec.decode(path.read_bytes(), Golden)
     except (OSError, msgspec.MsgspecError) as error:
         raise _broken(path, error) from error
@@ -116,17 +118,34 @@ def read(folder: Path, name: str, model: GoldenModel) -> tuple[GoldenCase, ...]:
     """
     path = folder / f"{name}.npz"
     try:
+        _require_bounded(path, limits.UNPACKED_BYTES)
         with zipfile.ZipFile(path) as archive:
             return tuple(_case(archive, number, each) for number, each in enumerate(model.sets))
     except _BAD as error:
         raise _broken(path, error) from error
 
 
+def _require_bounded(path: Path, limit: Limit) -> None:
+    size = path.stat().st_size
+    if size > limit.value:
+        raise VerificationError(
+            f"has {size:,} bytes, more than {limit}",
+            where=f"{FOLDER}/{path.name}",
+            remedy=limit.remedy,
+        )
+
+
 def _case(archive: zipfile.ZipFile, number: int, given: GoldenSet) -> GoldenCase:
     return GoldenCase(
         label=given.label,
-        inputs={name: _read(archive, f"{number}/inputs/{name}.npy") for name in given.inputs},
-        outputs={name: _read(archive, f"{number}/outputs/{name}.npy") for name in given.outputs},
+        inputs={
+            name: _read(archive, f"{number}/inputs/{name}.npy")
+            for name in dict.fromkeys(given.inputs)
+        },
+        outputs={
+            name: _read(archive, f"{number}/outputs/{name}.npy")
+            for name in dict.fromkeys(given.outputs)
+        },
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -108,3 +109,33 @@ def test_a_broken_record_is_refused(tmp_path: Path, content: bytes | None) -> No
         (tmp_path / golden_files.RECORD).write_bytes(content)
     with pytest.raises(VerificationError):
         golden_files.read_record(tmp_path)
+
+
+def test_files_beyond_their_limits_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    (tmp_path / golden_files.RECORD).write_bytes(b"{}" + b" " * 1000)
+    for name in ("UNPACKED", "RECORD"):
+        monkeypatch.setenv(f"EPCTX_LIMIT_{name}_BYTES", "1000")
+    with pytest.raises(VerificationError, match=r"m.npz: has .* bytes, more than 1,000 bytes"):
+        golden_files.read(tmp_path, "m", MODEL)
+    with pytest.raises(VerificationError, match=r"golden.json: has 1,002 bytes, more than 1,000"):
+        golden_files.read_record(tmp_path)
+
+
+def test_an_array_that_is_listed_often_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    read: list[str] = []
+    member = golden_files._read
+
+    def counted(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+        read.append(name)
+        return member(archive, name)
+
+    monkeypatch.setattr(golden_files, "_read", counted)
+    often = GoldenSet(label="l", inputs=("ids",) * 9, outputs=("y",) * 9)
+    golden_files.read(tmp_path, "m", replace(MODEL, sets=(often,)))
+    assert read == ["0/inputs/ids.npy", "0/outputs/y.npy"]
