@@ -112,6 +112,12 @@ MODEL_STRUCTURE_BYTES: Final = Limit(
 MODEL_NODES: Final = Limit(
     "MODEL_NODES", 1_000_000, "nodes", "nodes of a model, its local functions inlined"
 )
+NODE_INPUTS: Final = Limit(
+    "NODE_INPUTS",
+    20_000,
+    "inputs",
+    "inputs of one node: to replace each of them takes the square of their number (onnx_ir 1.1.0)",
+)
 FUNCTION_DEPTH: Final = Limit(
     "FUNCTION_DEPTH", 200, "functions", "local functions that call each other"
 )

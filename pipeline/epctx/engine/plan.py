@@ -140,7 +140,7 @@ def _session_groups(group: ModelGroup) -> tuple[SessionGroup, ...]:
         sharing = sharing_of.get(model.name)
         if sharing is None:
             planned[f"model {model.name}"] = SessionGroup(sharing=None, models=(model,))
-        else:
+        elif f"sharing {sharing}" not in planned:
             members = tuple(models[name] for name in group.sharing_groups[sharing])
             planned[f"sharing {sharing}"] = SessionGroup(sharing=sharing, models=members)
     return tuple(planned.values())

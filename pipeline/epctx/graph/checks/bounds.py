@@ -18,7 +18,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
     the unknown one that ONNX Runtime takes it for.
 
     Raises:
-        ModelError: too many nodes; no output; a declared shape that is none.
+        ModelError: too many nodes, or inputs of one; no output; a declared shape that is none.
     """
     count = sum(1 for _ in protos.nodes(model))
     if count > limits.MODEL_NODES.value:
@@ -27,6 +27,14 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
             where=where,
             remedy=f"split the model; {limits.MODEL_NODES.remedy}",
         )
+    for node in protos.nodes(model):
+        if len(node.input) > limits.NODE_INPUTS.value:
+            raise ModelError(
+                f"{protos.describe(node)} has {len(node.input):,} inputs, more than "
+                f"{limits.NODE_INPUTS.value:,}",
+                where=where,
+                remedy=f"split the node; {limits.NODE_INPUTS.remedy}",
+            )
     if not model.graph.output:
         raise ModelError.broken("has no outputs", where=where)
     for value in protos.values(model):

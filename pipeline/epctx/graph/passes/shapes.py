@@ -80,7 +80,12 @@ class NodeInference:
                 opset_imports=self._opsets,
                 ir_version=self._ir_version,
             )
-        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
+        except (
+            onnx.defs.SchemaError,
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            RuntimeError,
+        ):
             return []
         return [v for v in node.outputs if v.name in found and _merge(v, found[v.name])]
 

@@ -20,6 +20,12 @@ from epctx.graph.serde import protos
 
 _log = logging.getLogger(__name__)
 _HIDDEN: Final = "epctx.disputed"
+_REFUSALS: Final = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+)
 _NUMBERED: Final = b"unk__"
 """What the symbols that onnx makes up begin with."""
 
@@ -207,11 +213,11 @@ def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.
     with native.allowed("onnx's shape inference", model.ByteSize()):
         try:
             return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        except _REFUSALS as error:
             contradicted(str(error))
         try:
             return onnx.shape_inference.infer_shapes(model, data_prop=data)
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        except _REFUSALS as error:
             _log.warning("shapes are not inferred: %s", error)
             return None
 

@@ -19,6 +19,7 @@ So this is what onnxruntime 1.31.1 makes of such a model:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any, Final
 
@@ -187,10 +188,12 @@ def _constants(found: OnnxFile, where: str) -> Iterator[str]:
     made: list[tuple[str, _Constant]] = [(tensor.name, tensor) for tensor in graph.initializer]
     made += [(name, n) for n in graph.node if _is_constant(n) for name in n.output]
     made += [(sparse.values.name, sparse) for sparse in graph.sparse_initializer]
-    last = dict(made)
+    last, of = dict(made), defaultdict[str, list[_Constant]](list)
+    for name, each in made:
+        of[name].append(each)
     lost = {id(each): name for name, each in made if last[name] is not each}
     for name in dict.fromkeys(lost.values()):
-        _require_known([each for other, each in made if other == name], name, found, where)
+        _require_known(of[name], name, found, where)
         yield f"{name!r} is the name of several constants: the last counts"
     for field in (graph.initializer, graph.node, graph.sparse_initializer) if lost else ():
         _keep(field, [each for each in field if id(each) not in lost])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
 from epctx.files.filenames import problem as name_problem
@@ -32,7 +33,7 @@ class Scope:
         found = self.node.get(key)
         return found if found is not None and found not in self.broken else None
 
-    @property
+    @cached_property
     def models(self) -> list[str]:
         """The group's models."""
         listed = self.unbroken("models")

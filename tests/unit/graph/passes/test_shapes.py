@@ -100,3 +100,8 @@ def test_sequences_have_types_too() -> None:
     InferShapesPass()(model)
     assert isinstance(model.graph[0].outputs[0].type, ir.SequenceType)
     assert np.dtype(np.float32) == model.graph.outputs[0].dtype.numpy()  # type: ignore[union-attr]
+
+
+def test_a_node_whose_types_no_operator_has_is_left_alone() -> None:
+    model = bare("g (float[2] x, float16[1] r) => (float[N] y) { y = Tile(x, r) }")
+    assert NodeInference(model).infer(model.graph[0]) == []
