@@ -131,10 +131,11 @@ def unknown_keys(folder: Path, n: int) -> Sequence[str]:
     return ("validate", "m.yaml")
 
 
-@dimension("a name repeated", "validate", sample=40, full=500, code=3)
+@dimension("names, one of them twice", "validate", sample=100, full=500, code=3)
 def repeated(folder: Path, n: int) -> Sequence[str]:
-    groups = f"model_groups: {{g: {{models: [{', '.join(['a'] * n)}]}}}}\n"
-    manifest(folder, _models(["a: {path: a.onnx}"]) + groups)
+    models = _models([f"m{i}: {{path: a.onnx}}" for i in range(n)])
+    names = ", ".join(f"m{i % n}" for i in range(n + 1))
+    manifest(folder, f"{models}model_groups: {{g: {{models: [{names}]}}}}\n")
     return ("validate", "m.yaml")
 
 
@@ -153,7 +154,7 @@ def targets(folder: Path, n: int) -> Sequence[str]:
     return ("plan", "m.yaml")
 
 
-@dimension("models of a group that shares", "plan", sample=20, full=200)
+@dimension("models of a group that shares", "plan", sample=80, full=200)
 def sharing(folder: Path, n: int) -> Sequence[str]:
     names = ", ".join(f"m{i}" for i in range(n))
     models = _models([f"m{i}: {{path: a.onnx}}" for i in range(n)])
@@ -241,7 +242,7 @@ def initializers(n: int) -> onnx.ModelProto:
     )
 
 
-@built("constants of one name", sample=40, full=500)
+@built("constants of one name", sample=150, full=500)
 def same_name(n: int) -> onnx.ModelProto:
     weights = [helper.make_tensor(f"w{i // 2}", FLOAT, [4], [1.0] * 4) for i in range(2 * n)]
     names = {w.name: None for w in weights}

@@ -77,7 +77,10 @@ def test_native_work_has_the_memory_of_its_allowance(start: Start) -> None:
     assert guard.native is None
 
 
-def test_native_work_has_the_processor_time_of_its_allowance(start: Start) -> None:
+def test_native_work_has_the_processor_time_of_its_allowance(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "_PATIENCE", 1000)
     guard = start(SPIN)
     guard.allow(allowance(seconds=1))
     error = checked(guard, 30)
