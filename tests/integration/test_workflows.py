@@ -88,8 +88,11 @@ def test_caches_are_restored_for_everyone_and_saved_on_the_default_branch() -> N
 
 
 def test_ci_installs_nothing_whose_digest_is_not_known() -> None:
-    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    installs = [line for line in run.splitlines() if "pip install" in line]
+    workflow = ROOT / ".github" / "workflows" / "ci.yml"
+    commands = [step["run"] for step in steps(workflow) if "run" in step]
+    assert commands == [".ci/install", ".ci/run"]
+    install = (ROOT / ".ci" / "install").read_text(encoding="utf-8")
+    installs = [line for line in install.splitlines() if "pip install" in line]
     assert len(installs) == 2
     assert "--require-hashes --requirement .ci/requirements.txt" in installs[0]
     assert "--no-deps --no-build-isolation --editable ." in installs[1]
