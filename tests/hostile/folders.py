@@ -91,7 +91,7 @@ def given(name: str, make: Callable[[Path], object], says: str) -> None:
 given("a FIFO", os.mkfifo, "it is not a regular file")
 given("a folder", Path.mkdir, "it is not a regular file")
 given("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero"), "not a regular file")
-given("a sparse file of 1 TiB", _sparse, "x.npz: cannot be read as model inputs")
+given("a sparse file of 1 TiB", _sparse, "x.npz: holds 1099511627776 bytes, more than 4 GiB")
 
 
 def _saved(room: Room) -> None:
