@@ -86,7 +86,7 @@ def test_a_sample_of_damaged_binaries(binary: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_damaged_binaries(binary: bytes, tmp_path: Path) -> None:
-    seconds = float(os.environ.get("EPCTX_FUZZ_SECONDS", "60"))
+    seconds = float(os.environ.get("EPCTX_FUZZ_SECONDS", "75"))
     draw, found, end = random.Random(), Counter[str](), time.monotonic() + seconds
     while time.monotonic() < end:
         found[_read(_damaged(binary, draw), tmp_path / "x.bin")] += 1

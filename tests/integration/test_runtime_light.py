@@ -21,7 +21,17 @@ def kernels(source: Path) -> ort.InferenceSession:
     return ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("name", light_models())
+_LARGE = ("vgg19", "zfnet512")
+"""Of which most is weights, as of AlexNet: for `make soak`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak) if name in _LARGE else name
+        for name in light_models()
+    ],
+)
 def test_outputs_are_those_of_the_kernels_to_the_bit(name: str, tmp_path: Path) -> None:
     source = tmp_path / f"{name}.onnx"
     convert(light_models()[name], source)
