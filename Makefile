@@ -19,14 +19,17 @@ lint: $(READY)
 	printf "%s\n" win32 darwin | xargs -P 2 -I @ $(BIN)/mypy --platform @ --cache-dir .mypy_cache/@ -p epctx
 	$(BIN)/lint-imports
 
+# Tests wait for the processes that they start: three of them keep two cores busy.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal -m "not soak and not bench"
+
 # No real EP, and a process of its own only where the process is what is tested: a minute or so.
 UNIT := tests/unit tests/property tests/golden
 unit: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT)
+	$(PYTEST) $(UNIT)
 
 # All the rest, whatever folder it is in.
 integration: $(READY) tools
-	$(BIN)/pytest -n 2 --dist worksteal -m "not soak and not bench" $(UNIT:%=--ignore=%)
+	$(PYTEST) $(UNIT:%=--ignore=%)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -s

@@ -150,7 +150,7 @@ bomb(
     code=0,
     **{**SHORT, "memory": 2400},
 )
-bomb(ENDLESS, lambda: _endless(), "no result within 8 s", **{**PROCESS, "code": 10})
+bomb(ENDLESS, lambda: _endless(), "no result within 4 s", **{**PROCESS, "code": 10})
 
 
 def _ranked(rank: int) -> onnx.ModelProto:
@@ -245,4 +245,4 @@ def _endless() -> onnx.ModelProto:
 
 
 def _timeout(m: dict[str, Any]) -> None:
-    m["model_groups"]["g"]["timeout"] = "8s"
+    m["model_groups"]["g"]["timeout"] = "4s"

@@ -122,6 +122,7 @@ def outcome(case: TestCase) -> str | None:
     return "in parts" if len(result.partitions) > 1 else "whole" if result.partitions else "none"
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_node_test_that_onnxruntime_loads_computes_the_same(
     caplog: pytest.LogCaptureFixture,
