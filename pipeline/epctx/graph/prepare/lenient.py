@@ -45,6 +45,17 @@ _FIELDS: Final = frozenset(
         "uint64_data",
     }
 )
+_TYPES: Final = {
+    "value": onnx.AttributeProto.TENSOR,
+    "sparse_value": onnx.AttributeProto.SPARSE_TENSOR,
+    "value_float": onnx.AttributeProto.FLOAT,
+    "value_floats": onnx.AttributeProto.FLOATS,
+    "value_int": onnx.AttributeProto.INT,
+    "value_ints": onnx.AttributeProto.INTS,
+    "value_string": onnx.AttributeProto.STRING,
+    "value_strings": onnx.AttributeProto.STRINGS,
+}
+"""The attributes that a Constant may have, of which it has one."""
 _KINDS: Final = {
     "value_float": TensorProto.FLOAT,
     "value_int": TensorProto.INT64,
@@ -84,9 +95,9 @@ def _defaults(graph: onnx.GraphProto) -> None:
     inputs = {value.name for value in graph.input}
     kept = []
     for node in graph.node:
-        if _is_constant(node) and len(node.attribute) == 1 and inputs.issuperset(node.output):
-            (name,) = node.output
-            _add_initializer(graph, name, node.attribute[0])
+        held = [each for each in node.attribute if _TYPES.get(each.name) == each.type]
+        if _is_constant(node) and len(held) == len(node.output) == 1 and node.output[0] in inputs:
+            _add_initializer(graph, node.output[0], held[0])
         else:
             kept.append(node)
     _keep(graph.node, kept)

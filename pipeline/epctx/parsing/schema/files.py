@@ -33,11 +33,10 @@ def names() -> list[str]:
 
 def find(name: str) -> str | None:
     """A schema's text by its name; None if there is none of that name."""
-    folder, _, stem = name.rpartition("/")
-    if folder not in _SUFFIXES:
+    if name not in names():  # a manifest may say any name, of any length
         return None
-    file = (root() / folder if folder else root()) / f"{stem}{_SUFFIXES[folder]}"
-    return file.read_text(encoding="utf-8") if stem and file.is_file() else None
+    folder, _, stem = name.rpartition("/")
+    return (root() / folder / f"{stem}{_SUFFIXES[folder]}").read_text(encoding="utf-8")
 
 
 def read(name: str) -> str:

@@ -170,6 +170,14 @@ def test_a_default_of_every_kind(value: str, held: object, tmp_path: Path) -> No
     assert numpy_helper.to_array(default).tolist() == held
 
 
+def test_a_constant_of_no_output_or_of_a_wrong_attribute_is_no_default(tmp_path: Path) -> None:
+    model = _model("y = Neg(x)")
+    broken = helper.make_node("Constant", [], ["x"], value="text")
+    model.graph.node.extend([helper.make_node("Constant", [], [], value_int=1), broken])
+    plain, _ = _plain(model, tmp_path)
+    assert not plain.graph.initializer
+
+
 def test_constant_nodes_may_have_the_name_of_another_node(tmp_path: Path) -> None:
     body = (
         "[n] c = Constant <value = float[1] {1}> () [n] d = Constant <value = float[1] {2}> () "

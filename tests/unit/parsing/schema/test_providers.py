@@ -10,7 +10,7 @@ import pytest
 
 from epctx.errors import ProviderUnavailable
 from epctx.parsing.schema import apply as schema
-from epctx.parsing.schema import providers
+from epctx.parsing.schema import files, providers
 
 OPTION_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -132,3 +132,10 @@ def test_epctxs_own_schema_wins_over_an_installed_one(install: Install, tmp_path
     found = providers.find("ReferenceExecutionProvider")
     assert found is not None and found.knowledge.label == "{source}"
     assert providers.third_party() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "../manifest", "", "a\0b", "ReferenceExecutionProvider/"]
+)
+def test_a_name_that_is_no_file_name_is_of_no_schema(name: str) -> None:
+    assert files.find(f"providers/{name}") is None
