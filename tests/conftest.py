@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from epctx.files.identity import of_path, tells  # as they are where a test replaces them
-from tests.kit.devices import lacking
+from tests.kit import devices, host
 
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
 # long an example takes depends on what else the machine does.
@@ -24,25 +23,27 @@ settings.load_profile(os.environ.get("EPCTX_HYPOTHESIS_PROFILE", "default"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs an EP's device where there is none, before any fixture builds for it.
+    """Skip what needs what this host lacks, before any fixture is made for it; the only skips.
 
-    `pytest.mark.needs_device(ep, ...)` says which; nothing else is skipped for a lack of devices.
+    `pytest.mark.needs(what, why)` and `pytest.mark.needs_device(ep, ...)` say it.
     """
+    for mark in item.iter_markers("needs"):
+        if host.lacking(mark.args[0], _folder(item.config)):
+            pytest.skip(": ".join(("this host has no " + mark.args[0], *mark.args[1:])))
     needed = {name: None for mark in item.iter_markers("needs_device") for name in mark.args}
     for name in needed:
-        if (reason := lacking(name)) is not None:
+        if (reason := devices.lacking(name)) is not None:
             pytest.skip(reason)
+
+
+def _folder(config: pytest.Config) -> Path:
+    """Where tests have their files, or will have."""
+    base = Path(config.getoption("basetemp") or tempfile.gettempdir())
+    return next(each for each in (base, *base.parents) if each.exists())
 
 
 # A shell starts what runs in the background with interrupts ignored: so would be what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture
-def telling(tmp_path: Path) -> None:
-    """Skip what needs a file system on which a write through a map shows: no tmpfs."""
-    if sys.platform != "linux" or not tells(tmp_path, of_path(tmp_path).text):
-        pytest.skip("the temporary folder is on a file system that does not tell of each write")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -49,9 +49,9 @@ def epctx(folder: Path, *arguments: str) -> float:
     return wall([*BUILD, *arguments], folder)
 
 
+@pytest.mark.needs("module onnxruntime_qnn")
 @pytest.mark.parametrize(("layers", "row"), [(48, QNN_48), (160, QNN_160)])
 def test_a_cold_qnn_build_against_a_bare_script(tmp_path: Path, layers: int, row: Row) -> None:
-    pytest.importorskip("onnxruntime_qnn")
     write_mlp(tmp_path / "mlp.onnx", layers, 1024)
     write_manifest(tmp_path, ["mlp"], "QNNExecutionProvider", ', options: {soc_model: "60"}')
 
@@ -78,7 +78,7 @@ def test_two_gigabytes_through_the_reference_ep_against_cp_and_sha256sum(tmp_pat
     ratio(LARGE, lambda: epctx(tmp_path, "--no-cache"), copy, runs=3)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
+@pytest.mark.needs("Linux", "only Linux tells it")
 def test_two_gigabytes_through_the_reference_ep_need_little_memory(tmp_path: Path) -> None:
     write_mlp(tmp_path / "large.onnx", 8, 8192)
     write_manifest(tmp_path, ["large"], "ReferenceExecutionProvider")
@@ -86,8 +86,8 @@ def test_two_gigabytes_through_the_reference_ep_need_little_memory(tmp_path: Pat
     held(MEMORY, most, "anonymous megabytes of all processes together")
 
 
+@pytest.mark.needs("module onnxruntime_qnn")
 def test_two_groups_with_two_jobs_gain_what_two_scripts_side_by_side_gain(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime_qnn")
     for seed, name in enumerate(("one", "two")):
         write_mlp(tmp_path / f"{name}.onnx", 48, 1024, seed)
     write_manifest(tmp_path, ["one", "two"], "QNNExecutionProvider", ', options: {soc_model: "60"}')

@@ -29,7 +29,7 @@ from tests.faults.full_disk import Ended, Room
 from tests.kit.projects import Project, make
 
 SMALL = 8 << 20
-pytestmark = pytest.mark.skipif(not full_disk.possible(), reason="needs Linux and a C compiler")
+pytestmark = pytest.mark.needs("a C compiler", "needs Linux and a C compiler")
 
 
 class Template:
@@ -249,7 +249,7 @@ def small_disk(template: Template, place: Path, free: int) -> Iterator[Room]:
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a tmpfs")
+@pytest.mark.needs("root", "mounts a tmpfs")
 def test_a_small_file_system(template: Template, tmp_path: Path) -> None:
     """A real one: what native libraries write without libc's calls runs out of room there too."""
     full = []

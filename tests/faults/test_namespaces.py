@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,25 +13,15 @@ import pytest
 from epctx.cache import Cache, locate
 from epctx.cache.check import check
 from tests.kit.command_line import PROGRAM, environment
+from tests.kit.host import APART
 from tests.kit.projects import Project, actions, make
 
-_APART = ("unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child")
+pytestmark = pytest.mark.needs("namespaces", "unshare makes them, where the kernel lets it")
 
 
-@pytest.fixture(scope="module")
-def apart() -> tuple[str, ...]:
-    """What a command is put after to run on a machine of its own."""
-    if sys.platform != "linux" or shutil.which("unshare") is None:
-        pytest.skip("namespaces of processes are Linux's, and unshare makes them")
-    tried = subprocess.run([*_APART, "true"], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"here no namespace may be made: {tried.stderr.strip()}")
-    return _APART
-
-
-def start(apart: tuple[str, ...], project: Project, *command: str) -> subprocess.Popen[str]:
+def start(project: Project, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*apart, *PROGRAM, *command],
+        [*APART, *PROGRAM, *command],
         cwd=project.folder,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -47,13 +36,11 @@ def ends(processes: list[subprocess.Popen[str]]) -> list[str]:
     return said
 
 
-def test_on_one_cache_each_action_is_carried_out_once(
-    apart: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_on_one_cache_each_action_is_carried_out_once(tmp_path: Path) -> None:
     first = make(tmp_path / "0", {"g": ["a", "b"]})
     shutil.copytree(first.folder, tmp_path / "1")
     second = Project(folder=tmp_path / "1", document=first.document)
-    ends([start(apart, each, "build", "m.yaml") for each in (first, second)])
+    ends([start(each, "build", "m.yaml") for each in (first, second)])
     done = Counter([*actions(first), *actions(second)])
     assert len(done) == 4 and set(done.values()) == {1}
     assert first.files() == second.files()
@@ -62,26 +49,24 @@ def test_on_one_cache_each_action_is_carried_out_once(
     assert not any((locate().root / "temporary").iterdir())
 
 
-def test_on_one_output_they_wait_for_each_other(apart: tuple[str, ...], tmp_path: Path) -> None:
+def test_on_one_output_they_wait_for_each_other(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"g": ["a"]})
-    said = ends([start(apart, project, "build", "m.yaml") for _ in range(3)])
+    said = ends([start(project, "build", "m.yaml") for _ in range(3)])
     assert sum("waiting, another command uses the output" in text for text in said) == 2
-    ends([start(apart, project, "verify", "dist", "--lock", "m.lock.yaml")])
+    ends([start(project, "verify", "dist", "--lock", "m.lock.yaml")])
     left = {path.name for path in (project.folder / "dist").iterdir()}
     assert left == {".m.lock", ".m.record.json", "m", "m.build.json"}
 
 
-def test_what_a_killed_machine_left_is_in_nobodys_way(
-    apart: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_what_a_killed_machine_left_is_in_nobodys_way(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"g": ["a"], "h": ["b"]})
-    process = start(apart, project, "build", "m.yaml", "--jobs", "1")
+    process = start(project, "build", "m.yaml", "--jobs", "1")
     assert process.stderr is not None
     for line in process.stderr:
         if "compile" in line:
             break
     process.kill()  # and with it, its namespace and all in it
     process.communicate(timeout=60)
-    ends([start(apart, project, "build", "m.yaml")])
+    ends([start(project, "build", "m.yaml")])
     assert not any((locate().root / "temporary").iterdir())
     assert (project.published / "g" / "a_ctx.onnx").is_file()

@@ -42,8 +42,6 @@ def without_privileges() -> list[str]:
     """What a command starts with, so that permissions hold for it."""
     if os.geteuid() != 0:
         return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv, to give up root's privileges")
     return ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
@@ -130,7 +128,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     }
 
 
-@pytest.mark.skipif(os.name == "nt", reason="permissions are other things there")
+@pytest.mark.needs("POSIX", "permissions are other things there")
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_forbidden_is_told_by_name(
     ends: dict[str, tuple[int, str, bool]], name: str

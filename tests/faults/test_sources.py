@@ -81,7 +81,7 @@ def test_a_source_from_another_time_is_noticed_when_it_changes(project: Project,
     assert project.files() != before
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows does not tell when an inode was changed")
+@pytest.mark.needs("POSIX", "Windows does not tell when an inode was changed")
 def test_a_file_in_the_inode_of_another_is_noticed(project: Project) -> None:
     """What a file system does with the inode of a removed file: size, times and number are right,
     the content is not."""
@@ -122,7 +122,7 @@ def test_a_clock_that_jumps_during_builds_hides_no_change(
     assert CliRunner().invoke(app, ["report", "m.yaml"]).exit_code == 0
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a mapped file cannot be cut there")
+@pytest.mark.needs("POSIX", "a mapped file cannot be cut there")
 def test_weights_cut_short_under_a_worker_are_its_end_and_no_more(tmp_path: Path) -> None:
     """What is mapped and gone is SIGBUS: in a worker, whose group fails."""
     made = make(tmp_path / "p", {"g": ["a"], "h": ["b"]})

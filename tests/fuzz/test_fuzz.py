@@ -42,9 +42,9 @@ def test_seeds_cut_short(target: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.needs("module atheris", "it has wheels for Linux only")
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzzing_finds_nothing(target: str, tmp_path: Path) -> None:
-    pytest.importorskip("atheris", reason="atheris has wheels for Linux only")
     seconds = int(os.environ.get("EPCTX_FUZZ_SECONDS", "75"))
     outcome = campaign.fuzz(target, seconds, tmp_path)
     print(f"\n{outcome}")
@@ -53,8 +53,8 @@ def test_fuzzing_finds_nothing(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.needs("module atheris", "it has wheels for Linux only")
 def test_a_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("atheris")
     # As if the decoder let through what msgspec lets through, which fuzzing found in seconds.
     (tmp_path / "sitecustomize.py").write_text(
         "import msgspec, epctx.codec\n"

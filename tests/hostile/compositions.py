@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import onnx
-from onnx import TensorProto, helper
 
 from tests.hostile.table import Room, add
-from tests.kit import compositions
+from tests.kit import compositions, onnx_text
 from tests.kit.compositions import PARTS
 
 KIND = "compositions"
@@ -82,25 +81,14 @@ def _lattice(room: Room, *, rungs: int) -> None:
     """Each node that the EP takes feeds the next both directly and over one that it leaves: any
     two of its nodes in one partition would wait for each other."""
     compositions.project(room.folder, {})
-    nodes, last = [], "features"
+    lines, last = [], "features"
     for number in range(rungs):
         left, right, joined = f"l{number}", f"r{number}", f"j{number}"
-        nodes += [
-            helper.make_node("Tanh", [last], [left]),
-            helper.make_node("Relu", [left], [right]),
-            helper.make_node("Add", [left, right], [joined]),
-        ]
+        lines += [f"{left} = Tanh({last})", f"{right} = Relu({left})"]
+        lines.append(f"{joined} = Add({left}, {right})")
         last = joined
-    nodes.append(helper.make_node("Tanh", [last], ["logits"]))
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "lattice",
-        [value("features", TensorProto.FLOAT, [1, 8])],
-        [value("logits", TensorProto.FLOAT, [1, 8])],
-    )
-    opset = [helper.make_opsetid("", 21)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    body = "\n".join((*lines, f"logits = Tanh({last})"))
+    model = onnx_text.proto(f"lattice (float[1,8] features) => (float[1,8] logits) {{ {body} }}")
     onnx.save(model, room.folder / "body.onnx")
 
 

@@ -6,7 +6,8 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -36,13 +37,7 @@ def _template() -> Path:
 @functools.cache
 def built() -> Path:
     """The project after a build; it is let alone."""
-    folder = Path(_kept().name) / "built"
-    shutil.copytree(_template(), folder)
-    cache = {"EPCTX_CACHE_DIR": str(Path(_kept().name) / "cache")}
-    with (
-        mock.patch.dict(os.environ, cache),
-        mock.patch("epctx.worker.pool.Worker", Inline),
-    ):
+    with _made("built") as folder:
         report = api.build(folder / "m.yaml", out=folder / "dist")
     assert [group.state for group in report.groups] == ["built"]
     return folder
@@ -51,17 +46,24 @@ def built() -> Path:
 @functools.cache
 def released() -> Path:
     """The project after a release: golden files, an archive, an attestation and a package."""
-    folder = Path(_kept().name) / "released"
-    shutil.copytree(_template(), folder)
-    cache = {"EPCTX_CACHE_DIR": str(Path(_kept().name) / "cache")}
-    with (
-        mock.patch.dict(os.environ, cache),
-        mock.patch("epctx.worker.pool.Worker", Inline),
-    ):
+    with _made("released") as folder:
         manifest, out = folder / "m.yaml", folder / "dist"
         api.package(manifest, out=out)
         api.build(manifest, out=out, golden=True, archive=True, attest=True)
     return folder
+
+
+@contextmanager
+def _made(name: str) -> Iterator[Path]:
+    """A copy of the project to build in this process, with the cache that all of them share."""
+    kept = Path(_kept().name)
+    folder = kept / name
+    shutil.copytree(_template(), folder)
+    with (
+        mock.patch.dict(os.environ, {"EPCTX_CACHE_DIR": str(kept / "cache")}),
+        mock.patch("epctx.worker.pool.Worker", Inline),
+    ):
+        yield folder
 
 
 def release(room: Room) -> Path:

@@ -19,6 +19,7 @@ import numpy as np
 
 from tests.hostile import project
 from tests.hostile.table import Room, add
+from tests.kit.packaged import edited
 
 PACKAGE, GOLDEN, ARCHIVE, ATTESTATION = "packages", "golden files", "archives", "attestations"
 Spoil = Callable[[Path], object]
@@ -61,16 +62,6 @@ def _sum(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
 
 
-def _manifest(change: Callable[[dict[str, Any]], object]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        path = folder / "manifest.json"
-        document = json.loads(path.read_bytes())
-        change(document)
-        path.write_text(json.dumps(document), encoding="utf-8")
-
-    return spoil
-
-
 def _variant(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = document["components"]["a"]["variants"]["default"]
     return found
@@ -79,6 +70,10 @@ def _variant(document: dict[str, Any]) -> dict[str, Any]:
 def _ort(document: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = _variant(document)["executor_info"]["ort"]
     return found
+
+
+def _set_option(document: dict[str, Any], name: str, value: str) -> None:
+    _ort(document)["session_options"] = {name: value}
 
 
 def _rename(document: dict[str, Any], name: str) -> None:
@@ -99,20 +94,20 @@ _package(
     _text(b'{"schema_version":' + b"9" * 10_000 + b"}"),
     "manifest.json",
 )
-_package("of a newer version", _manifest(lambda d: d.update(schema_version="99.0")), "99.0")
+_package("of a newer version", edited(lambda d: d.update(schema_version="99.0")), "99.0")
 _package(
     "a variant's folder outside",
-    _manifest(lambda d: _variant(d).update(variant_directory="../../../outside")),
+    edited(lambda d: _variant(d).update(variant_directory="../../../outside")),
     "it has `..`",
 )
 _package(
     "a variant's folder that is absolute",
-    _manifest(lambda d: _variant(d).update(variant_directory="/etc")),
+    edited(lambda d: _variant(d).update(variant_directory="/etc")),
     "/etc",
 )
 _package(
     "a model outside",
-    _manifest(lambda d: _ort(d).update(model_file="../../../../a.onnx")),
+    edited(lambda d: _ort(d).update(model_file="../../../../a.onnx")),
     "../../../../a.onnx",
 )
 _package(
@@ -128,29 +123,20 @@ _package(
     lambda f: _swap(f / "default/g/a_ctx.onnx", lambda p: p.symlink_to("/dev/zero")),
     "is a link",
 )
-_package(
-    "session options that read a file outside",
-    _manifest(
-        lambda d: _ort(d).update(
-            session_options={"session.model_external_initializers_file_folder_path": "../../.."}
-        )
-    ),
-    "session.model_external_initializers_file_folder_path",
-)
-_package(
-    "session options that write a file",
-    _manifest(
-        lambda d: _ort(d).update(
-            session_options={"session.optimized_model_filepath": "/tmp/owned.onnx"}
-        )
-    ),
-    "session.optimized_model_filepath",
-)
+for _what, _option, _value in (
+    ("read a file outside", "session.model_external_initializers_file_folder_path", "../../.."),
+    ("write a file", "session.optimized_model_filepath", "/tmp/owned.onnx"),
+):
+    _package(
+        f"session options that {_what}",
+        edited(partial(_set_option, name=_option, value=_value)),
+        _option,
+    )
 _package("an asset that is not what its name says", lambda f: _asset(f), "holds what is")
 for _name in ("../x", "\n::error::owned", "x" * 100_000):
     _package(
         f"a component called {_name[:20]!r}, which is no path",
-        _manifest(partial(_rename, name=_name)),
+        edited(partial(_rename, name=_name)),
         "verified: 2 folders",
         code=0,
     )

@@ -223,7 +223,7 @@ def test_a_bug_is_1(here: Path) -> None:
     log.unlink()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a console group is needed to send CTRL_C there")
+@pytest.mark.needs("POSIX", "a console group is needed to send CTRL_C there")
 def test_an_interrupt_is_130(here: Path) -> None:
     write_other(here / "x.yaml", faulty("hang"))
     process = subprocess.Popen(
@@ -370,7 +370,7 @@ def in_terminal(*arguments: str, folder: Path, width: int = 80, **variables: str
     return shown.decode()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="has no pseudo-terminals of this kind")
+@pytest.mark.needs("POSIX", "has no pseudo-terminals of this kind")
 def test_a_terminal_of_80_columns_shows_progress_and_a_table_that_fits(here: Path) -> None:
     shown = in_terminal("build", "m.yaml", "--no-cache", folder=here)
     assert "g@default m: " in shown or "g@default g: verify" in shown
@@ -381,7 +381,7 @@ def test_a_terminal_of_80_columns_shows_progress_and_a_table_that_fits(here: Pat
     assert table[2].split()[:4] == ["g@default", "built", "1", "2"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="has no pseudo-terminals of this kind")
+@pytest.mark.needs("POSIX", "has no pseudo-terminals of this kind")
 def test_colour_is_for_terminals_and_can_be_refused(here: Path) -> None:
     coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
     validate = ("validate", "m.yaml")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -43,9 +41,7 @@ def test_what_was_never_tried_says_so(here: Diagnosis) -> None:
             assert each.failure is not None and "in the place of onnxruntime" in each.failure.remedy
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"
-)
+@pytest.mark.needs("module onnxruntime_qnn")
 def test_a_real_ep_with_its_devices_and_limits(here: Diagnosis) -> None:
     qnn = by_name(here)["QNNExecutionProvider"]
     assert qnn.state == "ready" and qnn.builds and qnn.runs

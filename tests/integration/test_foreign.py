@@ -5,7 +5,6 @@ They are made as ONNX Runtime's own documentation does it, in a process each.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,10 +18,10 @@ from epctx.cli.app import app
 from tests.kit import real_models as models
 from tests.kit.devices import lacking
 
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("onnxruntime_qnn", "onnxruntime_ep_openvino"))),
-    reason="onnxruntime-qnn or onnxruntime-ep-openvino is not installed",
-)
+pytestmark = [
+    pytest.mark.needs("module onnxruntime_qnn"),
+    pytest.mark.needs("module onnxruntime_ep_openvino"),
+]
 QNN, VINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 BARE = """
 import sys

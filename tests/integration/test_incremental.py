@@ -470,7 +470,7 @@ def test_a_digest_is_remembered_of_what_was_built(
 # --- the quickest answer ---
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="it is an answer on Linux only")
+linux = pytest.mark.needs("Linux", "it is an answer on Linux only")
 
 
 @pytest.fixture

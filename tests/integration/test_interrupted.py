@@ -19,7 +19,7 @@ from epctx.cache.check import check
 from tests.kit.command_line import PROGRAM
 from tests.kit.projects import Project, make
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
+pytestmark = pytest.mark.needs("POSIX", "Windows ends a process without asking it")
 WAITING = Path(__file__).parents[1] / "faults" / "waiting"
 STAGES = ("load", "optimize", "partition", "compile", "dump", "verify")
 

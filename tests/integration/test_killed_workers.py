@@ -16,7 +16,7 @@ from epctx.cache.check import check
 from tests.kit.command_line import FAULTY, epctx
 from tests.kit.projects import Project, make
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+pytestmark = pytest.mark.needs("POSIX", "needs SIGKILL")
 KILLING = Path(__file__).parents[1] / "faults" / "killing"
 DOING = {
     "load": "loading model bad_load",

@@ -140,7 +140,7 @@ def test_a_file_beyond_two_gigabytes_is_read_by_path(tmp_path: Path) -> None:
         (tmp_path / "m.onnx").unlink()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells anonymous memory apart")
+@pytest.mark.needs("Linux", "only Linux tells anonymous memory apart")
 @pytest.mark.parametrize("write", [_external, _inline])
 def test_weights_stay_on_disk(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     path = write(tmp_path)

@@ -5,10 +5,8 @@ Each build runs in a fresh process (`real_ep`). What is guarded against was meas
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,7 @@ from epctx.providers.onnxruntime import host
 from tests.kit import real_models as models
 from tests.kit.real_ep import Answer, Options, Request, build
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed",
-)
+pytestmark = pytest.mark.needs("module onnxruntime_ep_openvino")
 VINO = "OpenVINOExecutionProvider"
 on_device = pytest.mark.needs_device(VINO)
 EXACT: Options = {"load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
@@ -129,10 +124,7 @@ def test_the_prefix_is_in_both_names(tmp_path: Path, sources: dict[str, str]) ->
 
 
 @on_device
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
-    reason="one core only, or a system that does not let go of cores",
-)
+@pytest.mark.needs("two cores", "one core only, or a system that does not let go of cores")
 def test_the_same_bytes_on_one_core_and_on_many(tmp_path: Path, sources: dict[str, str]) -> None:
     """OpenVINO compiles another graph for another number of cores; here it gets one (section 1)."""
     succeeded(vino(tmp_path / "many", "decode", sources=sources))
@@ -209,7 +201,7 @@ def test_a_device_that_this_host_lacks(tmp_path: Path, sources: dict[str, str]) 
     assert "no device GPU.3 on this host" in answer.error[1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the wheel for Linux lacks the NPU compiler")
+@pytest.mark.needs("Linux", "the wheel for Linux lacks the NPU compiler")
 def test_an_npu_elsewhere_needs_its_compiler() -> None:
     bound = registry.bind(VINO, {"device_type": "NPU", "npu_platform": "4000"})
     with pytest.raises(ProviderUnavailable, match="no NPU compiler"):

@@ -263,7 +263,7 @@ LARGE = {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+@pytest.mark.needs("Linux", "reads /proc/self/status")
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE.keys())
 def test_large_folds_are_streamed(body: str, tmp_path: Path) -> None:
     """300 MB of weights are made in less than 110 MB, which the import of a module or two takes."""

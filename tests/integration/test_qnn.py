@@ -6,7 +6,6 @@ against was measured: real-eps.md sections 1, 2, 5, 6, 9, 13, 14 and 15.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,7 @@ from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 from tests.kit import real_models as models
 from tests.kit.real_ep import Answer, Options, Request, build
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"
-)
+pytestmark = pytest.mark.needs("module onnxruntime_qnn")
 QNN = "QNNExecutionProvider"
 ELITE: list[tuple[str, Options]] = [(QNN, {"soc_model": "60"})]
 

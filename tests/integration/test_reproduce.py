@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import yaml
 
 import epctx
 from epctx.commands.reproduce.result import VARIATIONS
-from epctx.commands.reproduce.variations import faketime
 from epctx.engine import plan as planning
 from epctx.engine.lock.nondeterminism import known
 from epctx.errors import LockError
@@ -193,7 +191,7 @@ def test_the_lock_beside_the_manifest_is_held_to(tmp_path: Path) -> None:
     assert "both builds are the same" in other.stdout
 
 
-@pytest.mark.skipif(faketime() is None, reason="needs libfaketime")
+@pytest.mark.needs("faketime", "needs libfaketime")
 def test_the_time_is_another_in_workers(varied: tuple[dict[str, Any], list[str]]) -> None:
     document, _ = varied
     assert "payload differs" in states(document)["time"]
@@ -264,7 +262,7 @@ def test_what_qnn_does_not_reproduce_is_told(tmp_path: Path) -> None:
     assert told["default/llm/prefill_qnn.bin"]["state"] == "payload differs"
 
 
-@pytest.mark.skipif(find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is missing")
+@pytest.mark.needs("module onnxruntime_qnn")
 def test_what_an_ep_is_known_to_vary_is_told_of_its_own_groups(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"pair": ["a", "b"], "alone": ["c"]})
     project.section("execution_providers")["htp"] = {
@@ -294,7 +292,7 @@ def test_a_lock_that_differs_in_bytes_only_says_what_is_known(
         epctx.build(project.manifest, out=project.folder / "dist", locked=True)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
+@pytest.mark.needs("POSIX", "Windows ends a process without asking it")
 def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> None:
     manifest = write(tmp_path / "p", "nothing")
     (tmp_path / "temporary").mkdir()

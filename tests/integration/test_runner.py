@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -123,7 +122,7 @@ def test_a_log_without_an_end_keeps_its_begin_and_its_end(all_faults: tuple[Path
     assert "SDK: begin of the endless log" in text and "bytes left out ...]" in text
 
 
-@pytest.mark.skipif(os.name == "nt", reason="process groups are of POSIX systems")
+@pytest.mark.needs("POSIX", "process groups are of POSIX systems")
 def test_what_a_worker_started_ends_with_it(all_faults: tuple[Path, str]) -> None:
     manifest, _ = all_faults
     children = (manifest.parent / "dist" / "m.children").read_text().split()
@@ -150,7 +149,7 @@ def test_a_hang_ends_at_the_timeout_with_its_children(tmp_path: Path) -> None:
     assert not psutil.pid_exists(child) or not runs(psutil.Process(child))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without asking it")
+@pytest.mark.needs("POSIX", "Windows ends a process without asking it")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, number: int) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"})
@@ -171,7 +170,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_file(tmp_path: Path, numb
     assert leftovers(manifest) == [".m.lock"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+@pytest.mark.needs("POSIX", "needs SIGKILL")
 def test_workers_die_with_a_killed_build_and_the_next_one_is_right(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"})
     process = subprocess.Popen(

@@ -36,7 +36,7 @@ print(anonymous() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+@pytest.mark.needs("/proc", "needs Linux's /proc")
 def test_weights_take_no_anonymous_memory(tmp_path: Path) -> None:
     small = build(tmp_path / "small", {"s": mlp(width=64)}) / "s_ctx.onnx"
     model = mlp(width=WIDTH, layers=LAYERS)

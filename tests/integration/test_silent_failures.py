@@ -7,7 +7,6 @@ says what to do, with its exit code, and no file of the failed group is in `dist
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -29,10 +28,10 @@ from tests.kit import real_models as models
 from tests.kit.command_line import epctx
 from tests.kit.devices import lacking
 
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("onnxruntime_qnn", "onnxruntime_ep_openvino"))),
-    reason="onnxruntime-qnn or onnxruntime-ep-openvino is not installed",
-)
+pytestmark = [
+    pytest.mark.needs("module onnxruntime_qnn"),
+    pytest.mark.needs("module onnxruntime_ep_openvino"),
+]
 QNN, VINO = "QNNExecutionProvider", "OpenVINOExecutionProvider"
 on_openvino = pytest.mark.needs_device(VINO)
 SMALL = models.mlp(layers=2, width=32)

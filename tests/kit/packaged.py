@@ -64,11 +64,20 @@ def edit(change: Callable[[dict[str, Any]], None]) -> Damage:
     """A change of the manifest by someone who knows of SHA256SUMS."""
 
     def damage(folder: Path) -> None:
+        edited(change)(folder)
+        resum(folder)
+
+    return damage
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Damage:
+    """A change of the manifest, and of nothing else."""
+
+    def damage(folder: Path) -> None:
         path = folder / "manifest.json"
         document = json.loads(path.read_bytes())
         change(document)
         path.write_text(json.dumps(document), encoding="utf-8")
-        resum(folder)
 
     return damage
 

@@ -8,13 +8,14 @@ this process, with what it may take; where nobody watches it takes what it takes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from epctx import limits
 
+T = TypeVar("T")
 Work = Literal["onnx's checker", "onnx's shape inference", "ONNX Runtime"]
 """What is at work, as messages name it."""
 Reach = Literal["data", "types", "nothing"]
@@ -51,14 +52,9 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 _reach: ContextVar[Reach] = ContextVar("reach", default="data")
 
 
-@contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watched(watch: Watch) -> AbstractContextManager[None]:
     """Let `watch` hear of all native work in the body."""
-    token = _watch.set(watch)
-    try:
-        yield
-    finally:
-        _watch.reset(token)
+    return _with(_watch, watch)
 
 
 @contextmanager
@@ -83,16 +79,20 @@ def allowed(work: Work, size: int) -> Iterator[None]:
         watch(None)
 
 
-@contextmanager
-def inferring(reach: Reach) -> Iterator[None]:
+def inferring(reach: Reach) -> AbstractContextManager[None]:
     """Let inference in the body go so far and no further."""
-    token = _reach.set(reach)
-    try:
-        yield
-    finally:
-        _reach.reset(token)
+    return _with(_reach, reach)
 
 
 def reach() -> Reach:
     """How far inference may go here."""
     return _reach.get()
+
+
+@contextmanager
+def _with(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

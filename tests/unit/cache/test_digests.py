@@ -96,7 +96,7 @@ def test_another_file_in_its_place_is_noticed(cache: Cache, file: Path) -> None:
     assert again(cache).of(file) == digest.of_bytes(b"two")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+@pytest.mark.needs("links")
 @pytest.mark.usefixtures("later")
 def test_a_link_is_followed(cache: Cache, file: Path) -> None:
     link = file.with_name("link")
@@ -185,15 +185,15 @@ def test_fresh_digests_believe_no_memory(cache: Cache, file: Path, read: list[ob
     assert fresh.of(file) == digest.of_bytes(b"other size")
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo"])
+@pytest.mark.parametrize(
+    "kind", ["folder", pytest.param("fifo", marks=pytest.mark.needs("POSIX", "has no FIFOs"))]
+)
 def test_only_regular_files(cache: Cache, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "special"
     if kind == "folder":
         path.mkdir()
-    elif hasattr(os, "mkfifo"):
-        os.mkfifo(path)
     else:
-        pytest.skip("no such thing here")
+        os.mkfifo(path)
     with pytest.raises(OSError, match=r"not a regular file|Is a directory|denied"):
         cache.digests.of(path)
 
@@ -214,9 +214,8 @@ def test_a_file_that_is_being_written_has_no_digest(
 
 
 @pytest.mark.usefixtures("later")
-def test_a_write_through_a_map_that_was_there_is_noticed(
-    cache: Cache, file: Path, telling: None
-) -> None:
+@pytest.mark.needs("file systems that tell of each write")
+def test_a_write_through_a_map_that_was_there_is_noticed(cache: Cache, file: Path) -> None:
     with written_map(file) as mapped:
         assert cache.digests.of(file) == digest.of_bytes(b"one")
         tree = cache.digests.of_tree(file.parent, [file])

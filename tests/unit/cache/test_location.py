@@ -68,7 +68,7 @@ def test_a_file_in_the_caches_place(tmp_path: Path) -> None:
     assert "EPCTX_CACHE_DIR" in caught.value.remedy
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+@pytest.mark.needs("POSIX", "modes and owners are POSIX's")
 @pytest.mark.parametrize("inner", [False, True])
 def test_a_cache_that_everybody_can_write_to_is_refused(tmp_path: Path, inner: bool) -> None:
     location = Location(folder=tmp_path / "cache")
@@ -82,7 +82,7 @@ def test_a_cache_that_everybody_can_write_to_is_refused(tmp_path: Path, inner: b
     assert locate({**named, "EPCTX_CACHE_SHARED": "1"}).folder == location.folder
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+@pytest.mark.needs("POSIX", "modes and owners are POSIX's")
 def test_a_cache_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_cache_of_another_user_is_refused(
     assert locate({**named, "EPCTX_CACHE_SHARED": "1"}).folder == location.folder
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+@pytest.mark.needs("POSIX", "modes and owners are POSIX's")
 def test_a_new_cache_is_its_users_alone(tmp_path: Path) -> None:
     location = Location(folder=tmp_path / "above" / "cache")
     location.make()
@@ -113,7 +113,7 @@ def test_a_new_cache_is_its_users_alone(tmp_path: Path) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links need a privilege on Windows")
+@pytest.mark.needs("links")
 def test_the_tag_is_not_written_through_a_link(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     folder.mkdir()

@@ -119,7 +119,7 @@ def test_a_file_of_another_size_is_refused(cache: Cache, source: Path) -> None:
     assert not [p for p in cache.location.root.rglob("*") if p.is_file()]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.needs("POSIX", "Windows has no such modes")
 def test_objects_are_read_only_and_copies_are_not(
     cache: Cache, source: Path, tmp_path: Path
 ) -> None:

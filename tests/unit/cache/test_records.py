@@ -32,7 +32,7 @@ def test_a_later_record_replaces_it(cache: Cache) -> None:
     assert cache.records.read("latest", NAME, dict[str, int]) == {"a": 2}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.needs("POSIX", "modes are POSIX's")
 @pytest.mark.parametrize(
     ("folder", "record"), [(0o700, 0o600), (0o755, 0o600), (0o2770, 0o640), (0o777, 0o644)]
 )

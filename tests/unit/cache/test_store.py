@@ -17,7 +17,7 @@ from epctx.files.digest import Digest
 KEY = digest.of_json({"v": 1})
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.needs("POSIX", "modes are POSIX's")
 @pytest.mark.parametrize(
     "use",
     [

@@ -144,12 +144,10 @@ def test_what_stderr_did_not_take_is_said_on_stdout(monkeypatch: pytest.MonkeyPa
     assert out.getvalue().endswith('{"error": 1}\n')  # a result stays alone
 
 
-needs_dev_full = pytest.mark.skipif(
-    not Path("/dev/full").exists(), reason="a device that is full is Linux's"
-)
+needs_dev_full = pytest.mark.needs("/dev/full", "a device that is full is Linux's")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the shell is POSIX's")
+@pytest.mark.needs("POSIX", "the shell is POSIX's")
 @pytest.mark.parametrize(
     ("arguments", "streams", "code", "says"),
     [

@@ -19,7 +19,7 @@ from epctx.engine.noop import Watched, recall
 from epctx.files import identity
 from tests.kit.mapping import written_map
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is an answer on Linux only")
+pytestmark = pytest.mark.needs("Linux", "it is an answer on Linux only")
 ARGUMENTS = ["build", "m.yaml"]
 SAYS = ["nothing to do", "dist/m/"]
 
@@ -263,9 +263,8 @@ def test_no_note_is_left_of_a_file_system_that_does_not_tell(
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_map_of_a_file_that_is_read_can_be_written_to_before_not_unseen(
-    folder: Path, telling: None
-) -> None:
+@pytest.mark.needs("file systems that tell of each write")
+def test_a_map_of_a_file_that_is_read_can_be_written_to_before_not_unseen(folder: Path) -> None:
     """As of the manifest and the lock, which nobody digests."""
     cache = Cache(locate(), print)
     recall(ARGUMENTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks, nor needs them")
+@pytest.mark.needs("POSIX", "Windows has no such locks, nor needs them")
 def test_what_a_killed_process_left_is_gone_after_the_next_time(tmp_path: Path) -> None:
     path = tmp_path / "file"
     abandoned = tmp_path / f".file.{'0a' * 8}.tmp"

@@ -1,6 +1,5 @@
 import errno
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == b""
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows' own copy replaces")
+@pytest.mark.needs("POSIX", "Windows' own copy replaces")
 def test_a_target_that_exists_stays(source: Path, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")
     with pytest.raises(FileExistsError):
@@ -52,7 +51,7 @@ def test_a_target_that_exists_stays(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "target").read_text() == "mine"
 
 
-@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="a call of Linux")
+@pytest.mark.needs("copy_file_range", "a call of Linux")
 def test_what_the_kernel_leaves_is_moved_by_hand(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +69,7 @@ def test_what_the_kernel_leaves_is_moved_by_hand(
     assert (tmp_path / "target").read_bytes() == CONTENT
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="FICLONE is a call of Linux")
+linux = pytest.mark.needs("Linux", "FICLONE is a call of Linux")
 
 
 @pytest.fixture

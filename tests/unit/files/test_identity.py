@@ -67,19 +67,23 @@ def shown(path: Path) -> None:
         identity.show_writes(stream.fileno())
 
 
-def test_a_write_through_a_map_that_was_written_to_shows(file: Path, telling: None) -> None:
-    with written_map(file) as mapped:
+@pytest.mark.needs("file systems that tell of each write")
+def test_a_write_through_a_map_that_was_written_to_shows(file: Path) -> None:
+    def is_seen(text: bytes) -> bool:
         before = identity.of_path(file)
         time.sleep(0.02)  # the clock of files has steps of up to 10 ms
-        mapped[:2] = b"AS"
-        if identity.of_path(file) != before:
-            pytest.skip("the system has written it back by itself meanwhile")
+        mapped[:2] = text
+        return identity.of_path(file) != before
+
+    with written_map(file) as mapped:
+        # Seen by itself only where the system has written it back meanwhile, as it may at any time.
+        assert not all(is_seen(text) for text in (b"AS", b"as") * 10)
         shown(file)
-        mapped[:2] = b"as"
-        assert identity.of_path(file) != before
+        assert is_seen(b"is")
 
 
-def test_so_it_does_of_a_file_that_is_opened_as_a_source(file: Path, telling: None) -> None:
+@pytest.mark.needs("file systems that tell of each write")
+def test_so_it_does_of_a_file_that_is_opened_as_a_source(file: Path) -> None:
     with written_map(file) as mapped:
         _, descriptor = open_regular(file, where="it")
         os.close(descriptor)
@@ -89,16 +93,7 @@ def test_so_it_does_of_a_file_that_is_opened_as_a_source(file: Path, telling: No
         assert identity.of_path(file) != before
 
 
-@pytest.fixture
-def leases(file: Path) -> None:
-    """Skip what needs leases that are worth asking for."""
-    if sys.platform != "linux":
-        pytest.skip("leases are there on Linux only")
-    if identity._type(file, str(file.stat().st_dev)) == identity._OVERLAY:
-        pytest.skip("the temporary folder is on an overlay, where a lease says little")
-
-
-@pytest.mark.usefixtures("leases")
+@pytest.mark.needs("leases")
 def test_nothing_is_written_back_where_nobody_writes(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +110,7 @@ def test_nothing_is_written_back_where_nobody_writes(
     assert len(synced) == 3
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="leases are there on Linux only")
+@pytest.mark.needs("Linux", "leases are there on Linux only")
 def test_a_broken_disk_is_told_and_what_cannot_be_written_back_is_not(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +127,7 @@ def test_a_broken_disk_is_told_and_what_cannot_be_written_back_is_not(
             shown(file)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.needs("leases")
 def test_who_opens_it_that_very_moment_ends_nobody(file: Path) -> None:
     """A lease that is broken sends a signal, which by default would end the process."""
     code = (
@@ -156,7 +151,7 @@ def test_who_opens_it_that_very_moment_ends_nobody(file: Path) -> None:
     assert done.stdout == "alive\n"
 
 
-@pytest.mark.skipif(not Path("/proc/version").exists(), reason="there is no such file system here")
+@pytest.mark.needs("/proc", "there is no such file system here")
 def test_a_file_system_that_is_not_known_to_tell_does_not(file: Path) -> None:
     there = Path("/proc/version")
     assert not identity.tells(there, identity.of_path(there).text)

@@ -22,7 +22,7 @@ def test_everything_is_listed_each_folder_sorted(tmp_path: Path) -> None:
     assert [path.name for path in shallow] == ["a", "b", "x", "y"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links ask for a privilege there")
+@pytest.mark.needs("links")
 def test_links_are_entries(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     assert [path.name for path in listing.below(tmp_path)] == ["loop"]
@@ -58,7 +58,7 @@ def deeper(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-@pytest.mark.skipif(os.name == "nt", reason="paths are shorter there")
+@pytest.mark.needs("POSIX", "paths are shorter there")
 @pytest.mark.parametrize("command", [["verify"], ["diff", "."]])
 def test_commands_end_in_words(
     command: list[str], deep: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,7 +70,7 @@ def test_commands_end_in_words(
     assert "has nothing to verify" in ended.output or "has no build in it" in ended.output
 
 
-@pytest.mark.skipif(os.name == "nt", reason="paths are shorter there")
+@pytest.mark.needs("POSIX", "paths are shorter there")
 @pytest.mark.parametrize("command", [["verify"], ["diff", "."]])
 def test_what_is_beyond_a_path_is_told(
     command: list[str], deeper: Path, monkeypatch: pytest.MonkeyPatch

@@ -102,7 +102,7 @@ def test_what_is_missing_says_why(tmp_path: Path) -> None:
     assert "does not exist" in str(paths.missing(tmp_path, "x" * 5000))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+@pytest.mark.needs("links")
 def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "x.bin").write_bytes(b"1")
@@ -112,7 +112,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert paths.missing(tmp_path, "dir/x.bin") == "'dir' is a link"
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO here")
+@pytest.mark.needs("POSIX", "no FIFO here")
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.bin")
     assert paths.missing(tmp_path, "pipe.bin") == "it is no regular file"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,14 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         DataFile.open(tmp_path)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
+@pytest.mark.needs("POSIX", "POSIX files")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ModelError, match="not a regular file"):
         DataFile.open(tmp_path / "pipe")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
+@pytest.mark.needs("POSIX", "POSIX files")
 def test_a_loop_of_links_is_an_error_of_the_model(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
@@ -38,7 +37,7 @@ def test_a_loop_of_links_is_an_error_of_the_model(tmp_path: Path) -> None:
         DataFile.open(tmp_path / "a")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced")
+@pytest.mark.needs("POSIX", "an open file cannot be replaced")
 def test_a_file_exchanged_while_it_is_opened_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +56,7 @@ def test_a_file_exchanged_while_it_is_opened_is_noticed(
         DataFile.open(path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts its files by /proc")
+@pytest.mark.needs("/proc", "counts its files by /proc")
 def test_one_file_per_tensor_may_exceed_the_soft_limit_of_open_files(tmp_path: Path) -> None:
     import resource
 

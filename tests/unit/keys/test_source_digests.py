@@ -84,8 +84,9 @@ def test_without_a_cache_every_model_is_unknown(cache: Cache, source: ModelSourc
     assert sources.find(source) is None
 
 
+@pytest.mark.needs("file systems that tell of each write")
 def test_a_write_through_a_map_while_it_was_built_is_told(
-    sources: Sources, source: ModelSource, tmp_path: Path, telling: None
+    sources: Sources, source: ModelSource, tmp_path: Path
 ) -> None:
     with written_map(tmp_path / "b.data") as mapped:
         found = sources.of(source, ("b.data", "w/a.data"))

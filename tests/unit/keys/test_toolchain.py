@@ -218,7 +218,6 @@ def test_the_reference_ep(toolchain: Toolchain) -> None:
 
 def test_no_fingerprint_imports_onnxruntime() -> None:
     import subprocess
-    import sys
 
     code = """
 import sys
@@ -290,7 +289,7 @@ def test_an_edit_of_any_file_of_theirs_is_another_ep(third_party: Path) -> None:
     assert Toolchain(FreshDigests()).provider(ACME).code != before.code
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the variable is Linux's")
+@pytest.mark.needs("Linux", "the variable is Linux's")
 @pytest.mark.usefixtures("third_party")
 def test_what_comes_before_a_library_is_digested_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -308,7 +307,7 @@ class TestBroken:
             _load(tmp_path / "m.onnx")
         assert caught.value.exit_code == 4
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="a mapped file cannot be written to")
+    @pytest.mark.needs("POSIX", "a mapped file cannot be written to")
     def test_a_file_that_changes_while_it_is_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -323,7 +322,7 @@ class TestBroken:
         monkeypatch.setattr(DataFile, "hash_parts", slowly)
         assert "was written to while it was read" in _refused(path)
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+    @pytest.mark.needs("POSIX", "POSIX permissions")
     def test_an_unreadable_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = _text(tmp_path, "g (float[2] x) => (float[2] z) { z = Relu(x) }")
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,7 +126,7 @@ def test_sums_that_are_no_text(tmp_path: Path) -> None:
     assert failed[0].message.startswith("SHA256SUMS cannot be read: ")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+@pytest.mark.needs("links")
 def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "g")
     binary = folder / "m_reference.bin"

@@ -21,10 +21,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from epctx.errors import StorageError
 from epctx.files import outputs
 from epctx.files.listing import is_folder, is_link
+
+if TYPE_CHECKING:
+    import filelock
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -120,16 +124,9 @@ class Place:
         Raises:
             StorageError: the output folder cannot be written.
         """
-        import filelock
-
         with outputs.writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(str(self.out / f".{self.name}.lock"))
-            try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                waiting()
-                lock.acquire()
+            lock = acquired(self.out / f".{self.name}.lock", waiting)
         with lock:
             self._refuse_links()
             killed = self.staging.exists()
@@ -194,6 +191,19 @@ class Place:
         if self._old_package.exists() and not self.package.exists():
             self._old_package.rename(self.package)
         _remove(self.staging)
+
+
+def acquired(path: Path, waiting: Callable[[], None]) -> filelock.BaseFileLock:
+    """The lock at a path, held; `waiting` is called once if somebody else holds it."""
+    import filelock
+
+    lock = filelock.FileLock(str(path))
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        waiting()
+        lock.acquire()
+    return lock
 
 
 def _swap(staged: Path, place: Path, old: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from epctx.engine.output.place import acquired
 from epctx.files import entries, listing
 
 
@@ -45,15 +46,7 @@ def _is_lock(path: Path) -> bool:
 @contextmanager
 def _shared(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
     if sys.platform == "win32":
-        import filelock
-
-        alone = filelock.FileLock(str(lock))  # there is none for readers
-        try:
-            alone.acquire(timeout=0)
-        except filelock.Timeout:
-            waiting()
-            alone.acquire()
-        with alone:
+        with acquired(lock, waiting):  # there is none for readers
             yield
         return
     import fcntl

@@ -1,6 +1,5 @@
 """Where the texts of a package lead, as ONNX Runtime resolves them in the portable layout."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_what_leads_nowhere_or_out_is_refused(places: PackagePlaces, text: str, 
     assert words in str(error.value)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+@pytest.mark.needs("links")
 def test_no_link_is_followed(places: PackagePlaces) -> None:
     (places.root / "l").symlink_to(places.root / "v")
     with pytest.raises(Unresolved, match="leads over a link"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def test_each_variation_is_told_and_only_those_asked_for(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="libfaketime is for Linux")
+@pytest.mark.needs("Linux", "libfaketime is for Linux")
 def test_time_is_varied_where_libfaketime_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +53,7 @@ def test_what_hinders_the_process_is_told(tmp_path: Path) -> None:
     assert told["umask"].second != told["umask"].first
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has other users")
+@pytest.mark.needs("POSIX", "Windows has other users")
 def test_who_is_not_root_stays_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     wanted = Circumstances(user="nobody")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +70,7 @@ def test_a_model_is_looked_at_alone(tmp_path: Path) -> None:
     assert (only.models, only.folder) == (("g_m_ctx.onnx",), (root / "g").resolve())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+@pytest.mark.needs("links")
 def test_linked_folders_are_not_followed(tmp_path: Path) -> None:
     root = built(tmp_path, "real/g")
     (root / "real" / "loop").symlink_to(root)

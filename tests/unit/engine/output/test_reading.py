@@ -68,7 +68,7 @@ def test_a_build_waits_for_a_reader(place: Place, path: str) -> None:
     assert built.is_set()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no locks for readers")
+@pytest.mark.needs("POSIX", "Windows has no locks for readers")
 def test_readers_do_not_wait_for_each_other(place: Place) -> None:
     def waits() -> None:
         pytest.fail("nobody builds")
@@ -83,7 +83,7 @@ def test_a_copy_has_nobody_to_wait_for(place: Place, tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes and links are others there")
+@pytest.mark.needs("POSIX", "pipes and links are others there")
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_lock_is_not_waited_for(place: Place, make: object) -> None:
     path = place.out / ".m.v1.lock"

@@ -112,7 +112,7 @@ def test_a_record_that_cannot_be_read_says_nothing(
     assert record.read(outputs).released == {}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no pipes")
+@pytest.mark.needs("POSIX", "no pipes")
 def test_a_record_that_names_a_pipe_or_a_folder_waits_for_nothing(
     built: tuple[Path, Place],
 ) -> None:

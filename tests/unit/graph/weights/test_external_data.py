@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,7 +128,7 @@ def test_a_missing_file_in_a_folder_that_has_nothing_like_it(folder: DataFolder)
     assert "external_data_dir" in message
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+@pytest.mark.needs("links")
 class TestLinks:
     def test_a_link_inside_is_followed(self, folder: DataFolder) -> None:
         (folder.path / "link.bin").symlink_to(folder.path / "w.bin")

@@ -14,7 +14,7 @@ def test_a_cpu_has_a_vendor_and_sorted_flags() -> None:
     assert list(cpu.flags) == sorted(cpu.flags)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
+@pytest.mark.needs("affinities", "no affinities here")
 def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile() -> None:
     before = os.sched_getaffinity(0)
     seen: list[set[int]] = []
@@ -27,7 +27,7 @@ def test_one_core_while_it_lasts_and_for_threads_begun_meanwhile() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinities here")
+@pytest.mark.needs("affinities", "no affinities here")
 def test_each_place_has_a_core_of_its_own_while_there_are_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -87,7 +87,7 @@ class FakeWindows:
         return self._told("close", handle)
 
 
-@pytest.mark.skipif(ctypes.sizeof(ctypes.c_void_p) != 8, reason="sizes of a 64-bit system")
+@pytest.mark.needs("64 bits", "sizes of a 64-bit system")
 def test_the_structures_are_laid_out_as_winnt_h_has_them() -> None:
     assert ctypes.sizeof(BasicLimits) == 64
     assert BasicLimits.flags.offset == 16

@@ -84,7 +84,7 @@ def test_what_it_left_behind_is_ended_once(
         process.end()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there it has a job of its own")
+@pytest.mark.needs("POSIX", "there it has a job of its own")
 def test_the_group_of_who_starts_it_is_left_alone(started: list[int]) -> None:
     with start(STARTS, started, apart=False) as process:
         process.wait(timeout=60)

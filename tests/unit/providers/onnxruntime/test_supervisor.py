@@ -15,9 +15,7 @@ import pytest
 
 from epctx.providers.onnxruntime.native_process import NativeProcess
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="a subreaper and a parent-death signal are Linux's"
-)
+pytestmark = pytest.mark.needs("Linux", "a subreaper and a parent-death signal are Linux's")
 SUPERVISED = (
     "import ctypes, os, signal, subprocess, sys, time\n"
     "from epctx.providers.onnxruntime import supervisor\n"

@@ -228,7 +228,7 @@ class TestPaths:
         with pytest.raises(InvalidGraph, match="absolute"):
             reader.open_file(folder, str(folder / "a.bin"), where="n")
 
-    @pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+    @pytest.mark.needs("links")
     def test_a_link_that_leads_out_is_refused_and_one_that_stays_is_read(
         self, folder: Path
     ) -> None:
@@ -238,7 +238,7 @@ class TestPaths:
             reader.open_file(folder, "out.bin", where="n")
         assert reader.open_file(folder, "in.bin", where="n").meta == META
 
-    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+    @pytest.mark.needs("POSIX", "no FIFOs here")
     def test_a_fifo_is_refused_and_does_not_hang(self, folder: Path) -> None:
         os.mkfifo(folder / "pipe.bin")
         with pytest.raises(InvalidGraph, match="cannot be used"):

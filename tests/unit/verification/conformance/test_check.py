@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from epctx.verification.findings import Finding
 from tests.kit import folders
 from tests.kit.folders import context_node, found, model, report
 
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege, FIFOs POSIX")
+POSIX = pytest.mark.needs("POSIX", "links need a privilege, FIFOs POSIX")
 
 
 def fault(folder: Path, check: str, **request: object) -> str:

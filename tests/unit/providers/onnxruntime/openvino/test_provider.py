@@ -13,7 +13,7 @@ from epctx.providers.onnxruntime.openvino.provider import OpenVINOExecutionProvi
 from tests.kit.devices import lacking
 
 NAME = "OpenVINOExecutionProvider"
-pytest.importorskip("onnxruntime_ep_openvino")
+pytestmark = pytest.mark.needs("module onnxruntime_ep_openvino")
 
 
 @pytest.fixture(autouse=True)

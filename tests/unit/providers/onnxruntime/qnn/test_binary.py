@@ -19,7 +19,7 @@ def system_library() -> Path:
     return Path(onnxruntime_qnn.get_qnn_htp_path()).with_name("libQnnSystem.so")
 
 
-@pytest.mark.skipif(INSTALLED is None, reason="onnxruntime-qnn is not installed")
+@pytest.mark.needs("module onnxruntime_qnn")
 @pytest.mark.parametrize("data", [b"", b"text", bytes(4096), b"\0\0\0\2\0\0\0\3" + bytes(4096)])
 def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.bin"
@@ -28,7 +28,7 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
         qnn_binary.read(system_library(), path)
 
 
-@pytest.mark.skipif(INSTALLED is None, reason="onnxruntime-qnn is not installed")
+@pytest.mark.needs("module onnxruntime_qnn")
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidGraph, match="No such file"):
         qnn_binary.read(system_library(), tmp_path / "missing.bin")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ from epctx.providers.hooks import (
 )
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 
-installed = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime_qnn") is None, reason="onnxruntime-qnn is not installed"
-)
+installed = pytest.mark.needs("module onnxruntime_qnn")
 
 
 @installed
