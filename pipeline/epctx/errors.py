@@ -51,9 +51,11 @@ class EpctxError(Exception):
 
     Attributes:
         group: `group@target`, as `--only` takes it; the engine knows it.
+        log: the end of what the process printed that it comes from; None: it is not known.
     """
 
     exit_code: ClassVar[int] = 1
+    log: LogTail | None = None
 
     def __init__(
         self,
@@ -159,6 +161,19 @@ class Failure:
     column: int = 0
     model: str | None = None
     node: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogTail:
+    """The end of a log.
+
+    Attributes:
+        file: the whole of it; in a build report relative to the report's folder, with `/`.
+        lines: the last ones.
+    """
+
+    file: str
+    lines: tuple[str, ...]
 
 
 @contextmanager

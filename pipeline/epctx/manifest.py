@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 DEFAULT_EP: Final = "CPUExecutionProvider"
 """ONNX Runtime's own EP: it runs what no other takes."""
@@ -255,17 +255,24 @@ class Composition:
         return tuple(dict.fromkeys(part.group for part in self.parts))
 
 
+Written = Mapping[str, Any]
+"""A part of a manifest as JSON has it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A named variation, with every group as it is built for it.
 
     Attributes:
         compositions: those of which it builds every part.
+        written: by group or composition what the manifest says of it, as a manifest of it alone
+            would, defaults below and the target's changes above.
     """
 
     name: str
     groups: tuple[ModelGroup, ...]
     compositions: tuple[Composition, ...] = ()
+    written: Mapping[str, Written] = field(default_factory=dict, compare=False)
 
 
 GENAI_CONFIG = "genai_config.json"

@@ -14,7 +14,7 @@ from epctx import codec, lockfile
 from epctx._version import __version__
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.engine import publish
+from epctx.engine import publish, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
@@ -283,7 +283,7 @@ class _Run:
             started=self._started,
             seconds=round(self._events.now(), 3),
             host=build_report.host(),
-            groups=tuple(reports),
+            groups=settings.described(reports, self._plan.manifest, self._lookup.toolchain),
             lock=new,
         )
         ran = any(each.progress is not None for each in groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from epctx.engine.output.published import contents_of
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.scheduler import Scheduler
-from epctx.engine.state import GroupState, Staged
+from epctx.engine.state import Compiled, GroupState, Staged
 from epctx.errors import EpctxError
 from epctx.files import outputs
 
@@ -82,7 +82,10 @@ class GroupBuilder:
             if not isinstance(error, Cancelled):
                 progress.emit("failed", detail=error.head)
                 error.group = progress.label
-            return replace(before, progress=progress, failure=error)
+            done = {session.session.label: session for session in _compiled(futures)}
+            known = before.sessions or tuple(done.values())
+            sessions = tuple(done.get(session.session.label, session) for session in known)
+            return replace(before, sessions=sessions, progress=progress, failure=error)
         progress.emit("verified")
         same = before.published is None and contents_of(before.files) == contents_of(after.files)
         return replace(after, published=None if same else "it was built anew")
@@ -91,6 +94,13 @@ class GroupBuilder:
         if not self._keep_going and not isinstance(error, Cancelled):
             why = Cancelled("another group failed", remedy="see its error")
             self._scheduler.executor.cancel(why)
+
+
+def _compiled(futures: Sequence[Future[Staged]]) -> Iterator[Compiled]:
+    """The session groups that were compiled."""
+    for future in futures:
+        if future.exception() is None:
+            yield future.result().compiled
 
 
 def _raise_first(futures: Sequence[Future[Staged]]) -> None:

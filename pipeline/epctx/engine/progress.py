@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from epctx.engine.events import Event, Listener, State
@@ -12,6 +12,8 @@ from epctx.engine.executor import Lane
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
+from epctx.stages.report import ModelReport
+from epctx.verification.findings import FolderReport
 from epctx.worker.jobs import Job, StageStarted
 
 R = TypeVar("R")
@@ -46,6 +48,8 @@ class Progress:
         stages: when they ran.
         actions: what was carried out, and what was there.
         peak_memory: largest resident size of a worker that worked for it, in bytes.
+        models: of session groups that failed, as far as they got.
+        found: what verification found, if it did not pass.
     """
 
     def __init__(self, label: str, events: Events, *, timeout: float | None = None) -> None:
@@ -53,6 +57,8 @@ class Progress:
         self.stages: list[StageTime] = []
         self.actions: list[ActionReport] = []
         self.peak_memory = 0
+        self.models: tuple[ModelReport, ...] = ()
+        self.found: FolderReport | None = None
         self._events = events
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -108,6 +114,11 @@ class Progress:
         """Note how large a worker was."""
         with self._lock:
             self.peak_memory = max(self.peak_memory, peak_memory)
+
+    def saw(self, models: Iterable[ModelReport]) -> None:
+        """Note models of a session group that failed."""
+        with self._lock:
+            self.models = (*self.models, *models)
 
     def did(self, action: str, subject: str, key: Digest | None, *, ran: bool) -> None:
         """Note that an action was carried out, or was in the cache."""

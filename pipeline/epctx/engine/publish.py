@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from epctx.cache import Cache
 from epctx.cache.digests import FreshDigests
@@ -13,6 +15,7 @@ from epctx.engine.output.published import contents_of, difference
 from epctx.engine.report import ActionReport, GroupReport
 from epctx.engine.results import model_reports
 from epctx.engine.state import Compiled, CompositionState, GroupState
+from epctx.errors import EpctxError, LogTail
 from epctx.files import identity
 from epctx.files.outputs import GOLDEN, OutputFile
 from epctx.graph.model import Placement
@@ -35,8 +38,18 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
         stages=tuple(progress.stages),
         peak_memory=progress.peak_memory,
     )
-    if state.failure is not None and not isinstance(state.failure, Cancelled):
-        return replace(report, state="failed", failure=replace(state.failure.failure, group=None))
+    if state.failure is not None:
+        order = [model.name for model in planned.group.models]
+        models = sorted((*_models(state), *progress.models), key=lambda m: order.index(m.name))
+        report = replace(
+            report,
+            models=tuple(models),
+            verify=progress.found,
+            log=_log(state.failure, place),
+        )
+        if not isinstance(state.failure, Cancelled):
+            failure = replace(state.failure.failure, group=None)
+            return replace(report, state="failed", failure=failure)
     if state.failure is not None or not wanted:
         progress.emit("skipped")
         return report
@@ -123,6 +136,13 @@ def _swap(
     if cache is not None:
         for name, content in contents.items():
             cache.digests.remember(place.group(target, group) / name, seen[name], content)
+
+
+def _log(error: EpctxError, place: Place) -> LogTail | None:
+    """What the process printed that failed, by a path from the report; None: nothing."""
+    if error.log is None or not error.log.lines:
+        return None
+    return replace(error.log, file=Path(os.path.relpath(error.log.file, place.out)).as_posix())
 
 
 def _models(state: GroupState) -> tuple[ModelReport, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-from epctx.errors import Failure
+from epctx.errors import Failure, LogTail
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Placement as Placement
 from epctx.lockfile.types import Lock
+from epctx.manifest import OptionValue, Written
 from epctx.providers.onnxruntime import packages
 from epctx.stages.report import CompositionReport
 from epctx.stages.report import ModelReport as ModelReport
@@ -49,6 +51,23 @@ class ActionReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpReport:
+    """An execution provider of a group.
+
+    Attributes:
+        alias: the manifest's key.
+        provider: ONNX Runtime's name of it.
+        options: as the EP is given them; of those that are paths the digest of the content.
+        toolchain: versions of what it compiles with; empty where it is not installed.
+    """
+
+    alias: str
+    provider: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupReport:
     """One model group for one target, or one composition, which has a folder like a group's.
 
@@ -56,6 +75,11 @@ class GroupReport:
         state: built (published), up to date (nothing was to be done), failed, or skipped (another
             group's failure ended the build).
         folder: where it was published, relative to the output folder; None if it was not.
+        models: of a group that failed those that were partitioned, as far as they got.
+        verify: of a group that failed what failed with the rest; None: it was not verified.
+        log: of a group that failed: the end of what the process printed in which it did.
+        execution_providers: in priority order.
+        manifest: what the manifest says of it alone, for its target, as JSON.
         peak_memory: largest resident size of a worker that worked for it, in bytes.
         composition: how it is wired; None: it is a model group.
         golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
@@ -74,6 +98,9 @@ class GroupReport:
     peak_memory: int = 0
     composition: CompositionReport | None = None
     golden: tuple[OutputFile, ...] = ()
+    log: LogTail | None = None
+    execution_providers: tuple[EpReport, ...] = ()
+    manifest: Written = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

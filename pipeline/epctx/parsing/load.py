@@ -21,6 +21,7 @@ from epctx.manifest import (
     PartOutput,
     ProviderSpec,
     Target,
+    Written,
 )
 from epctx.parsing import document, precedence
 from epctx.parsing.document import Document, problems
@@ -146,15 +147,30 @@ def _target(
                 ),
             )
         )
+    composed = {
+        name: node
+        for name, node in present(root.get("compose")).items()
+        if compositions.is_built(node, tree)
+    }
     return Target(
         name=tree.name or precedence.DEFAULT_TARGET,
         groups=tuple(groups),
         compositions=tuple(
-            _composition(name, node, tree, places)
-            for name, node in present(root.get("compose")).items()
-            if compositions.is_built(node, tree)
+            _composition(name, node, tree, places) for name, node in composed.items()
         ),
+        written={layered.name: _written(root, tree, layered) for layered in tree.groups}
+        | {name: {"compose": {name: node.plain()}} for name, node in composed.items()},
     )
+
+
+def _written(root: Node, tree: TargetTree, layered: precedence.Layered) -> Written:
+    node, models = layered.node, root.mapping["models"].mapping
+    aliases = names(node.mapping["execution_providers"])
+    return {
+        "models": {name: models[name].plain() for name in names(node.mapping["models"])},
+        "execution_providers": {alias: tree.providers[alias].plain() for alias in aliases},
+        "model_groups": {layered.name: node.plain()},
+    }
 
 
 def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Composition:

@@ -39,14 +39,14 @@ def run(
     The model's main graph is sorted if it is not; nothing else of it is changed.
     Source: design section 7, "partition".
 
+    No limit of the manifest is held; see `require_coverage` and `require`.
+
     Raises:
         ModelError: the default EP has no kernel for a node that is left to it.
-        CompileError: `require_coverage` is missed, or an EP failed to say what it can take.
+        CompileError: an EP failed to say what it can take.
     """
     with _no_collection():
-        result = _partition(optimized.name, optimized.model, providers, settings)
-    _require_coverage(result, settings)
-    return result
+        return _partition(optimized.name, optimized.model, providers, settings)
 
 
 def foresee(
@@ -54,7 +54,7 @@ def foresee(
     providers: Sequence[ExecutionProvider],
     settings: PartitionSettings,
 ) -> tuple[PartitionedModel, frozenset[int]]:
-    """As `run`, with what EPs that decide inside a partition would leave of it; no limit is held.
+    """As `run`, with what EPs that decide inside a partition would leave of it.
 
     Returns:
         The partitions, and the places of EPs that do not say what they would leave.
@@ -167,7 +167,7 @@ def require(model: PartitionedModel, contexts: int, settings: PartitionSettings)
     Raises:
         CompileError: `require_coverage` is missed, or there are more than `max_partitions`.
     """
-    _require_coverage(model, settings)
+    require_coverage(model, settings)
     if settings.max_partitions is not None and contexts > settings.max_partitions:
         raise CompileError(
             f"compiled into {contexts} partitions where max_partitions allows "
@@ -326,7 +326,8 @@ def _is_boundary_quantizer(flow: Dataflow, node: ir.Node) -> bool:
     )
 
 
-def _require_coverage(model: PartitionedModel, settings: PartitionSettings) -> None:
+def require_coverage(model: PartitionedModel, settings: PartitionSettings) -> None:
+    """Hold a model to the manifest's `require_coverage`. Raises CompileError if it is missed."""
     wanted = settings.require_coverage
     if wanted is None or model.coverage >= wanted:
         return

@@ -22,6 +22,10 @@ REBUILD: Final = "build it again, or ask whoever made it to"
 """The remedy of a finding that nothing but another build mends."""
 
 
+DECADES: Final = tuple(10.0**power for power in range(-8, 1))
+"""Limits of relative errors that a histogram counts between, 1e-8 to 1."""
+
+
 @dataclass(frozen=True)  # by position: checks write hundreds of them, `partial(Finding, policy)`
 class Finding:
     """One check of one subject. A check is never skipped in silence: it is "not checkable".
@@ -92,6 +96,8 @@ class Comparison:
         infinite: elements that are infinite, where they should be.
         top_k: None: the output does not look like scores.
         worst: where the difference is largest for its scale; None if there is none.
+        histogram: how many of the elements that were compared are that far off, relative to their
+            scale: not at all, less than each of `DECADES`, more. Empty: not floating point.
     """
 
     dtype: str
@@ -108,6 +114,7 @@ class Comparison:
     infinite: int = 0
     top_k: TopK | None = None
     worst: Worst | None = None
+    histogram: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from epctx import codec
 from epctx.files import outputs
 from epctx.graph import native
-from epctx.graph.model import OptimizedModel
+from epctx.graph.model import OptimizedModel, Placement
 from epctx.graph.optimized import store
 from epctx.graph.partition.contexts import placement
 from epctx.graph.partition.outline import Outlined
@@ -24,6 +24,7 @@ from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
 from epctx.worker import record_outputs, run_sources
 from epctx.worker.jobs import (
+    MODELS,
     CompileJob,
     CompileResult,
     ComposeJob,
@@ -136,6 +137,28 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
     for model in optimized:
         started(StageStarted(stage="partition", model=model.name))
         partitioned.append(partition.run(model, providers, group.partition))
+    outlined = [Outlined(model.model, partition.name_of) for model in partitioned]
+
+    def told(
+        found: Sequence[PartitionedModel], placed: Sequence[Placement | None]
+    ) -> tuple[ModelReport, ...]:
+        """The models so far, of which the build tells also if what comes next fails."""
+        reports = tuple(
+            replace(
+                _report(group, model, settled),
+                outline=outline.owned(settled.partitions),
+                placement=place,
+            )
+            for model, settled, place, outline in zip(
+                optimized, found, placed, outlined, strict=True
+            )
+        )
+        (job.scratch / MODELS).write_bytes(codec.encode(reports))
+        return reports
+
+    told(partitioned, [None] * len(partitioned))
+    for each in partitioned:
+        partition.require_coverage(each, group.partition)
     unmatched = tuple(partition.unmatched(model, group.partition) for model in optimized)
     started(StageStarted(stage="compile", model=job.models[0]))
     spec = SessionGroupSpec(
@@ -146,7 +169,6 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
-    outlined = [Outlined(model.model, partition.name_of) for model in partitioned]
     sessions = record_outputs.prepare(partitioned, providers, job.scratch)
 
     def compiling(model: str, provider: ExecutionProvider) -> None:
@@ -157,6 +179,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
 
     with compile.run(partitioned, providers, spec, compiling) as compiled:
         placed = [placement(compiled.models[settled.name]) for settled in compiled.partitioned]
+        reports = told(compiled.partitioned, placed)
         for settled, found in zip(compiled.partitioned, placed, strict=True):
             partition.require(settled, found.context_nodes, group.partition)
         started(StageStarted(stage="dump"))
@@ -164,23 +187,13 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         unrun = None
         if job.recorded is not None and sessions is not None:
             unrun = record_outputs.record(sessions, compiled, job, running)
-    reports = [
-        replace(
-            _report(group, model, settled),
-            outline=outline.owned(settled.partitions),
-            placement=found,
-        )
-        for model, settled, found, outline in zip(
-            optimized, compiled.partitioned, placed, outlined, strict=True
-        )
-    ]
     checked = None
     if job.check is not None:
         outputs.write_sums(job.folder, output.files)
         checked = _verify(replace(job.check, written=output.files), started)
     return CompileResult(
         output=output,
-        models=tuple(reports),
+        models=reports,
         unmatched=unmatched,
         recorded=unrun is not None,
         unrun=unrun or (),

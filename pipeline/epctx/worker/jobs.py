@@ -34,6 +34,10 @@ class OptimizeJob:
     reach: Reach = "data"
 
 
+MODELS = "models.json"
+"""In the scratch folder of a CompileJob: the models as far as it got, for when it fails."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
     """Partition, compile and dump one session group.
@@ -43,7 +47,7 @@ class CompileJob:
         models: the session group's models, in order.
         optimized: model name to the folder that an OptimizeJob wrote.
         folder: where the outputs go; exists, may hold other session groups' outputs.
-        scratch: an empty folder for the EPs.
+        scratch: an empty folder for the EPs, and for `MODELS`.
         recorded: where what the generating sessions compute is kept; None: they are not run.
         check: what is to be verified of `folder` when all of it is written, `SHA256SUMS` too, which
             this job writes then; None: that is not for this job to do.

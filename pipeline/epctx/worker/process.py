@@ -19,7 +19,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from epctx import codec, limits
-from epctx.errors import CompileError, EpctxError, TimedOut
+from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance
 from epctx.providers.onnxruntime import crash, host
 from epctx.worker import protocol, spare, watchdog
@@ -44,6 +44,8 @@ _TAIL = 20_000
 """Bytes at the end of a log that its last lines are taken from."""
 LOG_LINES = 15
 """Lines of a worker's log that an error quotes."""
+REPORT_LINES = 60
+"""Lines of it that a build's report has of a group that failed."""
 
 
 class Worker:
@@ -77,6 +79,7 @@ class Worker:
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._stage: StageStarted | None = None
         self._done = False
+        self._begun = 0
         self._killed: EpctxError | None = None
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
@@ -99,8 +102,22 @@ class Worker:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._stage, self._done = None, False
+        self._begun = self.log.stat().st_size
         self._guard.allow(None)
         self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
+        try:
+            return self._answer(result, started, deadline, timeout)
+        except EpctxError as error:
+            error.log = LogTail(file=str(self.log), lines=self._tail(REPORT_LINES))
+            raise
+
+    def _answer(
+        self,
+        result: type[R],
+        started: Callable[[StageStarted], None],
+        deadline: float | None,
+        timeout: float | None,
+    ) -> R:
         while True:
             message = self._receive(deadline, timeout)
             if message.started:
@@ -147,12 +164,14 @@ class Worker:
         return self._process.poll() is None
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """The last lines of its log, of the last job."""
+        return "\n".join(self._tail(LOG_LINES))
+
+    def _tail(self, most: int) -> tuple[str, ...]:
         with self.log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
+            stream.seek(max(self._begun, stream.seek(0, os.SEEK_END) - _TAIL))
             text = stream.read(_TAIL).decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        return "\n".join(lines[-LOG_LINES:])
+        return tuple(line for line in text.splitlines() if line.strip())[-most:]
 
     def _read(self, stream: BinaryIO) -> None:
         while line := stream.readline(limits.WORKER_ANSWER.value):
@@ -241,6 +260,7 @@ class Worker:
         )
         error.starved = code == -_SIGKILL
         error.native = self._guard.native
+        error.log = LogTail(file=str(self.log), lines=self._tail(REPORT_LINES))
         return error
 
 

@@ -18,7 +18,8 @@ from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.report import GroupReport
 from epctx.engine.state import GroupState
 from epctx.engine.up_to_date import assess
-from epctx.errors import CompileError
+from epctx.errors import CompileError, LogTail
+from epctx.verification.findings import FolderReport
 from tests.kit.projects import Project, stats
 
 
@@ -96,9 +97,32 @@ def test_a_group_that_failed_keeps_what_was_published(publishing: Publishing) ->
     )
     assert found.state == "failed" and found.failure is not None
     assert (found.failure.what, found.failure.exit_code) == ("crashed", 6)
-    assert (found.folder, found.files, found.models) == (None, (), ())
+    assert (found.folder, found.files) == (None, ())
+    assert [model.name for model in found.models] == ["a", "b"], "they were compiled before"
+    assert found.log is None
     assert [a.subject for a in found.actions] == ["a"], "what it did all the same"
     assert stats(publishing.folder) == before
+
+
+def test_what_failed_is_told_as_far_as_it_got(publishing: Publishing) -> None:
+    """The session group that failed is not compiled: its models are those that it told of."""
+    sessions = [replace(session, action=None) for session in publishing.state.sessions]
+    *_, model = publishing.publish(publishing.state).models
+    failure = CompileError("crashed", remedy="see its log")
+    failure.log = LogTail(file=str(publishing.place.logs / "a-0.log"), lines=("SDK: no",))
+    publishing.progress.saw([replace(model, coverage=0.5, placement=None)])
+    publishing.progress.found = FolderReport(folder="", models=("a_ctx.onnx",))
+    found = publishing.publish(
+        replace(
+            publishing.state,
+            sessions=tuple(sessions),
+            progress=publishing.progress,
+            failure=failure,
+        )
+    )
+    assert [(each.name, each.coverage) for each in found.models] == [("b", 0.5)]
+    assert found.verify == publishing.progress.found
+    assert found.log == LogTail(file="m.logs/a-0.log", lines=("SDK: no",))
 
 
 @pytest.mark.parametrize("why", ["another group failed", "cancelled"])

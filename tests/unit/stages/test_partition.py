@@ -166,6 +166,7 @@ def test_quantizers_at_the_models_border_do_not_count_as_missed() -> None:
     inner = Taker(lambda node: node.name in {"d0", "op", "q1"})
     settings = PartitionSettings(require_coverage=1.0)
     result = partitioned(model(QDQ), inner, settings=settings)
+    partition.require_coverage(result, settings)
     assert result.boundary_quantize == 2
     assert result.coverage == 1.0
     assert partitioned(model(QDQ), EVERYTHING).boundary_quantize == 0, "taken ones count"
@@ -175,8 +176,9 @@ def test_quantizers_at_the_models_border_do_not_count_as_missed() -> None:
 
 def test_missed_coverage_is_an_error_that_says_what_is_missing() -> None:
     settings = PartitionSettings(require_coverage=0.8)
+    found = partitioned(model(CHAIN), op_types("Relu", label="one"), settings=settings)
     with pytest.raises(CompileError) as caught:
-        partitioned(model(CHAIN), op_types("Relu", label="one"), settings=settings)
+        partition.require_coverage(found, settings)
     assert str(caught.value).splitlines() == [
         "model m: the execution providers take 1 of 4 nodes, 25.0% where require_coverage asks "
         "for 80.0%: 1 Add (one: not supported), 1 Abs (one: not supported), 1 Neg (one: not "
@@ -185,8 +187,8 @@ def test_missed_coverage_is_an_error_that_says_what_is_missing() -> None:
         "or lower partition.require_coverage",
     ]
     assert caught.value.exit_code == 6
-    settings = PartitionSettings(require_coverage=0.25)
-    assert partitioned(model(CHAIN), op_types("Relu"), settings=settings).coverage == 0.25
+    assert found.coverage == 0.25
+    partition.require_coverage(found, PartitionSettings(require_coverage=0.25))
 
 
 def test_the_most_frequent_reasons_come_first() -> None:

@@ -6,6 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
+from epctx import codec, limits
 from epctx.cache import Action, StoredFile
 from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled
@@ -16,12 +19,14 @@ from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
 from epctx.engine.state import Compiled, Staged
-from epctx.errors import CompileError
+from epctx.errors import CompileError, EpctxError
+from epctx.files.entries import open_entry
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
+from epctx.stages.report import ModelReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker.jobs import CompileJob, CompileResult
+from epctx.worker.jobs import MODELS, CompileJob, CompileResult
 
 
 class Compiling:
@@ -136,8 +141,10 @@ class Compiling:
         entered: list[str] = []
         try:
             return progress.run(lane, session.label, job, CompileResult, entered=entered.append)
-        except CompileError as error:
-            if run is not None and entered[-1:] == ["verify"] and run.wait().unfed:
+        except EpctxError as error:
+            progress.saw(_models(job.scratch))
+            crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
+            if crashed and run is not None and run.wait().unfed:
                 error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
             raise
 
@@ -191,3 +198,13 @@ class Compiling:
 
         cpu = host.cpu()
         return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
+
+
+def _models(scratch: Path) -> tuple[ModelReport, ...]:
+    """The models of a compile that failed, as far as it got; its process may have crashed."""
+    try:
+        with open_entry(scratch / MODELS) as stream:
+            data = stream.read(limits.WORKER_ANSWER.value)
+        return codec.decode(data, tuple[ModelReport, ...])
+    except (OSError, msgspec.MsgspecError):
+        return ()

@@ -101,6 +101,7 @@ def _run(
         )
         with checks.lane(actions, progress) as lane:
             found = progress.run(lane, planned.group.name, request, FolderReport)
+    progress.found = found
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
         _forget(actions, staged)
     refuse(found)

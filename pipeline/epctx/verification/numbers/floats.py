@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from epctx.verification.findings import Comparison, Worst
+from epctx.verification.findings import DECADES, Comparison, Worst
 from epctx.verification.numbers import scale as scales
 from epctx.verification.numbers.scale import Magnitudes, Scale
 
@@ -25,6 +25,8 @@ CHUNK: Final = 1 << 20
 """Elements converted to float64 at a time: 8 MiB a side."""
 _END: Final = 0.99
 """What an EP clamps to may be rounded: QNN's simulator gives 65536 for 65504."""
+_EDGES: Final = (np.nextafter(0.0, 1.0), *DECADES)
+"""Nothing is below the first but an element that is equal."""
 _LEAST_SQNR: Final = -999.0
 """In decibels: noise that is beyond float64 has no finite ratio."""
 
@@ -53,6 +55,9 @@ class _Second:
     right: float = 0.0
     found: float = 0.0
     noise: float = 0.0
+    histogram: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(_EDGES) + 1, np.int64)
+    )
 
 
 def compare(
@@ -84,6 +89,7 @@ def compare(
             cosine=max(-1.0, min(1.0, second.dot / norms)) if norms else None,
             sqnr=_decibels(second.right, second.noise),
             worst=None if first.equal else locate(expected, actual, second.at),
+            histogram=tuple(second.histogram.tolist()),
         ),
         scale,
     )
@@ -139,6 +145,8 @@ def _second(expected: Array, actual: Array, scale: Scale, saturates_at: float | 
             gaps: Magnitudes = np.abs(x - y)
             relative = np.where(gaps > 0, gaps / units, 0.0)
         found.max_abs = max(found.max_abs, float(gaps.max()))
+        bins = np.searchsorted(_EDGES, relative, side="right")
+        found.histogram += np.bincount(bins, minlength=len(_EDGES) + 1)
         i = int(np.argmax(relative))
         if float(relative[i]) > most:
             most, found.at = float(relative[i]), int(at[i])

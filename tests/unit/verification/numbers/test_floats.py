@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from epctx.manifest import Tolerance
+from epctx.verification.findings import DECADES
 from epctx.verification.numbers.compare import compare, excess
 
 
@@ -55,3 +56,17 @@ def test_what_saturates_keeps_its_sign_and_is_at_the_end(found: float) -> None:
     finite = Tolerance(max_rel=0.01)
     other[0, 3] = -np.inf
     assert excess(compare(right, other, finite), finite) is not None
+
+
+def test_errors_are_counted_by_decades_of_their_scale() -> None:
+    right = np.full(8, 2.0)
+    errors = np.array([0.0, 1e-10, 1.5e-8, 5e-8, 2e-3, 0.5, 1.0, 7.0])
+    found = compare(right, right * (1 + errors))
+    assert found.histogram == (1, 1, 2, 0, 0, 0, 0, 1, 0, 1, 2)
+    assert len(found.histogram) == len(DECADES) + 2
+
+
+def test_what_is_not_finite_or_no_number_is_in_no_histogram() -> None:
+    right = np.array([np.nan, np.inf, 1.0], np.float32)
+    assert sum(compare(right, right).histogram) == 1
+    assert compare(np.arange(3), np.arange(3)).histogram == ()
