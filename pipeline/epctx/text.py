@@ -62,7 +62,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     effort.left = max(0, effort.left - cost)
     if not effort.left:
         return None
-    by_fold = {candidate.casefold(): candidate for candidate in known}
+    by_fold = {candidate.casefold(): candidate for candidate in reversed(known)}
     matches = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
     return by_fold[matches[0]] if matches else None
 

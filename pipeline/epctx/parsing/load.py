@@ -24,7 +24,7 @@ from epctx.manifest import (
     Written,
 )
 from epctx.parsing import document, precedence
-from epctx.parsing.document import Document, problems
+from epctx.parsing.document import Document, other_files, problems
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import check as rules
@@ -69,7 +69,13 @@ def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
 
 
 def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest that was read, in the file's order; raises as `load` does."""
+    """Every violation of a manifest that was read, in the file's order; raises as `load` does.
+
+    Of a file that is known to be something else it is that alone.
+    """
+    other = other_files.of_content(read.root, Path(read.file))
+    if other is not None:
+        return tuple(problems.violations([problems.at(read.root, *other)], file=read.file))
     with suggesting():
         found = schema.validate(read)
         broken = read.broken | {p.node for p in found if p.node is not None}

@@ -11,9 +11,10 @@ import functools
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
-from epctx.errors import EpctxError, ProviderUnavailable, UsageError
+from epctx.errors import EpctxError, ManifestError, ProviderUnavailable, UsageError
 from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
 from epctx.providers.hooks import HasDevices
@@ -36,7 +37,11 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
         ProviderUnavailable: no package brings it, or the one that does cannot be loaded.
         ManifestError: it refuses the options.
     """
-    return bind(spec.provider, spec.options)
+    try:
+        return bind(spec.provider, spec.options)
+    except ManifestError as error:
+        where = error.where or f"execution_providers.{spec.alias}.options"
+        raise ManifestError.of(replace(error.failure, where=where)) from error
 
 
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:

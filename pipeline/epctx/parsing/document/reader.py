@@ -8,7 +8,7 @@ from pathlib import Path
 from epctx import limits
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.files import digest
-from epctx.parsing.document import build
+from epctx.parsing.document import build, other_files
 from epctx.parsing.document.tree import Node
 
 
@@ -49,19 +49,18 @@ def read(path: Path) -> Document:
             remedy="check the path, or write a starter manifest with `epctx init`",
         ) from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        if path.is_dir():
+            what, remedy = other_files.of_folder(path)
+            raise ManifestError(what, file=path.as_posix(), remedy=remedy) from None
         raise ManifestError(
             "the manifest cannot be read",
             file=path.as_posix(),
-            why="it is a folder" if path.is_dir() else reason,
+            why=error.strerror if isinstance(error, OSError) else str(error),
             remedy="name a YAML file that you may read",
         ) from None
     if path.suffix.lower() == ".onnx":
-        raise ManifestError(
-            "is a model, not a manifest",
-            file=path.as_posix(),
-            remedy=f"write a manifest for it: `epctx init {path.as_posix()}`",
-        )
+        what, remedy = other_files.of_model(path)
+        raise ManifestError(what, file=path.as_posix(), remedy=remedy)
     return parse(data, file=path.as_posix(), path=path.absolute())
 
 
@@ -76,6 +75,8 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
+        if b"\0" in data:
+            raise _refusal(file, 0, 0, "is no text", "name a YAML file") from None
         raise _refusal(file, line, column, "is not UTF-8", "save the file as UTF-8") from None
     tree = build.build(text, file=file)
     return Document(

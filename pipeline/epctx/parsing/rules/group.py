@@ -57,8 +57,8 @@ class Scope:
 def check(scope: Scope) -> Iterator[Problem]:
     """Every problem of this kind."""
     models = scope.root.get("models")
-    known_models = models.mapping if models is not None else {}
-    yield from references(scope.unbroken("models"), known_models, "model")
+    if models is not None and models not in scope.broken:
+        yield from references(scope.unbroken("models"), models.mapping, "model")
     yield from references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
     yield from _providers_given(scope)
     yield from _sharing(scope)

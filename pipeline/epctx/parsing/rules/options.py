@@ -166,6 +166,9 @@ def _plain(node: Node) -> OptionValue:
 
 
 def _unknown_provider(node: Node, name: str) -> Problem:
+    if name in providers.WITHOUT_EPCONTEXT:
+        remedy = f"name one that has: {', '.join(providers.known())}"
+        return at(node, f"{name} has no EPContext: nothing is compiled for it ahead", remedy)
     near = _nearest_provider(name)
     if near is not None:
         return at(node, f"there is no provider {quoted(name)}", f'did you mean "{near}"?')

@@ -1,7 +1,8 @@
 """JSON Schema's errors in people's words: what is wrong, what to do.
 
 Schemas help with `x-epctx`: `expects` says in words what is asked (what `filenames` says of names
-is explained in detail), `hints` are keys that belong elsewhere, with where.
+is explained in detail), `hints` are keys that belong elsewhere, with where, `instead` is what to
+write for a value that is often written (`wrong_values`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from epctx.files import filenames
 from epctx.parsing.document import scalars
 from epctx.parsing.document.problems import Problem, at, at_key, refusal
 from epctx.parsing.document.tree import Node, Plain, quoted
+from epctx.parsing.schema import wrong_values
 from epctx.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -51,26 +53,30 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
     if "propertyNames" in error.relative_schema_path:
         yield _bad_key(str(error.instance), node, _asked(error, schema))
     elif keyword == "additionalProperties":
-        yield from _unknown_keys(failed, node)
+        yield from _unknown_keys(failed, node, schema)
     elif keyword == "required":
         yield from _missing_keys(failed, node, schema)
     elif keyword == "uniqueItems":
         yield from _repeated(node)
     else:
-        what, remedy = _value(keyword, failed.get(keyword), node, _asked(error, schema))
+        asked = _asked(error, schema)
+        what, remedy = _value(keyword, failed.get(keyword), node, asked)
         if not what:
             what, remedy = f"breaks {keyword}: {error.message}", "see `epctx schema` for the rule"
-        yield at(node, what, remedy)
+        yield at(node, what, wrong_values.remedy(node, asked.instead) or remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What the schemas ask of a value: the words for it, an example, a pattern."""
+    """What the schemas ask of a value: the words for it, an example, a pattern, what to write for
+    others.
+    """
 
     expects: str | None
     example: str | None
     pattern: str | None
     choices: Sequence[Plain]
+    instead: Mapping[str, Plain]
 
     def remedy(self, wanted: str) -> str:
         """What to write: an example where there is one."""
@@ -100,13 +106,15 @@ def _asked(error: ValidationError, schema: Mapping[str, Plain]) -> _Asked:
             at = at.get(str(step)) if isinstance(at, dict) else None
         at = _resolved(at, schema)
         said = {**_mapping(at), **said}
-    expects, pattern = _mapping(said.get("x-epctx")).get("expects"), said.get("pattern")
+    note, pattern = _mapping(said.get("x-epctx")), said.get("pattern")
+    expects = note.get("expects")
     examples, choices = said.get("examples"), said.get("enum")
     return _Asked(
         expects=expects if isinstance(expects, str) else None,
         example=_short(examples[0]) if isinstance(examples, list) and examples else None,
         pattern=pattern if isinstance(pattern, str) else None,
         choices=choices if isinstance(choices, list) else (),
+        instead=_mapping(note.get("instead")),
     )
 
 
@@ -134,8 +142,10 @@ def _bad_key(key: str, node: Node, asked: _Asked) -> Problem:
     return at_key(node, key, what, "rename it")
 
 
-def _unknown_keys(schema: Mapping[str, Plain], node: Node) -> Iterator[Problem]:
-    known, note = list(_mapping(schema.get("properties"))), _mapping(schema.get("x-epctx"))
+def _unknown_keys(
+    failed: Mapping[str, Plain], node: Node, schema: Mapping[str, Plain]
+) -> Iterator[Problem]:
+    known, note = list(_mapping(failed.get("properties"))), _mapping(failed.get("x-epctx"))
     hints, owned = _mapping(note.get("hints")), _mapping(note.get("owned"))
     for key in node.mapping:
         reason = next((text for name, text in owned.items() if _stands_for(name, key)), None)
@@ -148,7 +158,18 @@ def _unknown_keys(schema: Mapping[str, Plain], node: Node) -> Iterator[Problem]:
         else:
             what, _, listed = str(note.get("unknown", "unknown key")).partition("; ")
             remedy = listed if listed and not nearest(key, known) else did_you_mean(key, known)
-            yield at_key(node, key, what, remedy)
+            yield at_key(node, key, what, _inside(key, failed, schema) or remedy)
+
+
+def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
+    """Where a key belongs that is known one level further in, and nowhere else there."""
+    children = _mapping(failed.get("properties"))
+    found = [
+        name
+        for name, child in children.items()
+        if key in _mapping(_mapping(_resolved(child, schema)).get("properties"))
+    ]
+    return f"write it in `{found[0]}`: `{found[0]}: {{{key}: …}}`" if len(found) == 1 else None
 
 
 def _stands_for(pattern: str, key: str) -> bool:
@@ -197,8 +218,9 @@ def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, 
         return _choice(limit if isinstance(limit, list) else [limit], node, asked.expects)
     if keyword in _BOUNDS:
         phrase, remedy = _BOUNDS[keyword]
-        bound = _text(limit)
-        return f"is {_shown(node)}, must be {phrase} {bound}", remedy.format(bound)
+        bound, share = _text(limit), wrong_values.share(node, limit)
+        what = f"is {_shown(node)}, must be {phrase} {bound}"
+        return what, share or remedy.format(bound)
     if keyword in _COUNTS and isinstance(limit, int | float):
         if asked.expects and keyword == "minLength" and not node.text:
             return f"is empty, must be {asked.expects}", asked.remedy(asked.expects)
@@ -207,7 +229,9 @@ def _value(keyword: str, limit: Plain, node: Node, asked: _Asked) -> tuple[str, 
         what = f"is {quoted(node.text)}, which {filenames.problem(node.text)}"
         return what, filenames.remedy(node.text)
     if asked.expects:
-        return f"is {_shown(node)}, must be {asked.expects}", asked.remedy(asked.expects)
+        near = nearest(node.text, wrong_values.texts(limit)) if node.text else None
+        remedy = asked.remedy(asked.expects) if near is None else f"did you mean {quoted(near)}?"
+        return f"is {_shown(node)}, must be {asked.expects}", remedy
     return "", ""
 
 
@@ -261,7 +285,8 @@ def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
     wanted = asked.expects or (_listed(asked.choices) if asked.choices else words)
     if node.kind == "null" and not node.text:
         return f"has no value, must be {wanted}", "give it a value, or remove the key"
-    remedy = _unquote(kinds, node) or _quote(kinds, node, asked) or asked.remedy(wanted)
+    share = wrong_values.share(node) if "number" in kinds else None
+    remedy = _unquote(kinds, node) or share or _quote(kinds, node, asked) or asked.remedy(wanted)
     return f"is {_shown(node)}, must be {wanted}", remedy
 
 

@@ -20,6 +20,16 @@ from epctx.parsing.document.tree import Plain
 from epctx.parsing.schema import files
 
 SUFFIX = ".options.json"
+_EP = "ExecutionProvider"
+WITHOUT_EPCONTEXT = frozenset(
+    f"{name}{_EP}"
+    for name in (
+        *("ACL", "ArmNN", "Azure", "CANN", "CUDA", "CoreML", "Dml", "Dnnl", "JS", "Nnapi"),
+        *("Rknpu", "ROCM", "SNPE", "Tvm", "WebGpu", "WebNN", "XNNPACK"),
+    )
+)
+"""ONNX Runtime's own EPs that write no EPContext model: they compile when a session is opened, and
+read no `ep.context_enable` (onnxruntime 1.31, onnxruntime/core/providers)."""
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 

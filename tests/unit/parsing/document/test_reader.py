@@ -33,10 +33,16 @@ def test_a_missing_file_is_a_manifest_error(tmp_path: Path) -> None:
     assert "epctx init" in caught.value.remedy
 
 
-@pytest.mark.parametrize("name", [".", "a\x00b"])
-def test_what_is_no_file_is_a_manifest_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ManifestError, match="cannot be read"):
+@pytest.mark.parametrize(("name", "told"), [(".", "is a folder"), ("a\x00b", "cannot be read")])
+def test_what_is_no_file_is_a_manifest_error(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(ManifestError, match=told):
         document.read(tmp_path / name)
+
+
+def test_a_binary_file_is_no_text_whatever_its_first_odd_byte_is(tmp_path: Path) -> None:
+    (tmp_path / "m.bin").write_bytes(b"EPCT\0\xff")
+    with pytest.raises(InvalidManifest, match="is no text"):
+        document.read(tmp_path / "m.bin")
 
 
 def test_a_model_in_place_of_a_manifest_is_told(tmp_path: Path) -> None:

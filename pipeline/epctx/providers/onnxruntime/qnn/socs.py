@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from epctx.errors import ManifestError
+from epctx.text import did_you_mean
 
 MEASURED: Final = "2.51"
 """The QAIRT release of which `KNOWN` and `FLOAT` are true."""
@@ -58,6 +59,8 @@ NAMED: Final = {
         Soc(number=103, name="sm8975", arch=85),
     )
 }
+_NEAR: Final = 3
+"""Chips that are named where a number is none."""
 _BY_NUMBER: Final = {soc.number: soc for soc in NAMED.values()}
 
 KNOWN: Final = frozenset(range(124)) - {14, 22, 23, 24, 44, 79, 80, 81, 98, 121, 122}
@@ -84,16 +87,18 @@ def number(text: str, *, qairt: str) -> int:
     if text.isdecimal():
         found = int(text)
         if qairt.startswith(f"{MEASURED}.") and found not in KNOWN:
+            near = sorted(NAMED.values(), key=lambda soc: abs(soc.number - found))[:_NEAR]
+            listed = ", ".join(f"{soc.number} ({soc.name})" for soc in near)
             raise ManifestError(
                 f"soc_model is {text}, a chip that QAIRT {qairt} does not know",
-                remedy=f"write a name ({', '.join(sorted(NAMED))}), or the number of another chip",
+                remedy=f"write another number or a name; the nearest are {listed}",
             )
         return found
     soc = NAMED.get(text.lower())
     if soc is None:
         raise ManifestError(
             f"soc_model is {text!r}, which is no chip with an HTP that epctx knows",
-            remedy=f"write its number in QNN, or one of {', '.join(sorted(NAMED))}",
+            remedy=f"{did_you_mean(text, NAMED)} (or write its number in QNN)",
         )
     return soc.number
 
