@@ -289,16 +289,34 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison
 
 
 def validate(
-    manifest: str | os.PathLike[str], *, allow_outside: bool = False
+    manifest: str | os.PathLike[str],
+    *,
+    models: bool = True,
+    allow_outside: bool = False,
+    warned: Callable[[Violation], None] = lambda warning: None,
 ) -> tuple[Violation, ...]:
-    """Everything that is wrong with a manifest, by the schema and the rules; empty if nothing is.
+    """Everything for which a build of a manifest would fail, as far as no EP need be asked; empty
+    if nothing is.
+
+    The schema and the rules; of a manifest that breaks neither, what its EPs say of their options,
+    and the headers of its models: no weight is read.
+
+    Args:
+        manifest: its path.
+        models: read the models; False: they need not be there.
+        allow_outside: paths may lead out of the manifest's folder.
+        warned: called with each thing that a build takes and nobody may have meant.
 
     Raises:
         ManifestError: the file cannot be read.
+        ProviderUnavailable: an installed provider's option schema cannot be used.
     """
-    from epctx.parsing import load
+    from epctx.commands.validate import command
 
-    return load.check(Path(manifest), allow_outside=allow_outside)
+    found = command.validate(Path(manifest), models=models, allow_outside=allow_outside)
+    for warning in found.warnings:
+        warned(warning)
+    return found.violations
 
 
 def init(

@@ -38,16 +38,21 @@ def violations(told: Iterable[Violation]) -> None:
     _write(_of_violation(each) for each in told)
 
 
+def warnings(told: Iterable[Violation]) -> None:
+    """Annotate what is doubtful in manifests."""
+    _write(_of_violation(each, "warning") for each in told)
+
+
 def failures(report: BuildReport, manifest: Path) -> None:
     """Annotate the groups of a build that failed, where the manifest has them."""
     if wanted():
         _write(_of_groups(report, manifest))
 
 
-def _of_violation(told: Violation) -> str:
+def _of_violation(told: Violation, kind: str = "error") -> str:
     subject = f"{told.path}: " if told.path else ""
     message = f"{subject}{told.what}\n-> {told.remedy}"
-    return _command(message, told.file, told.line, told.column)
+    return _command(message, told.file, told.line, told.column, kind=kind)
 
 
 def _of_error(told: EpctxError) -> str:
@@ -89,7 +94,9 @@ def _write(commands: Iterable[str]) -> None:
         sys.stderr.flush()
 
 
-def _command(message: str, file: str | None = None, line: int = 0, column: int = 0) -> str:
+def _command(
+    message: str, file: str | None = None, line: int = 0, column: int = 0, *, kind: str = "error"
+) -> str:
     """An annotation, with the runner's own escapes: in a property also what ends it.
 
     Args:
@@ -97,6 +104,7 @@ def _command(message: str, file: str | None = None, line: int = 0, column: int =
         file: as the user named it; None: it is about no file.
         line: from 1; 0: the file as a whole.
         column: from 1; 0: the line as a whole.
+        kind: `error` or `warning`.
     """
     given: dict[str, object] = {} if file is None else {"file": _in_repository(file)}
     if file is not None:
@@ -106,7 +114,7 @@ def _command(message: str, file: str | None = None, line: int = 0, column: int =
         f"{key}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
         for key, value in given.items()
     )
-    return f"::error {properties}::{_escaped(message)}"
+    return f"::{kind} {properties}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:

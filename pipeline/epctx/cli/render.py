@@ -26,10 +26,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli import github
+from epctx.cli import github, problems
 from epctx.cli.streams import Stream
 from epctx.commands import environment
-from epctx.errors import EpctxError, Interrupted, InvalidManifest, Violation
+from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -140,7 +140,7 @@ class UI:
 
     def error(self, error: EpctxError) -> None:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
-        put(self.err, shown(error))
+        put(self.err, shown(error, every=bool(self.verbose)))
         if not self._emitted:
             self.emit({"error": _fields(error)})
 
@@ -158,10 +158,13 @@ def document(result: object) -> str:
     return msgspec.json.format(encoded, indent=2).decode()
 
 
-def shown(error: EpctxError) -> Text:
-    """An error for people: where and what, then what to do; all violations of a manifest."""
+def shown(error: EpctxError, *, every: bool = False) -> Text:
+    """An error for people: where and what, then what to do; of a manifest every violation, or the
+    first of many.
+    """
     if isinstance(error, InvalidManifest):
-        return Text("\n").join(_error(violation(told)) for told in error.violations)
+        lines = problems.texts(error.violations, every=every, head=_error(Text("")))
+        return Text("\n").join(lines)
     told = _error(Text(shortened(error.head), style="default"))
     return told.append(f"\n  -> {error.remedy}", style="cyan")
 
@@ -204,16 +207,6 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     for name, words in facts.items():
         made.add_row(Text(f"  {name}", style="dim"), Text(words))
     return made
-
-
-def violation(told: Violation) -> Text:
-    """One thing that is wrong in a manifest, as it is shown."""
-    return Text.assemble(
-        (f"{told.where}: ", "bold"),
-        (f"{told.path}: " if told.path else "", "magenta"),
-        told.what,
-        (f"\n  -> {told.remedy}", "cyan"),
-    )
 
 
 def _fields(error: EpctxError) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`epctx validate`: the schema and the rules, nothing else."""
+"""`epctx validate`: schema, rules, and the headers of the models that are there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli import github, render
+from epctx.cli import github, problems
 from epctx.cli.options import AllowOutside
-from epctx.cli.render import UI
+from epctx.cli.render import UI, put
+from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
 
 
@@ -18,32 +19,64 @@ def validate(
     ui: UI,
     manifests: Annotated[list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST")],
     *,
+    no_models: Annotated[
+        bool,
+        typer.Option("--no-models", help="Read no model: for checkouts that do not have them."),
+    ] = False,
+    if_manifest: Annotated[
+        bool,
+        typer.Option("--if-manifest", help="Pass over files that are no manifest of epctx."),
+    ] = False,
     allow_outside: AllowOutside = False,
 ) -> None:
-    """Check manifests against the schema and the rules, and tell everything that is wrong."""
-    from epctx.parsing import load
+    """Check manifests, and the headers of their models, and tell everything that is wrong.
 
-    found: dict[Path, tuple[Violation, ...]] = {}
-    for path in manifests:
-        try:
-            found[path] = load.check(path, allow_outside=allow_outside)
-        except ManifestError as error:
-            found[path] = (_unreadable(path, error),)
-    ui.emit(
-        [{"manifest": path, "ok": not told, "violations": told} for path, told in found.items()]
-    )
-    for path, told in found.items():
-        if not told:
-            ui.print(Text(f"{path.as_posix()}: ok", style="green"))
-        for violation in told if not ui.json else ():
-            render.put(ui.out, render.violation(violation))
-    github.violations(violation for told in found.values() for violation in told)
-    if any(found.values()):
-        raise typer.Exit(ManifestError.exit_code)
+    No weight is read and nothing is compiled. What a build would fail for is an error, with the
+    exit code of that build; what it takes and nobody may have meant is a warning.
+    """
+    from epctx.parsing.document import recognize
+
+    chosen = [path for path in manifests if not if_manifest or recognize.is_manifest(path)]
+    found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]
+    ui.emit([_fields(each) for each in found])
+    for each in found:
+        _print(ui, each)
+    github.violations(violation for each in found for violation in each.violations)
+    github.warnings(warning for each in found for warning in each.warnings)
+    failed = [each.exit_code for each in found if each.exit_code]
+    if failed:
+        raise typer.Exit(failed[0])
 
 
-def _unreadable(path: Path, error: ManifestError) -> Violation:
-    what = error.reason
-    return Violation(
-        file=path.as_posix(), line=0, column=0, path="", what=what, remedy=error.remedy
-    )
+def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
+    from epctx.commands.validate import command
+
+    try:
+        return command.validate(path, models=models, allow_outside=allow_outside)
+    except ManifestError as error:
+        told = Violation(
+            file=path.as_posix(), line=0, column=0, path="", what=error.reason, remedy=error.remedy
+        )
+        return Validation(manifest=path, violations=(told,), exit_code=error.exit_code)
+
+
+def _fields(found: Validation) -> dict[str, object]:
+    return {
+        "manifest": found.manifest,
+        "ok": not found.violations,
+        "violations": found.violations,
+        "warnings": found.warnings,
+    }
+
+
+def _print(ui: UI, found: Validation) -> None:
+    if ui.json:
+        return
+    every = bool(ui.verbose)
+    for told in problems.texts(found.violations, every=every):
+        put(ui.out, told)
+    ui.print(*problems.texts(found.warnings, every=every, head=Text("warning: ", style="yellow")))
+    if not found.violations:
+        count = len(found.warnings)
+        more = f", {count} warning{'s' * (count != 1)}" if count else ""
+        ui.print(Text(f"{found.manifest.as_posix()}: ok{more}", style="green"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from epctx.cache.digests import FileDigests
 from epctx.errors import ModelError
 from epctx.files.digest import Digest
+from epctx.files.regular import absent
 from epctx.keys.records import (
     CompiledModel,
     CompileRecord,
@@ -226,6 +227,8 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
 
 
 def _input(path: Path, digests: FileDigests) -> Digest:
+    if not path.exists():
+        raise absent(path)
     with ModelError.if_refused(
         "cannot be read", file=str(path), remedy="correct `verify.inputs.files`"
     ):

@@ -12,7 +12,7 @@ from epctx.files import identity
 from epctx.files.digest import Digest
 from epctx.files.identity import Identity
 from epctx.files.paths import fault as location_fault
-from epctx.files.regular import require_bounded
+from epctx.files.regular import absent, require_bounded
 from epctx.manifest import ModelSource
 
 _MODEL = "check the path in the manifest"
@@ -169,6 +169,8 @@ def _digest(digests: FileDigests, path: Path, remedy: str) -> Digest:
 
 
 def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
+    if isinstance(error, FileNotFoundError) and remedy == _MODEL:
+        return absent(path)
     if isinstance(error, FileNotFoundError):
         return ModelError("does not exist", file=str(path), remedy=remedy)
     return ModelError("cannot be read", file=str(path), why=error.strerror, remedy=remedy)

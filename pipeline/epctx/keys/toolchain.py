@@ -46,7 +46,7 @@ _LIBRARIES = "LD_LIBRARY_PATH"
 Running = Literal["optimize", "compile", "verify", "compose"]
 _RUNNING = ("runtime/*.py", "verification/**/*.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
-    "optimize": (*_EVERY, "stages/load.py", "stages/optimize.py"),
+    "optimize": (*_EVERY, "stages/load.py", "stages/header.py", "stages/optimize.py"),
     "compile": (
         *_EVERY,
         "stages/partition.py",

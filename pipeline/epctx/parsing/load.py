@@ -60,14 +60,6 @@ def load(path: Path, *, allow_outside: bool = False) -> Manifest:
     return parse(read)
 
 
-def check(path: Path, *, allow_outside: bool = False) -> tuple[Violation, ...]:
-    """Every violation of a manifest, in the file's order; else raises as `load` does."""
-    try:
-        return violations(document.read(path), allow_outside=allow_outside)
-    except InvalidManifest as error:
-        return error.violations
-
-
 def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
     """Every violation of a manifest that was read, in the file's order; raises as `load` does.
 

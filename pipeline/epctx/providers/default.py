@@ -99,9 +99,12 @@ class CpuKernels:
 def registered(domain: str, op_type: str) -> bool:
     """Whether onnxruntime or onnx knows an operator of this domain ("" the default) and op type."""
     import onnx
+
+    if onnx.defs.has(op_type, domain):
+        return True
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-    return onnx.defs.has(op_type, domain) or any(
+    return any(
         schema.name == op_type and schema.domain == domain
         for schema in native.get_all_operator_schema()
     )

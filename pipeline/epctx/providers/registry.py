@@ -92,6 +92,17 @@ def check_hidden() -> None:
             )
 
 
+def needs_static_shapes(name: str) -> bool:
+    """Whether the EP compiles models of static shapes only, as its class says; it need not be
+    usable here. False where its package cannot be loaded.
+    """
+    try:
+        factory: object = entry_of(name).load()
+    except Exception:  # whatever somebody else's module raises
+        return False
+    return getattr(factory, "static_shapes", False) is True
+
+
 def is_isolated(spec: ProviderSpec) -> bool:
     """Whether the EP needs a fresh process for each session group. Raises as `create` does."""
     return create(spec).isolated

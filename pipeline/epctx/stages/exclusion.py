@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from epctx.errors import ManifestError
 from epctx.manifest import PartitionSettings
@@ -14,6 +14,25 @@ from epctx.text import nearest, suggesting
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+class Named(Protocol):
+    """What `exclude` sees of a node."""
+
+    @property
+    def domain(self) -> str:
+        """Empty for the default domain."""
+        ...
+
+    @property
+    def op_type(self) -> str:
+        """As in ONNX."""
+        ...
+
+    @property
+    def name(self) -> str | None:
+        """None or empty: it has none."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +75,7 @@ class Exclusion:
         return None
 
     def unmatched(
-        self, nodes: Iterable[ir.Node], registered: Callable[[str, str], bool]
+        self, nodes: Iterable[Named], registered: Callable[[str, str], bool]
     ) -> tuple[Unmatched, ...]:
         """The entries that look misspelt: they match none of these nodes.
 
@@ -102,8 +121,15 @@ def refuse_unmatched(models: Sequence[Sequence[Unmatched]], *, where: str) -> No
     Raises:
         ManifestError: naming every such entry, with the name that is most like it.
     """
+    found = in_all(models)
+    if found:
+        raise refusal(found, where=where)
+
+
+def in_all(models: Sequence[Sequence[Unmatched]]) -> tuple[Unmatched, ...]:
+    """What is unmatched in every one of the models, with the nearest name of any; none of none."""
     if not models:
-        return
+        return ()
     everywhere = set[tuple[str, str]].intersection(
         *({(found.key, found.entry) for found in model} for model in models)
     )
@@ -111,13 +137,17 @@ def refuse_unmatched(models: Sequence[Sequence[Unmatched]], *, where: str) -> No
     for found in (found for model in models for found in model):
         if (found.key, found.entry) in near and found.near is not None:
             near[found.key, found.entry] = found.near
-    if not near:
-        return
+    return tuple(Unmatched(key=key, entry=entry, near=name) for (key, entry), name in near.items())
+
+
+def refusal(unmatched: Sequence[Unmatched], *, where: str) -> ManifestError:
+    """The error about entries that match nothing."""
     listed = "; ".join(
-        f'partition.exclude.{key} "{entry}"' + (f' (did you mean "{name}"?)' if name else "")
-        for (key, entry), name in near.items()
+        f'partition.exclude.{each.key} "{each.entry}"'
+        + (f' (did you mean "{each.near}"?)' if each.near else "")
+        for each in unmatched
     )
-    raise ManifestError(
+    return ManifestError(
         f"nothing in the optimized models matches {listed}",
         where=where,
         remedy="correct it or take it out; `epctx plan --partition` lists the nodes",

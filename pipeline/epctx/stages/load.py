@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from epctx.errors import ModelError, about
-from epctx.graph.checks import bounds, judge, soundness, structure
-from epctx.graph.epcontext import is_epcontext
+from epctx.graph.checks import judge, soundness, structure
 from epctx.graph.model import LoadedModel, SourceFile
 from epctx.graph.prepare import functions, inference, lenient, shapes, sparse
-from epctx.graph.serde import opening, protos, texts, types
+from epctx.graph.serde import opening, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
-from epctx.graph.weights.external_data import DataFolder, Reference
+from epctx.graph.weights.external_data import Reference
 from epctx.graph.weights.mapped import DataFile
 from epctx.manifest import ModelSource
+from epctx.stages import header
 
 
 def run(source: ModelSource) -> LoadedModel:
@@ -43,7 +42,7 @@ def run(source: ModelSource) -> LoadedModel:
 def _load(source: ModelSource) -> LoadedModel:
     where = str(source.path)
     file = opening.open_model(source.path)
-    folder = DataFolder(_data_folder(source), model=source.path)
+    folder = header.data_folder(source)
     loaded = onnx_files.read(file, folder, where=where)
     asked = _Judge(lambda: onnx_files.read(file, folder, where=where), where)
     try:
@@ -126,9 +125,7 @@ def _prepare(
     proto = loaded.proto
     if not proto.graph.name:
         proto.graph.name = "graph"  # the checker insists, ONNX Runtime does not
-    bounds.require(proto, where=where)
-    texts.require_utf8(proto, where=where)
-    _refuse_compiled(proto, where=where)
+    header.require_source(proto, where=where)
     asked.notes += lenient.write_plainly(loaded, where=where)
     structure.normalize(proto, where=where)
     objection = soundness.objection(proto)
@@ -149,29 +146,6 @@ def _prepare(
                 error.remedy = "correct `dimensions` and `shapes` of the model: give sizes that fit"
             raise
     return proto
-
-
-def _refuse_compiled(proto: onnx.ModelProto, *, where: str) -> None:
-    for node in protos.nodes(proto):
-        if is_epcontext(node):
-            raise ModelError(
-                "is compiled already",
-                where=where,
-                why=f"it has EPContext nodes, the first is {protos.describe(node)}",
-                remedy="build from the model that this EPContext model was made of",
-            )
-
-
-def _data_folder(source: ModelSource) -> Path:
-    if source.external_data_dir is None:
-        return source.path.parent
-    if not source.external_data_dir.is_dir():
-        raise ModelError(
-            "`external_data_dir` is not a folder",
-            file=str(source.external_data_dir),
-            remedy="name the folder that the model's data files are in",
-        )
-    return source.external_data_dir
 
 
 def _to_ir(proto: onnx.ModelProto, *, where: str) -> ir.Model:

@@ -41,7 +41,7 @@ def test_validate_in_json() -> None:
     result = runner.invoke(app, ["validate", "--format", "json", "bad.yaml", "good.yaml"])
     assert (result.exit_code, result.stderr) == (3, "")
     bad, good = json.loads(result.stdout)
-    assert good == {"manifest": "good.yaml", "ok": True, "violations": []}
+    assert good == {"manifest": "good.yaml", "ok": True, "violations": [], "warnings": []}
     assert bad["ok"] is False
     assert bad["violations"][0] == {
         "file": "bad.yaml",
@@ -58,4 +58,38 @@ def test_validate_can_allow_outside(folder: Path) -> None:
     text = good.read_text(encoding="utf-8")
     good.write_text(text.replace("a.onnx", "../a.onnx"), encoding="utf-8")
     assert runner.invoke(app, ["validate", "good.yaml"]).exit_code == 3
-    assert runner.invoke(app, ["validate", "good.yaml", "--allow-outside"]).exit_code == 0
+    outside = ["validate", "good.yaml", "--allow-outside"]
+    assert runner.invoke(app, [*outside, "--no-models"]).exit_code == 0
+    assert runner.invoke(app, outside).exit_code == 4
+
+
+def test_warnings_are_told_and_are_no_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = folder / "good.yaml"
+    text = good.read_text(encoding="utf-8")
+    good.write_text(text.replace("{a: ", "{b: {path: a.onnx}, a: "), encoding="utf-8")
+    result = runner.invoke(app, ["validate", "good.yaml"])
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "warning: good.yaml:3:10: models.b: is used by no model group",
+            "  -> list it in `models` of a model group, or remove it",
+            "good.yaml: ok, 1 warning",
+        ],
+    )
+    assert runner.invoke(app, ["validate", "good.yaml", "-q"]).stdout == ""
+    (told,) = json.loads(runner.invoke(app, ["validate", "good.yaml", "--format=json"]).stdout)
+    assert (told["ok"], told["warnings"][0]["line"]) == (True, 3)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    annotated = runner.invoke(app, ["validate", "good.yaml"]).stderr
+    assert annotated.startswith("::warning file=good.yaml,line=3,col=10,title=epctx::models.b: is")
+
+
+def test_for_the_hook_files_that_are_no_manifest_are_passed_over(folder: Path) -> None:
+    (folder / "other.yaml").write_text("schema_version: 1\nservices: {}\n", encoding="utf-8")
+    assert runner.invoke(app, ["validate", "other.yaml"]).exit_code == 3
+    result = runner.invoke(app, ["validate", "--if-manifest", "other.yaml", "good.yaml"])
+    assert (result.exit_code, result.stdout) == (0, "good.yaml: ok\n")
+    assert runner.invoke(app, ["validate", "--if-manifest", "other.yaml"]).exit_code == 0
+    assert runner.invoke(app, ["validate", "--if-manifest", "bad.yaml"]).exit_code == 3

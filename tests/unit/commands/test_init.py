@@ -6,6 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from epctx import api
 from epctx.commands import init
 from epctx.commands.init import REFERENCE
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
@@ -147,7 +148,7 @@ def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
         init.write([one], path)
     assert path.read_text(encoding="utf-8") == "mine"
     init.write([one], path, force=True)
-    assert load.check(path) == ()
+    assert api.validate(path) == ()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "m.yaml"]
 
 
@@ -158,7 +159,7 @@ def test_a_model_outside_is_refused_with_a_place_that_works(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="outside") as caught:
         init.write([one], folder / "m.yaml")
     beside = Path(caught.value.remedy.split("--out ")[1])
-    assert load.check(init.write([one], beside)) == ()
+    assert api.validate(init.write([one], beside)) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from epctx import codec
+from epctx import api, codec
 from epctx.errors import InvalidManifest, ManifestError
 from epctx.manifest import (
     ExternalInitializers,
@@ -276,22 +276,22 @@ def test_aliases_and_merges(tmp_path: Path) -> None:
     assert a.path == b.path
 
 
-def test_check_and_load_agree(tmp_path: Path) -> None:
+def test_validate_and_load_agree(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(SMALL.replace("[ref]", "[rf]"), encoding="utf-8")
     with pytest.raises(InvalidManifest) as caught:
         parsing.load(path)
-    assert parsing.check(path) == caught.value.violations
+    assert api.validate(path, models=False) == caught.value.violations
     path.write_text("a: [", encoding="utf-8")
     with pytest.raises(InvalidManifest) as caught:
         parsing.load(path)
-    assert parsing.check(path) == caught.value.violations
+    assert api.validate(path, models=False) == caught.value.violations
     path.write_text(SMALL, encoding="utf-8")
-    assert parsing.check(path) == ()
+    assert api.validate(path, models=False) == ()
 
 
 def test_a_missing_manifest_is_a_manifest_error(tmp_path: Path) -> None:
-    for read in (parsing.load, parsing.check):
+    for read in (parsing.load, api.validate):
         with pytest.raises(ManifestError, match="no such file"):
             read(tmp_path / "m.yaml")
 
@@ -299,7 +299,7 @@ def test_a_missing_manifest_is_a_manifest_error(tmp_path: Path) -> None:
 def test_violations_come_in_the_files_order(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(SMALL.replace("[ref]", "[rf]").replace("name: m", "nam: m"), encoding="utf-8")
-    places = [(v.line, v.column) for v in parsing.check(path)]
+    places = [(v.line, v.column) for v in api.validate(path, models=False)]
     assert places == sorted(places) and len(places) == 2
 
 

@@ -83,6 +83,11 @@ def steps(wanted: Iterable[str]) -> tuple[str | Loop, ...]:
     return tuple(step for name in wanted for step in LEVELS.get(name, (name,)))
 
 
+def is_built_in(name: str) -> bool:
+    """Whether a pass, or a level, is epctx's own."""
+    return name in _BUILT_IN or name in LEVELS
+
+
 def names() -> tuple[str, ...]:
     """All passes that can be named here, built-in ones first."""
     return (*_BUILT_IN, *sorted(set(_third_party()) - set(_BUILT_IN)))

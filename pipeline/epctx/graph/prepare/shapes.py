@@ -6,7 +6,8 @@ NPUs want static shapes; a manifest fixes them by `dimensions` (a symbolic name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
 import onnx
 
@@ -15,12 +16,17 @@ from epctx.graph.serde import protos
 from epctx.text import nearest
 
 
+def _raise(key: str, name: str, error: ModelError) -> NoReturn:
+    raise error
+
+
 def fix(
     model: onnx.ModelProto,
     dimensions: Mapping[str, int],
     shapes: Mapping[str, Sequence[int]],
     *,
     where: str,
+    misfit: Callable[[str, str, ModelError], None] = _raise,
 ) -> None:
     """Give symbolic dimensions their sizes, wherever the main graph names them.
 
@@ -30,20 +36,27 @@ def fix(
     Args:
         dimensions: name of a symbolic dimension of a graph input, to its size (>= 1).
         shapes: name of a graph input, to its whole shape.
+        misfit: is called with `dimensions` or `shapes`, the name in it, and what is wrong with it.
 
     Raises:
-        ModelError: an unknown name, a rank or a static size that differs, or two sizes for one
-            name.
+        ModelError: unless `misfit` is given: an unknown name, a rank or a static size that differs,
+            or two sizes for one name.
     """
     inputs = {value.name: value for value in _true_inputs(model.graph)}
     sizes = _Sizes(inputs.values(), where)
     for name, size in dimensions.items():
-        sizes.known(name)
-        sizes.set(name, size, f"dimensions: {name}")
+        try:
+            sizes.known(name)
+            sizes.set(name, size, f"dimensions: {name}")
+        except ModelError as error:
+            misfit("dimensions", name, error)
     for name, shape in shapes.items():
-        if name not in inputs:
-            raise _unknown("shapes", "graph input", name, list(inputs), where)
-        _set_shape(inputs[name], shape, sizes, where)
+        try:
+            if name not in inputs:
+                raise _unknown("shapes", "graph input", name, list(inputs), where)
+            _set_shape(inputs[name], shape, sizes, where)
+        except ModelError as error:
+            misfit("shapes", name, error)
     graph = model.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in protos.dimensions(value.type):

@@ -48,6 +48,21 @@ class ForDecoders:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Advised:
+    """An option that a build does without, and rarely should.
+
+    Attributes:
+        options: it, and others that stand for it.
+        without: what comes of none of them, one clause.
+        remedy: what to write.
+    """
+
+    options: tuple[str, ...]
+    without: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """`x-epctx` of an option schema.
 
@@ -58,6 +73,7 @@ class Knowledge:
         owned: options that epctx sets or forbids itself, with the reason.
         at_runtime: those of them that a session may be given which runs a model.
         decoders: what `epctx init FOLDER` writes for the EP.
+        advised: options that `epctx validate` warns about where they are left out.
     """
 
     provider: str
@@ -66,6 +82,7 @@ class Knowledge:
     owned: Mapping[str, str] = field(default_factory=dict)
     at_runtime: tuple[str, ...] = ()
     decoders: ForDecoders = field(default_factory=ForDecoders)
+    advised: tuple[Advised, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

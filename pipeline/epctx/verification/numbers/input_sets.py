@@ -129,23 +129,28 @@ class InputSets:
             self.note(inputs)
             for values in self._files:
                 self._fit(values, inputs)
-        for name in self._settings.ranges:
-            if name not in self._inputs:
-                raise ManifestError(
-                    f'a range is given for "{name}", which is no input of any model of the group',
-                    where="verify.inputs.ranges",
-                    remedy=did_you_mean(name, self._inputs),
-                )
-        for name in self._settings.dimensions:
-            if name not in self._open:
-                raise ManifestError(
-                    f'a size is given for "{name}", which no model of the group leaves open',
-                    where="verify.inputs.dimensions",
-                    remedy=did_you_mean(name, self._open),
-                )
+        for _, _, error in self.unknown():
+            raise error
         for values in self._files:
             if values.label not in self._used and values.label in self._misfits:
                 raise self._misfits[values.label]
+
+    def unknown(self) -> Iterator[tuple[str, str, ManifestError]]:
+        """What `ranges` and `dimensions` name that no model noted has: the key, the name, and the
+        error about it.
+        """
+        for name in self._settings.ranges:
+            if name not in self._inputs:
+                what = f'a range is given for "{name}", which is no input of any model of the group'
+                yield "ranges", name, _unknown("ranges", what, did_you_mean(name, self._inputs))
+        for name in self._settings.dimensions:
+            if name not in self._open:
+                what = f'a size is given for "{name}", which no model of the group leaves open'
+                yield (
+                    "dimensions",
+                    name,
+                    _unknown("dimensions", what, did_you_mean(name, self._open)),
+                )
 
     def note(self, inputs: Sequence[InputSpec]) -> None:
         """A model of the group has these: what `verify.inputs` says of them is no misspelling."""
@@ -160,3 +165,7 @@ class InputSets:
             return None
         self._used.add(values.label)
         return fitted
+
+
+def _unknown(key: str, what: str, remedy: str) -> ManifestError:
+    return ManifestError(what, where=f"verify.inputs.{key}", remedy=remedy)

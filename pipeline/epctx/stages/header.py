@@ -1,0 +1,58 @@
+"""A source model as `load` has it before any checker sees it: its structure, no weight of it."""
+
+from __future__ import annotations
+
+import onnx
+
+from epctx.errors import ModelError, about
+from epctx.graph.checks import bounds
+from epctx.graph.epcontext import is_epcontext
+from epctx.graph.serde import opening, protos, texts
+from epctx.graph.serde import reader as onnx_files
+from epctx.graph.weights.external_data import DataFolder
+from epctx.manifest import ModelSource
+
+
+def read(source: ModelSource) -> onnx.ModelProto:
+    """Read it by path; `dimensions` and `shapes` are not applied.
+
+    Raises:
+        ModelError: the model or its data is missing, broken, compiled already, or beyond a limit;
+            what onnx.checker and ONNX Runtime would say is not asked.
+    """
+    where = str(source.path)
+    with about(file=where, model=source.name):
+        file = opening.open_model(source.path)
+        proto = onnx_files.read(file, data_folder(source), where=where).proto
+        require_source(proto, where=where)
+        return proto
+
+
+def require_source(proto: onnx.ModelProto, *, where: str) -> None:
+    """Raises ModelError: it goes beyond a limit, has names that are no text, or was compiled."""
+    bounds.require(proto, where=where)
+    texts.require_utf8(proto, where=where)
+    for node in protos.nodes(proto):
+        if is_epcontext(node):
+            raise ModelError(
+                "is compiled already",
+                where=where,
+                why=f"it has EPContext nodes, the first is {protos.describe(node)}",
+                remedy="build from the model that this EPContext model was made of",
+            )
+
+
+def data_folder(source: ModelSource) -> DataFolder:
+    """Where the model's external data is.
+
+    Raises:
+        ModelError: `external_data_dir` is no folder.
+    """
+    folder = source.external_data_dir
+    if folder is not None and not folder.is_dir():
+        raise ModelError(
+            "`external_data_dir` is not a folder",
+            file=str(folder),
+            remedy="name the folder that the model's data files are in",
+        )
+    return DataFolder(folder or source.path.parent, model=source.path)

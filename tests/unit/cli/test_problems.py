@@ -1,0 +1,30 @@
+"""Violations as people are shown them."""
+
+from rich.text import Text
+
+from epctx.cli import problems
+from epctx.errors import Violation
+
+
+def violations(count: int) -> list[Violation]:
+    return [
+        Violation(file="m.yaml", line=n, column=1, path="a", what=f"is {n}", remedy="mend it")
+        for n in range(1, count + 1)
+    ]
+
+
+def plain(count: int, *, every: bool = False) -> list[str]:
+    head = Text("warning: ")
+    return [text.plain for text in problems.texts(violations(count), every=every, head=head)]
+
+
+def test_few_are_told_all() -> None:
+    assert plain(1) == ["warning: m.yaml:1:1: a: is 1\n  -> mend it"]
+    assert len(plain(20)) == 20
+
+
+def test_of_many_the_first_and_a_count() -> None:
+    told = plain(2000)
+    assert len(told) == 21
+    assert told[-1] == "warning: and 1,980 more in m.yaml: -v shows all"
+    assert len(plain(2000, every=True)) == 2000

@@ -1,0 +1,83 @@
+"""`epctx validate` as a whole: what is read, in which order, with which exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from epctx import api
+from epctx.errors import Violation
+from tests.kit.validating import manifest, model, told, validated
+
+
+def test_a_manifest_whose_models_fit_has_nothing(tmp_path: Path) -> None:
+    found = validated(tmp_path, {})
+    assert (told(found), found.exit_code) == (([], []), 0)
+
+
+def test_a_model_that_is_missing_is_what_it_is_to_a_build(tmp_path: Path) -> None:
+    found = validated(tmp_path, {"models.a.path": "b.onnx"})
+    assert told(found) == ([("models.a.path", "b.onnx: does not exist")], [])
+    assert found.exit_code == 4
+    (violation,) = found.violations
+    assert (violation.line, violation.column, violation.remedy) == (5, 11, "did you mean 'a.onnx'?")
+
+
+def test_without_models_none_need_be_there(tmp_path: Path) -> None:
+    found = validated(tmp_path, {"models.a.path": "b.onnx"}, models=False)
+    assert (told(found), found.exit_code) == (([], []), 0)
+
+
+def test_what_breaks_the_schema_is_told_alone(tmp_path: Path) -> None:
+    found = validated(tmp_path, {"models.a.path": "b.onnx", "model_groups.g.embed_mode": True})
+    assert [violation.path for violation in found.violations] == ["model_groups.g.embed_mode"]
+    assert found.exit_code == 3
+
+
+def test_what_is_found_is_in_the_order_of_the_file_and_the_first_has_the_exit_code(
+    tmp_path: Path,
+) -> None:
+    exclude = {"op_types": ["Rellu"]}
+    changes = {
+        "models.a.path": "b.onnx",
+        "model_groups.h": {"models": ["c"], "partition": {"exclude": exclude}},
+    }
+    changes |= {"models.c.path": "a.onnx", "model_groups.h.execution_providers": ["ref"]}
+    found = validated(tmp_path, changes)
+    paths = [violation.path for violation in found.violations]
+    assert paths == ["models.a.path", "model_groups.h.partition.exclude.op_types[0]"]
+    assert found.exit_code == 4
+
+
+def test_the_same_of_several_targets_is_told_once(tmp_path: Path) -> None:
+    changes = {"models.a.path": "b.onnx", "targets": {"one": {}, "two": {}}}
+    assert len(validated(tmp_path, changes).violations) == 1
+
+
+def test_the_function_gives_violations_and_calls_with_warnings(tmp_path: Path) -> None:
+    path = manifest(tmp_path, {"models.a.path": "b.onnx", "models.unused.path": "c.onnx"})
+    warned: list[Violation] = []
+    (violation,) = api.validate(path, warned=warned.append)
+    assert violation.path == "models.a.path"
+    assert [warning.path for warning in warned] == ["models.unused"]
+    assert api.validate(path, models=False) == ()
+
+
+def test_nothing_but_headers_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """External data is looked for, and not read: a gigabyte takes no longer than a byte."""
+    import onnx
+
+    model(tmp_path / "a.onnx")
+    proto = onnx.load(tmp_path / "a.onnx")
+    (weight,) = proto.graph.initializer
+    weight.ClearField("float_data")
+    weight.dims[:] = [1 << 14, 1 << 14]
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    onnx.save(proto, tmp_path / "a.onnx")
+    changes = {"model_groups.g.verify": {"numbers": "off"}}
+    found = validated(tmp_path, changes)
+    assert [violation.path for violation in found.violations] == ["models.a.path"]
+    assert "w.bin" in found.violations[0].what
+    with (tmp_path / "w.bin").open("wb") as sparse:
+        sparse.truncate(1 << 30)
+    assert told(validated(tmp_path, changes)) == ([], [])
