@@ -52,13 +52,15 @@ def validate(path: Path, *, models: bool = True, allow_outside: bool = False) ->
 
 
 def _findings(read: Document, *, models: bool) -> list[Finding]:
-    from epctx.commands.validate import groups, providers
+    from epctx.commands.validate import providers
     from epctx.parsing.rules.doubts import doubts
 
     manifest = load.parse(read)
     found = [Finding(problem=problem) for problem in doubts(read.root)]
     found += providers.findings(read.root, manifest)
     if models:
+        from epctx.commands.validate import groups
+
         found += groups.findings(read.root, manifest)
     unique = {(each.problem.path, each.problem.what): each for each in found}
     return sorted(
