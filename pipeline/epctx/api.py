@@ -376,12 +376,12 @@ def report(
     the report.
 
     Args:
-        source: a manifest, or a build report (`.json`).
+        source: a manifest, a build report (`.json`), or the folder of the outputs of one build.
         out: the page; None: beside the report, `<name>.report.html`.
         dist: the folder with a manifest's report.
 
     Raises:
-        UsageError: there is no report, or it is none of this version.
+        UsageError: there is no report, or more than one; it is none of this version.
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
@@ -389,7 +389,9 @@ def report(
     from epctx.parsing import load
 
     path = Path(source)
-    if path.suffix != ".json":
+    if path.is_dir():
+        path = command.of_folder(path)
+    elif path.suffix != ".json":
         path = command.of_manifest(load.load(path, allow_outside=True).name, Path(dist), path)
     page = Path(out) if out is not None else command.page_of(path)
     command.write(path, page)

@@ -38,6 +38,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return project.folder, other.folder
 
 
+def test_golden_files_that_one_of_two_did_not_ask_for_are_not_gone(tmp_path: Path) -> None:
+    project = make(tmp_path / "old", {"one": ["a"]})
+    project.build()
+    shutil.copytree(project.folder / "dist", tmp_path / "without")
+    project.build(golden=True)
+    golden = project.folder / "dist"
+    without = (tmp_path / "without").as_posix()
+    why = f"golden files of 1 group: {without} was made without `--golden`"
+    for pair in ((tmp_path / "without", golden), (golden, tmp_path / "without")):
+        found = api.diff(*pair)
+        assert (found.files, found.not_compared) == ((), (why,))
+    shutil.copytree(golden, tmp_path / "copy")
+    next((tmp_path / "copy").rglob("golden/*.npz")).unlink()
+    (gone,) = api.diff(golden, tmp_path / "copy").files
+    assert gone.new is None and "/golden/" in gone.file
+
+
 def told(found: Comparison, area: str) -> list[str]:
     return [f"{each.where}: {each.what}" for each in found.differences if each.area == area]
 

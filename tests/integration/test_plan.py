@@ -90,13 +90,17 @@ def test_what_was_never_built(project: Project, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(project.folder / "none"))
     one = plan(project)["one"]
     assert one.state == "runs"
-    assert one.because == ("a.onnx was never built here",)
+    assert one.because == ("a.onnx is as the lock has it, and this cache has nothing of it",)
     assert running(one) == {
         "optimize a": "runs",
         "compile a": "depends",
         "verify one": "depends",
     }
     assert not (project.folder / "none" / "v1" / "actions").exists()
+    project.edit("a", lambda model: model.graph.node[0].__setattr__("name", "other"))
+    assert plan(project)["one"].because == ("a.onnx has changed since the lock was written",)
+    project.lock.unlink()
+    assert plan(project)["one"].because == ("a.onnx was never built here",)
 
 
 def weights(project: Project) -> None:

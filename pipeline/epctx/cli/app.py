@@ -7,18 +7,18 @@ import gc
 import importlib
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from epctx.cli import streams
 from epctx.engine import noop
 from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
-    from typer._click.core import Command, Context  # typer has no public names for them
+    from typer._click.core import Command, Context, Parameter  # typer has no public names for them
 
 COMMANDS = (
     *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
@@ -45,7 +45,14 @@ class _Commands(TyperGroup):
             own.command(cmd_name)(command(getattr(module, cmd_name)))
         made = typer.main.get_command(own)
         made.name = cmd_name
+        for each in (made, *getattr(made, "commands", {}).values()):
+            _show_no_type([*each.params, each.get_help_option(ctx)])
         return made
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        params = super().get_params(ctx)
+        _show_no_type(params)
+        return params
 
     def resolve_command(
         self, ctx: Context, args: list[str]
@@ -84,6 +91,13 @@ class _Commands(TyperGroup):
             if json:
                 sys.exit(code)
             return code
+
+
+def _show_no_type(params: Iterable[Parameter | None]) -> None:
+    """A flag takes no value: help is not to show `<bool>` for one."""
+    for each in params:
+        if isinstance(each, TyperOption) and each.is_flag:
+            each.metavar = ""
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
+from epctx.cli.paths import Existing
 from epctx.cli.render import UI, command
 from epctx.errors import StorageError, UsageError
 
@@ -49,6 +50,7 @@ def gc(
     locks: Annotated[
         list[Path] | None,
         typer.Argument(metavar="LOCK", help="Keep whatever these lock files reach."),
+        Existing(),
     ] = None,
     *,
     max_size: Annotated[

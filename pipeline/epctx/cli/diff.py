@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli.paths import Existing
 from epctx.cli.render import UI
 from epctx.text import size_words
 
@@ -23,9 +24,11 @@ _STYLES = {"toolchain": "magenta", "host": "magenta", "source": "magenta", "sett
 def diff(
     ui: UI,
     old: Annotated[
-        Path, typer.Argument(metavar="A", help="A folder of outputs, a .build.json, or a lock.")
+        Path,
+        typer.Argument(metavar="A", help="A folder of outputs, a .build.json, or a lock."),
+        Existing(),
     ],
-    new: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
+    new: Annotated[Path, typer.Argument(metavar="B", help="Likewise."), Existing()],
 ) -> None:
     """Tell what differs between two builds, two locks, or a build and a lock.
 

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli import completion
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.errors import UsageError
 
@@ -20,6 +21,7 @@ def init(
         typer.Argument(
             help="ONNX models, or a model folder of onnxruntime-genai.", metavar="MODEL.onnx|FOLDER"
         ),
+        Existing(),
     ],
     *,
     provider: Annotated[
@@ -41,7 +43,9 @@ def init(
     share: Annotated[
         bool, typer.Option("--share", help="All models share one context, in this order.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="The manifest to write.")] = Path("epctx.yaml"),
+    out: Annotated[Path, typer.Option(help="The manifest to write."), Written()] = Path(
+        "epctx.yaml"
+    ),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file if it is there.")
     ] = False,

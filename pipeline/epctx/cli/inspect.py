@@ -10,6 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from epctx.cli.paths import Existing
 from epctx.cli.render import UI, facts_table, filled
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
@@ -20,7 +21,9 @@ RIGHT = ("size", "weights")
 
 def inspect(
     ui: UI,
-    file: Annotated[Path, typer.Argument(help="An EPContext model, or a context binary.")],
+    file: Annotated[
+        Path, typer.Argument(help="An EPContext model, or a context binary."), Existing()
+    ],
     *,
     files: Annotated[
         bool, typer.Option("--files", help="List every file to ship with it, one a line.")
@@ -38,6 +41,14 @@ def inspect(
         ui.print(*_binary(found.binary))
     if found.model is not None:
         ui.print(*_model(found.model))
+    if found.damage is not None:
+        what, why = found.damage
+        raise VerificationError(
+            "is damaged" if what == file.name else f"{what} is damaged",
+            file=file.as_posix(),
+            why=why,
+            remedy="copy it again from where it was built, or build it again",
+        )
 
 
 def _files(ui: UI, found: Inspection, folder: Path) -> None:

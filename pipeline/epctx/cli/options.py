@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from epctx.cli import completion
+from epctx.cli.paths import Existing
 
-Manifest = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest.")]
+STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
+Manifest = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest."), STARTER]
 Only = Annotated[
     list[str] | None,
     typer.Option(

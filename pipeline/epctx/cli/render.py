@@ -17,7 +17,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 from rich import box
@@ -26,8 +26,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli import github, problems
-from epctx.cli.streams import Stream
+from epctx.cli import github, paths, problems
+from epctx.cli.streams import ESCAPING, Stream
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
@@ -111,7 +111,7 @@ class UI:
         sys.stdout.flush()
         own = os.dup(1)
         os.dup2(2, 1)
-        apart = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors="replace")
+        apart = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=ESCAPING)
         if isinstance(sys.stdout, Stream):
             sys.stdout.inner = apart
         else:
@@ -270,6 +270,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         ui = UI(format=format, verbose=verbose, quiet=quiet, color=color)
         try:
             environment.check()
+            paths.require(own, kwargs)
             with _ended_as_by_its_user():
                 function(ui, *args, **kwargs)
         except EpctxError as error:
@@ -299,8 +300,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             ("color", Color.auto, ColorOption),
         )
     ]
-    for parameter in own:
-        _without_type(parameter)
     # An assignment would be refused by mypy: functions have no such attribute declared.
     setattr(run, "__signature__", inspect.Signature([*own, *common]))  # noqa: B010
     run.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
@@ -322,14 +321,6 @@ def _ended_as_by_its_user() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-def _without_type(parameter: inspect.Parameter) -> None:
-    """A flag takes no value: help is not to show `<bool>` for one."""
-    kind, *infos = get_args(parameter.annotation) or (None,)
-    for info in infos:
-        if kind is bool and isinstance(info, typer.models.OptionInfo):
-            info.metavar = ""
 
 
 def _unexpected(error: Exception) -> EpctxError:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from epctx.cli.options import STARTER
+from epctx.cli.paths import Written
 from epctx.cli.render import UI
 
 
@@ -15,12 +17,17 @@ def report(
     ui: UI,
     source: Annotated[
         Path,
-        typer.Argument(metavar="MANIFEST|JSON", help="A manifest that was built, or its report."),
+        typer.Argument(
+            metavar="MANIFEST|JSON|DIST",
+            help="A manifest that was built, its report, or the folder of its outputs.",
+        ),
+        STARTER,
     ],
     *,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The page; else <name>.report.html beside the report."),
+        Written(),
     ] = None,
     dist: Annotated[
         Path, typer.Option(help="Where the outputs of a manifest are, its report among them.")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli import completion
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, table
 from epctx.commands.run import CaseReport, OutputReport, RunReport
 from epctx.errors import UsageError
@@ -19,7 +20,9 @@ from epctx.errors import UsageError
 def run(
     ui: UI,
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="An EPContext model, or any ONNX model.")
+        Path,
+        typer.Argument(metavar="MODEL", help="An EPContext model, or any ONNX model."),
+        Existing(),
     ],
     *,
     input: Annotated[
@@ -30,6 +33,7 @@ def run(
             metavar="FILE",
             help="A .npz, .npy or .pb file of inputs; else they are generated.",
         ),
+        Existing(),
     ] = None,
     provider: Annotated[
         list[str] | None,
@@ -72,6 +76,7 @@ def run(
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="FILE", help="A .npz file that gets the outputs."),
+        Written(),
     ] = None,
 ) -> None:
     """Run a model on its execution providers, on inputs from files or generated ones.

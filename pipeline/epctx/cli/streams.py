@@ -8,6 +8,7 @@ written ends no command half way: it ends as it would have, and what could not b
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -32,6 +33,22 @@ _KEPT: Final = 64 << 10
 """Characters of what could not be said that are kept, from the end."""
 
 
+ESCAPING: Final = "epctx.escaping"
+"""What to do with characters that an encoding does not have: JSON's escapes, which JSON keeps."""
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), error.end
+
+
+codecs.register_error(ESCAPING, _escape)
+
+
 class Stream(io.TextIOBase):
     """A text stream in which nothing is a command; its errors are kept, not raised.
 
@@ -49,7 +66,7 @@ class Stream(io.TextIOBase):
 
     def __init__(self, inner: TextIO) -> None:
         if isinstance(inner, io.TextIOWrapper):
-            inner.reconfigure(errors="backslashreplace")  # what its encoding does not have
+            inner.reconfigure(errors=ESCAPING)  # what its encoding does not have
         self.encoding = inner.encoding or self.encoding
         self.inner = inner
         self.failure: OSError | None = None

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli import github, problems
-from epctx.cli.options import AllowOutside
+from epctx.cli.options import STARTER, AllowOutside
 from epctx.cli.render import UI, put
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
@@ -17,7 +17,9 @@ from epctx.errors import ManifestError, Violation
 
 def validate(
     ui: UI,
-    manifests: Annotated[list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST")],
+    manifests: Annotated[
+        list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST"), STARTER
+    ],
     *,
     no_models: Annotated[
         bool,

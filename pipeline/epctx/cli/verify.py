@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli.options import AllowOutside
+from epctx.cli.options import STARTER, AllowOutside
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
 from epctx.verification.findings import (
@@ -22,6 +24,8 @@ from epctx.verification.findings import (
     VerifyReport,
 )
 
+_NAMED = 2
+"""Of what one reason keeps from being checked, that is named without -v."""
 STYLES: dict[Outcome, str] = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
 WORDS: dict[Outcome, str] = {"pass": "ok", "fail": "failed", "not checkable": "not checkable"}
 
@@ -34,18 +38,23 @@ def verify(
             metavar="DIR|MODEL",
             help="Folders of built groups, packages, models; with --lock, files of a release.",
         ),
+        Existing(),
     ],
     *,
     manifest: Annotated[
         Path | None,
         typer.Option(help="What it was built from: compare numbers with the source models."),
+        STARTER,
     ] = None,
     lock: Annotated[
-        Path | None, typer.Option(help="Hold sizes and digests to this lock file, too.")
+        Path | None,
+        typer.Option(help="Hold sizes and digests to this lock file, too."),
+        Existing(otherwise="name the .lock.yaml beside a manifest, which `epctx build` writes"),
     ] = None,
     junit: Annotated[
         Path | None,
         typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
+        Written(),
     ] = None,
     golden: Annotated[
         bool,
@@ -77,8 +86,11 @@ def verify(
 
         atomic.replace(junit, xml.document(report))
     ui.emit(report)
+    every = bool(ui.verbose)
     for folder in report.folders:
-        ui.print(_folder(folder, every=bool(ui.verbose)))
+        ui.print(_folder(folder, every=every))
+    if not every:
+        ui.print(*_unchecked(report.folders))
     ui.print(_summary(report))
     if not report.passed:
         raise typer.Exit(VerificationError.exit_code)
@@ -90,7 +102,7 @@ def _folder(report: FolderReport, *, every: bool) -> Text:
         findings = [f for f in report.findings if f.policy == policy]
         if findings:
             lines.append(_policy(policy, findings))
-    told = [f for f in report.findings if every or f.outcome != "pass"]
+    told = [f for f in report.findings if every or f.outcome == "fail"]
     lines += [_finding(finding) for finding in _merged(told)]
     return Text("\n").join(lines)
 
@@ -118,6 +130,20 @@ def _merged(findings: list[Finding]) -> list[Finding]:
             subject = f"{known.subject}, {finding.subject}"
             merged[key] = replace(known, subject=subject)
     return list(merged.values())
+
+
+def _unchecked(folders: Iterable[FolderReport]) -> Iterator[Text]:
+    """What could not be checked: each reason once, of all that it is said of."""
+    found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
+    for folder in folders:
+        for each in folder.findings:
+            if each.outcome == "not checkable":
+                same = found.setdefault((each.policy, each.check, each.message, each.remedy), [])
+                same.append((f"{folder.folder}/{each.subject}".removesuffix("/."), each))
+    for same in found.values():
+        places = [place for place, _ in same]
+        more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
+        yield _finding(replace(same[0][1], subject=", ".join(places[:_NAMED]) + more))
 
 
 def _finding(finding: Finding) -> Text:

@@ -226,7 +226,7 @@ def _scalar(text: str) -> str:
     """A text as YAML: in quotes where it would not be one, or not be that one, without."""
     if _PLAIN.fullmatch(text) and scalars.resolve(text) == text and not text.startswith("-"):
         return text
-    return json.dumps(text, ensure_ascii=True)
+    return _quoted(text)
 
 
 def _option(value: str) -> str:
@@ -234,4 +234,15 @@ def _option(value: str) -> str:
     if value[:1] == "[" and value[-1:] == "]":
         items = [item.strip() for item in value[1:-1].split(",") if item.strip()]
         return f"[{', '.join(_scalar(item) for item in items)}]"
-    return value if _PLAIN.fullmatch(value) and not value.startswith("-") else json.dumps(value)
+    return value if _PLAIN.fullmatch(value) and not value.startswith("-") else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """A text in double quotes, as YAML has them: JSON's escapes, but for pairs of surrogates."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if ord(character) <= 0xFFFF:
+        return json.dumps(character)[1:-1]
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

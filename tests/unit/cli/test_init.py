@@ -41,7 +41,7 @@ def test_init_needs_force_to_replace() -> None:
         (["--option", "sorce=x"], 3, 'did you mean "source"?'),
         (["--provider", "QNN"], 3, 'did you mean "QNNExecutionProvider"?'),
         (["--share"], 2, "two models"),
-        (["none.onnx"], 4, "none.onnx"),
+        (["none.onnx"], 2, "none.onnx"),
     ],
 )
 def test_init_refuses(arguments: list[str], code: int, told: str) -> None:

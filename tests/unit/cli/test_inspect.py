@@ -47,6 +47,19 @@ def test_a_binary_of_a_format_that_nobody_knows_is_said_to_be_one(folder: Path) 
     assert "m_reference.bin context binary, 300 B no installed EP knows its format" in printed
 
 
+def test_a_binary_that_its_ep_cannot_read_is_7_after_what_is_known(folder: Path) -> None:
+    binary = next(folder.glob("*.bin"))
+    content = bytearray(binary.read_bytes())
+    content[300] ^= 0xFF
+    binary.write_bytes(content)
+    for path in (binary, next(folder.glob("*_ctx.onnx"))):
+        result = inspect(path)
+        assert result.exit_code == 7
+        assert result.stdout.startswith(path.name)
+        assert "is damaged: " in result.stderr
+        assert json.loads(inspect(path, "--format=json").stdout)
+
+
 def test_files_are_one_a_line_for_scripts(folder: Path) -> None:
     result = inspect(folder / "m_ctx.onnx", "--files")
     assert result.stdout.splitlines() == [

@@ -167,7 +167,7 @@ needs_dev_full = pytest.mark.needs("/dev/full", "a device that is full is Linux'
         ("schema nothing", ">&-", 2, "error: "),
         ("nothing", "2>&-", 2, "no command"),
         ("schema manifest", "| true", 0, ""),
-        ("validate nothing.yaml", "2>&1 | true", 3, ""),
+        ("validate nothing.yaml", "2>&1 | true", 2, ""),
     ],
 )
 def test_closed_and_full_streams_end_as_said(
@@ -187,3 +187,12 @@ def test_closed_and_full_streams_end_as_said(
     assert int((tmp_path / "code").read_text()) == code, said
     assert says in said
     assert "Traceback" not in said and "a bug in epctx" not in said
+
+
+def test_what_an_encoding_does_not_have_is_escaped_as_in_json(tmp_path: Path) -> None:
+    text = "é😀\U0010ffff"
+    with (tmp_path / "out").open("w", encoding="ascii") as inner:
+        Stream(inner).write(json.dumps(text, ensure_ascii=False))
+    written = (tmp_path / "out").read_text(encoding="ascii")
+    assert written == r'"\u00e9\ud83d\ude00\udbff\udfff"'
+    assert json.loads(written) == text

@@ -18,7 +18,7 @@ def test_validate_says_ok() -> None:
 
 
 def test_validate_tells_every_violation_of_every_manifest() -> None:
-    result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml", "none.yaml"])
+    result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml", "."])
     assert result.exit_code == 3
     assert result.stdout.splitlines() == [
         "bad.yaml:2:1: nam: unknown key",
@@ -26,9 +26,15 @@ def test_validate_tells_every_violation_of_every_manifest() -> None:
         'bad.yaml:4:29: model_groups.g.models[0]: there is no model "b"',
         "  -> choose one of: a",
         "good.yaml: ok",
-        "none.yaml: there is no such file",
-        "  -> check the path, or write a starter manifest with `epctx init`",
+        ".: is a folder",
+        "  -> name a file: bad.yaml, good.yaml",
     ]
+
+
+def test_a_manifest_that_is_typed_and_not_there_is_a_wrong_command() -> None:
+    result = runner.invoke(app, ["validate", "good.yaml", "none.yaml"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[0] == "error: none.yaml: does not exist"
 
 
 def test_validate_quietly_tells_only_what_is_wrong() -> None:

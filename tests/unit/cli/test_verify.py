@@ -26,7 +26,7 @@ def run(
     folder = FolderReport(folder="dist/g", models=("m.onnx",), findings=findings)
     report = VerifyReport(folders=(folder,), strict=strict)
     monkeypatch.setattr(api, "verify", lambda *args, **given: report)
-    return CliRunner().invoke(app, ["verify", "dist", *options.values()])
+    return CliRunner().invoke(app, ["verify", ".", *options.values()])
 
 
 def test_a_pass_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +53,24 @@ def test_failures_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         "    -> do this",
         "NOT verified: 1 folder, 1 model, 1 check passed, 2 failed",
     ]
+
+
+def test_what_cannot_be_checked_is_told_once_a_reason_of_all_folders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = finding("not checkable", "m.onnx", "it is not here")
+    folders = tuple(
+        FolderReport(folder=f"dist/{name}", models=("m.onnx",), findings=(unknown,))
+        for name in ("a", "b", "c")
+    )
+    report = VerifyReport(folders=folders, strict=False)
+    monkeypatch.setattr(api, "verify", lambda *args, **given: report)
+    result = CliRunner().invoke(app, ["verify", "."])
+    told = [line for line in result.stdout.splitlines() if "it is not here" in line]
+    places = "dist/a/m.onnx, dist/b/m.onnx and 1 more"
+    assert told == [f"  not checkable: {places}: it is not here  [integrity/sums]"]
+    every = CliRunner().invoke(app, ["verify", ".", "-v"]).stdout
+    assert every.count("it is not here") == 3
 
 
 def test_what_cannot_be_checked_fails_only_when_strict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,5 +104,6 @@ def test_junit_is_written_whatever_is_printed(
     result = run(monkeypatch, finding("fail"), a="--junit", b=str(file), c="-q")
     assert result.exit_code == 7
     assert JUnitXml.fromfile(str(file)).failures == 1
-    result = run(monkeypatch, finding("pass"), a="--junit", b=str(tmp_path / "none" / "v.xml"))
+    (tmp_path / "v.xml").mkdir()
+    result = run(monkeypatch, finding("pass"), a="--junit", b=str(tmp_path / "v.xml"))
     assert result.exit_code == 9 and "cannot be written" in result.stderr

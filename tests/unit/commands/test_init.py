@@ -210,3 +210,11 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         init.write([one], tmp_path / "new" / "m.yaml", force=True)
     assert not list((tmp_path / "new").glob(".m.yaml*"))
+
+
+@pytest.mark.parametrize("stem", ["m😀", "modèle 𝄞", 'a"b', "\U000e0001tag"])
+def test_a_model_of_any_name_has_a_manifest_that_is_read(tmp_path: Path, stem: str) -> None:
+    model(tmp_path / f"{stem}.onnx")
+    path = init.write([tmp_path / f"{stem}.onnx"], tmp_path / "epctx.yaml")
+    (source,) = load.load(path).targets[0].groups[0].models
+    assert source.path.name == f"{stem}.onnx"

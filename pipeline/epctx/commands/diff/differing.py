@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from epctx.commands.diff.result import Changed, ChangedFile, Comparison
-from epctx.commands.diff.sides import Side, side
+from epctx.commands.diff.sides import Side, golden_of, side
 from epctx.errors import EpctxError, ModelError
 from epctx.keys.changes import between
 from epctx.lockfile.differences import between_locks
@@ -70,6 +70,8 @@ def _plain(model: ModelReport) -> Mapping[str, object]:
 
 def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
     for name in sorted({*old.files, *new.files}):
+        if golden_of(name) in old.golden ^ new.golden:
+            continue  # one of them did not ask for any
         one, other = old.files.get(name), new.files.get(name)
         if one != other:
             told = None
@@ -120,6 +122,9 @@ def _binary(path: Path) -> BinaryInfo | None:
 
 def _not_compared(old: Side, new: Side) -> Iterator[str]:
     for one, other in ((old, new), (new, old)):
+        if extra := len(other.golden - one.golden):
+            groups = f"{extra} group{'s' * (extra != 1)}"
+            yield f"golden files of {groups}: {one.name} was made without `--golden`"
         if one.lock is None and other.lock is not None:
             yield f"toolchain, sources and settings: {one.name} has no lock or report"
         if one.models is None and other.models is not None:

@@ -11,7 +11,7 @@ from epctx.commands.report import command
 from epctx.engine.report import BuildReport
 from epctx.errors import UsageError
 from epctx.files import digest, listing
-from epctx.files.outputs import SUMS
+from epctx.files.outputs import GOLDEN, SUMS
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.stages.report import ModelReport
 
@@ -28,6 +28,7 @@ class Side:
         models: who took which nodes, by `<target>/<group>/<model>`; None: it is a lock.
         folder: has `<target>/<group>` with files; None: it is a lock, or they are gone.
         files: by `<target>/<group>/<name>`, from the disk if they are there, else from the lock.
+        golden: the `<target>/<group>` whose golden files were asked for.
     """
 
     name: str
@@ -35,6 +36,13 @@ class Side:
     models: Mapping[str, ModelReport] | None
     folder: Path | None
     files: Mapping[str, LockedFile]
+    golden: frozenset[str] = frozenset()
+
+
+def golden_of(file: str) -> str | None:
+    """The group of a golden file, of the others None."""
+    group, found, _ = file.partition(f"/{GOLDEN}/")
+    return group if found else None
 
 
 def side(path: Path) -> Side:
@@ -75,7 +83,9 @@ def _of_folder(path: Path) -> Side:
     files = _on_disk(path)
     if not files:
         raise UsageError("has no build in it", file=path.as_posix(), remedy=_REMEDY)
-    return Side(name=path.as_posix(), lock=None, models=None, folder=path, files=files)
+    golden = frozenset(group for file in files if (group := golden_of(file)) is not None)
+    name = path.as_posix()
+    return Side(name=name, lock=None, models=None, folder=path, files=files, golden=golden)
 
 
 def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
@@ -90,6 +100,7 @@ def _of_build(path: Path, report: BuildReport, folder: Path) -> Side:
         },
         folder=folder if files else None,
         files=files or (_locked(report.lock) if report.lock is not None else {}),
+        golden=frozenset(f"{each.target}/{each.group}" for each in report.groups if each.golden),
     )
 
 

@@ -21,7 +21,7 @@ from epctx.commands.inspect.inspection import (
     ShippedFile,
     Weights,
 )
-from epctx.errors import EpctxError, ModelError, UsageError
+from epctx.errors import EpctxError, ModelError, UsageError, VerificationError
 from epctx.files import paths
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
@@ -79,7 +79,8 @@ def _read_binary(name: str, path: Path, reader: ReadsBinaries | None) -> BinaryF
     try:
         return BinaryFile(name=name, size=size, info=reader.inspect_binary(path))
     except EpctxError as error:
-        return BinaryFile(name=name, size=size, problem=error.reason)
+        damaged = isinstance(error, VerificationError)
+        return BinaryFile(name=name, size=size, problem=error.reason, damaged=damaged)
 
 
 def _binaries(

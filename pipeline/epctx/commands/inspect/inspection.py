@@ -63,12 +63,18 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryFile:
-    """A context binary, or an embedded one. `info` None: nobody here can read it, and `problem`."""
+    """A context binary, or an embedded one.
+
+    Attributes:
+        info: None: nobody here can read it, and `problem` says why.
+        damaged: the EP whose binary it is cannot read it.
+    """
 
     name: str
     size: int
     info: BinaryInfo | None = None
     problem: str | None = None
+    damaged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +108,18 @@ class Inspection:
 
     model: ModelFile | None = None
     binary: BinaryFile | None = None
+
+    @property
+    def damage(self) -> tuple[str, str] | None:
+        """What of it is damaged, and why; None: nothing that can be read here."""
+        binaries = self.model.binaries if self.model is not None else ()
+        for binary in (self.binary, *binaries):
+            if binary is not None and binary.damaged:
+                return binary.name, binary.problem or ""
+        for node in self.model.nodes if self.model is not None else ():
+            if node.problem is not None:
+                return f"node {node.name!r}", node.problem
+        return None
 
     @property
     def files(self) -> tuple[ShippedFile, ...]:

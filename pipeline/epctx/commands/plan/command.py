@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from epctx import lockfile
 from epctx.cache import Action, Cache
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.last_keys import History
@@ -18,7 +20,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.state import Compiled, GroupState, Optimized
 from epctx.engine.up_to_date import assess
-from epctx.errors import Failure
+from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
 from epctx.providers.hooks import KnowsAbsence
@@ -131,6 +133,7 @@ class _Group:
     """One group of a plan."""
 
     def __init__(self, known: GroupState, lookup: Lookup, history: History) -> None:
+        self._manifest = history.manifest
         self._known = known
         self._planned = known.planned
         self._lookup = lookup
@@ -190,11 +193,26 @@ class _Group:
         old = self._last(action)
         name = model.source.path.name
         if old is None:
-            return replace(action, state="runs", because=(f"{name} was never built here",))
+            return replace(action, state="runs", because=(self._by_lock(model),))
         before = msgspec.json.decode(old.record, type=dict[str, Any])["model"]
         now = self._lookup.sources.model(model.source)
         changes = between({"model": before}, {"model": str(now)})
         return replace(action, state="runs", because=(f"{name} has changed",), changes=changes)
+
+    def _by_lock(self, model: Optimized) -> str:
+        """Why a model is built that this cache has never seen, as far as the lock knows it."""
+        source, manifest = model.source, self._manifest
+        name = source.path.name
+        try:
+            known = lockfile.read(lockfile.place(manifest)).sources
+        except LockError:  # there is none, or it cannot be read: the build will say so
+            known = {}
+        locked = known.get(Path(os.path.relpath(source.path, manifest.parent)).as_posix())
+        if locked is None:
+            return f"{name} was never built here"
+        if locked.digest == str(self._lookup.sources.model(source)):
+            return f"{name} is as the lock has it, and this cache has nothing of it"
+        return f"{name} has changed since the lock was written"
 
     def _compile(self, session: Compiled) -> PlannedAction:
         action = PlannedAction(

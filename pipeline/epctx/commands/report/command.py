@@ -14,6 +14,10 @@ from epctx.files import atomic
 from epctx.files.entries import open_entry
 
 SUFFIX = ".build.json"
+_DEPTH = 2
+"""Folders between that of a group's outputs and what the report is named as."""
+_LISTED = 5
+"""Reports that a message names."""
 _AGAIN = "build again with this epctx: what has not changed is not built again"
 
 
@@ -77,6 +81,30 @@ def of_manifest(name: str, out: Path, manifest: Path) -> Path:
             remedy=f"run `epctx build {manifest.as_posix()}`, or name the report where it is",
         )
     return path
+
+
+def of_folder(folder: Path) -> Path:
+    """The report that belongs to a folder of outputs: `dist`, if one build is in it, `dist/<name>`,
+    or a folder in that.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    for place in (named, *named.parents[:_DEPTH]):
+        own = Path(f"{place}{SUFFIX}")
+        if own.is_file():
+            return own
+    found = sorted(folder.glob(f"*{SUFFIX}"))
+    if len(found) == 1:
+        return found[0]
+    shown = folder.as_posix()
+    if found:
+        names = ", ".join(each.as_posix() for each in found[:_LISTED])
+        what, remedy = f"has the reports of {len(found)} builds", f"name one of them: {names}"
+    else:
+        what, remedy = "has no report of a build", "name a manifest that was built, or its report"
+    raise UsageError(what, file=shown, remedy=remedy)
 
 
 def page_of(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
@@ -48,6 +49,10 @@ class Places:
         try:
             target = path.resolve()
             inside = target.is_relative_to(self.folder.resolve())
+        except UnicodeEncodeError:
+            encoding = sys.getfilesystemencoding()
+            what = f"cannot be named where file names are {encoding}"
+            return what, "set the environment variable PYTHONUTF8=1, or another locale"
         except (OSError, RuntimeError, ValueError):
             return "cannot be followed, it loops or is too long", "check the links in it"
         if not inside:

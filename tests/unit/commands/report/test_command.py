@@ -47,3 +47,28 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     for page in (tmp_path / "none" / "page.html", path / "page.html", tmp_path):
         with pytest.raises(StorageError, match="cannot be written"):
             command.write(path, page)
+
+
+def test_a_folder_of_outputs_has_the_report_that_belongs_to_it(tmp_path: Path) -> None:
+    group = tmp_path / "a" / "target" / "group"
+    group.mkdir(parents=True)
+    with pytest.raises(UsageError, match="has no report"):
+        command.of_folder(tmp_path)
+    own = tmp_path / "a.build.json"
+    own.touch()
+    for folder in (tmp_path, tmp_path / "a", group.parent, group):
+        assert command.of_folder(folder) == own
+    (tmp_path / "b.build.json").touch()
+    assert command.of_folder(group) == own
+    with pytest.raises(UsageError, match="has the reports of 2 builds") as caught:
+        command.of_folder(tmp_path)
+    assert own.as_posix() in caught.value.remedy
+
+
+def test_the_current_folder_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a.build.json").touch()
+    monkeypatch.chdir(tmp_path / "a")
+    assert command.of_folder(Path()) == (tmp_path / "a.build.json").resolve()

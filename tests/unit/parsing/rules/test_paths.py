@@ -92,3 +92,15 @@ def test_patterns_give_files_in_one_order(places: Places) -> None:
 
 def test_a_path_without_a_pattern_is_itself(places: Places) -> None:
     assert places.files("cases/a.npz") == (places.folder / "cases" / "a.npz",)
+
+
+def test_a_name_that_this_locale_cannot_say_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(path: Path, strict: bool = False) -> Path:
+        return Path(str(path).encode("ascii").decode())
+
+    monkeypatch.setattr(Path, "resolve", resolve)
+    what, remedy = Places(folder=tmp_path).problem("m😀.onnx") or ("", "")
+    assert what.startswith("cannot be named where file names are ")
+    assert "PYTHONUTF8=1" in remedy

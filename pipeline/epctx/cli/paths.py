@@ -1,0 +1,77 @@
+"""Paths that are typed on the command line: one that is not there is a wrong command (exit 2)."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+from epctx.errors import UsageError
+
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Existing:
+    """Marks a parameter, in its annotation: what it names must be there before a command begins.
+
+    Attributes:
+        otherwise: what to do where no other file can have been meant.
+    """
+
+    otherwise: str = "check the path"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Marks a parameter: the folder of the file that is written there must be there, too."""
+
+
+def require(parameters: Sequence[inspect.Parameter], values: Mapping[str, object]) -> None:
+    """Look at the paths of a command.
+
+    Raises:
+        UsageError: one that is marked, or the folder of one, does not exist.
+    """
+    for parameter in parameters:
+        given = values.get(parameter.name)
+        for path in given if isinstance(given, list) else [given]:
+            for mark in get_args(parameter.annotation):
+                if isinstance(path, Path):
+                    _require(path, mark)
+
+
+def _require(path: Path, mark: object) -> None:
+    if isinstance(mark, Existing) and _is_absent(path):
+        raise _absent(path, mark)
+    if isinstance(mark, Written) and _is_absent(path.parent):
+        what = f"there is no folder {path.parent.as_posix()}"
+        remedy = "make the folder, or write it elsewhere"
+        raise UsageError("cannot be written", file=path.as_posix(), why=what, remedy=remedy)
+
+
+def _is_absent(path: Path) -> bool:
+    """What may be there and cannot be looked at is the command's to tell."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno in _ABSENT
+    return False
+
+
+def _absent(path: Path, mark: Existing) -> UsageError:
+    from epctx.files.regular import absent
+
+    file = path.as_posix()
+    try:
+        if path.is_symlink():
+            what = "is a link to what does not exist"
+            return UsageError(what, file=file, remedy="correct the link")
+        found = absent(path)
+    except OSError:  # a name that is too long
+        return UsageError("does not exist", file=file, remedy=mark.otherwise)
+    remedy = mark.otherwise if found.remedy == Existing.otherwise else found.remedy
+    return UsageError(found.what, file=file, remedy=remedy)
