@@ -170,7 +170,7 @@ def parts(folder: Path, n: int) -> Sequence[str]:
     chain = "".join(f"      m{i}: {{inputs: {{x: {{part: m{i - 1}}}}}}}\n" for i in range(1, n))
     compose = f"compose:\n  c:\n    parts:\n      m0: {{}}\n{chain}"
     manifest(folder, f"{models}model_groups:\n{listed}{compose}")
-    return ("validate", "m.yaml")
+    return ("validate", "m.yaml", "--no-models")
 
 
 # --------------------------------------------------------------------------------------- models
@@ -352,6 +352,14 @@ def excluded(folder: Path, n: int) -> Sequence[str]:
 
 
 # ----------------------------------------------------------------------- what other commands read
+
+
+@dimension("nodes", "validate", sample=40, full=2000, code=3)
+def validated(folder: Path, n: int) -> Sequence[str]:
+    (folder / "a.onnx").write_bytes(_model(_chain(n)).SerializeToString())
+    group = '{g: {models: [a], partition: {exclude: {op_types: [TopK], nodes: ["layer0*"]}}}}'
+    manifest(folder, f"{_models(['a: {path: a.onnx}'])}model_groups: {group}\n")
+    return ("validate", "m.yaml")
 
 
 @dimension("nodes", "inspect", sample=40, full=2000)

@@ -30,6 +30,7 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
     """What is wrong with the models that a build would read, and with what groups say of them."""
     headers = Headers(root=root)
     groups: list[Finding] = []
+    absent: dict[tuple[object, ...], tuple[Unmatched, ...]] = {}
     for tree, target in zip(precedence.targets(root), manifest.targets, strict=True):
         for layered, group in zip(tree.groups, target.groups, strict=True):
             own = [(model.name, headers.of(model)) for model in group.models]
@@ -40,6 +41,7 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
                 node=layered.node,
                 group=group,
                 headers=known,
+                absent=absent,
             )
             groups += one.findings(whole=len(known) == len(own))
     yield from headers.findings
@@ -48,13 +50,18 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """A model group as it is built for a target, with the headers of its models."""
+    """A model group as it is built for a target, with the headers of its models.
+
+    Attributes:
+        absent: what was found of models and `exclude`, of any group: targets repeat it.
+    """
 
     root: Node
     folder: Path
     node: Node
     group: ModelGroup
     headers: dict[str, Header]
+    absent: dict[tuple[object, ...], tuple[Unmatched, ...]]
 
     def findings(self, *, whole: bool) -> Iterator[Finding]:
         """All of this group. `whole`: there is a header of each of its models."""
@@ -78,10 +85,14 @@ class _Group:
                     return
 
     def _exclude(self) -> Iterator[Finding]:
+        """Entries of `partition.exclude` that match nothing."""
         settings = self.group.partition
-        exclusion = Exclusion(settings)
-        absent = in_all([exclusion.unmatched(each.nodes, _never) for each in self.headers.values()])
-        for each in absent:
+        asked = (*self.headers, settings.exclude_op_types, settings.exclude_nodes)
+        if asked not in self.absent:
+            exclusion, headers = Exclusion(settings), self.headers.values()
+            unmatched = [exclusion.unmatched(each.nodes, _never) for each in headers]
+            self.absent[asked] = in_all(unmatched)
+        for each in self.absent[asked]:
             listed = self.node.mapping["partition"].mapping["exclude"].mapping[each.key]
             node = next(item for item in listed.items if item.string == each.entry)
             error = refusal([each], where=f"model group {self.group.name}")
@@ -101,6 +112,8 @@ class _Group:
     def _inputs(self) -> Iterator[Finding]:
         """Ranges and sizes for inputs that no model of the group has."""
         settings = replace(self.group.verify.inputs, files=())
+        if not (settings.ranges or settings.dimensions):
+            return
         sets = InputSets(settings)
         for header in self.headers.values():
             sets.note(specs(header.interface))

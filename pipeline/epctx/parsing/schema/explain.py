@@ -35,11 +35,6 @@ KINDS = {
 LONGEST_EXAMPLE = 60
 """Longest example that a remedy gives, in characters."""
 
-_YES = frozenset({"yes", "y", "on"})
-_NO = frozenset({"no", "n", "off"})
-_NUMBER = re.compile(r"-?[0-9][0-9_]*(\.[0-9_]*)?")
-_LEADING_ZEROS = re.compile(r"^(-?)0+(?=[0-9])")
-
 
 def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
     """The problems behind one error of jsonschema's, which is about the value `node`.
@@ -286,23 +281,9 @@ def _kind(kinds: Sequence[str], node: Node, asked: _Asked) -> tuple[str, str]:
     if node.kind == "null" and not node.text:
         return f"has no value, must be {wanted}", "give it a value, or remove the key"
     share = wrong_values.share(node) if "number" in kinds else None
-    remedy = _unquote(kinds, node) or share or _quote(kinds, node, asked) or asked.remedy(wanted)
+    unquoted = wrong_values.unquoted(kinds, node)
+    remedy = unquoted or share or _quote(kinds, node, asked) or asked.remedy(wanted)
     return f"is {_shown(node)}, must be {wanted}", remedy
-
-
-def _unquote(kinds: Sequence[str], node: Node) -> str | None:
-    """How to write a text that was meant as a number or as true or false."""
-    lowered = node.text.casefold()
-    if node.kind != "text":
-        return None
-    if "boolean" in kinds and lowered in {"true", "false"}:
-        return f"write it without quotes: {lowered}"
-    if "boolean" in kinds and lowered in _YES | _NO:
-        return f"write {'true' if lowered in _YES else 'false'}"
-    if {"integer", "number"} & {*kinds} and _NUMBER.fullmatch(lowered):
-        number = _LEADING_ZEROS.sub(r"\1", lowered.replace("_", ""))
-        return f"write it without quotes: {number}" if node.quoted else f"write {number}"
-    return None
 
 
 def _quote(kinds: Sequence[str], node: Node, asked: _Asked) -> str | None:

@@ -7,11 +7,15 @@ boolean, list, mapping), to the remedy. In that `{}` stands for the value, of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from epctx.parsing.document.tree import Node, Plain
 
+_YES: Final = frozenset({"yes", "y", "on"})
+_NO: Final = frozenset({"no", "n", "off"})
+_NUMBER: Final = re.compile(r"-?[0-9][0-9_]*(\.[0-9_]*)?")
+_LEADING_ZEROS: Final = re.compile(r"^(-?)0+(?=[0-9])")
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", re.ASCII)
 
 
@@ -28,6 +32,21 @@ def share(node: Node, limit: Plain = 1) -> str | None:
     if match is None or not 10 <= float(match[1]) <= 100:
         return None
     return f"write it as a share: {float(match[1]) / 100:g}"
+
+
+def unquoted(kinds: Sequence[str], node: Node) -> str | None:
+    """How to write a text that was meant as a number or as true or false."""
+    lowered = node.text.casefold()
+    if node.kind != "text":
+        return None
+    if "boolean" in kinds and lowered in {"true", "false"}:
+        return f"write it without quotes: {lowered}"
+    if "boolean" in kinds and lowered in _YES | _NO:
+        return f"write {'true' if lowered in _YES else 'false'}"
+    if {"integer", "number"} & {*kinds} and _NUMBER.fullmatch(lowered):
+        number = _LEADING_ZEROS.sub(r"\1", lowered.replace("_", ""))
+        return f"write it without quotes: {number}" if node.quoted else f"write {number}"
+    return None
 
 
 def texts(alternatives: Plain) -> Iterator[str]:
