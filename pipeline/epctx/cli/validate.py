@@ -23,7 +23,9 @@ def validate(
     *,
     no_models: Annotated[
         bool,
-        typer.Option("--no-models", help="Read no model: for checkouts that do not have them."),
+        typer.Option(
+            "--no-models", help="Read no model; files may be missing, as in some checkouts."
+        ),
     ] = False,
     if_manifest: Annotated[
         bool,

@@ -60,10 +60,17 @@ def load(path: Path, *, allow_outside: bool = False) -> Manifest:
     return parse(read)
 
 
-def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violation, ...]:
+def violations(
+    read: Document, *, allow_outside: bool = False, partial: bool = False
+) -> tuple[Violation, ...]:
     """Every violation of a manifest that was read, in the file's order; raises as `load` does.
 
     Of a file that is known to be something else it is that alone.
+
+    Args:
+        read: the manifest.
+        allow_outside: its paths may lead out of its folder.
+        partial: files that it names may be missing.
     """
     other = other_files.of_content(read.root, Path(read.file))
     if other is not None:
@@ -73,7 +80,7 @@ def violations(read: Document, *, allow_outside: bool = False) -> tuple[Violatio
         broken = read.broken | {p.node for p in found if p.node is not None}
         found = [problem for problem in found if problem.node not in read.broken]
         found += resolved_size.check(read.root) or rules.check(
-            read, broken, allow_outside=allow_outside
+            read, broken, allow_outside=allow_outside, partial=partial
         )
     unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
     return tuple(sorted(unique, key=lambda violation: (violation.line, violation.column)))

@@ -34,7 +34,8 @@ def validate(path: Path, *, models: bool = True, allow_outside: bool = False) ->
 
     Args:
         path: the manifest.
-        models: read the headers of its models; no weight is read and no EP is run.
+        models: read the headers of its models; no weight is read and no EP is run. False: they and
+            other files that it names may be missing.
         allow_outside: its paths may lead out of its folder.
 
     Raises:
@@ -43,7 +44,7 @@ def validate(path: Path, *, models: bool = True, allow_outside: bool = False) ->
     """
     try:
         read = document.read(path)
-        broken = load.violations(read, allow_outside=allow_outside)
+        broken = load.violations(read, allow_outside=allow_outside, partial=not models)
     except InvalidManifest as error:
         broken = error.violations
     if broken:

@@ -18,15 +18,19 @@ from epctx.parsing.rules import compositions, group, options, package, settings,
 from epctx.parsing.rules.paths import Places
 
 
-def check(document: Document, broken: frozenset[Node], *, allow_outside: bool) -> list[Problem]:
+def check(
+    document: Document, broken: frozenset[Node], *, allow_outside: bool, partial: bool = False
+) -> list[Problem]:
     """Every violation of a rule.
 
     Args:
         document: the manifest; it may break the schema.
         broken: the nodes that break it.
         allow_outside: paths may lead out of the manifest's folder.
+        partial: files may be missing, as in a checkout without them.
     """
-    places = Places(folder=document.path.parent, allow_outside=allow_outside)
+    folder = document.path.parent
+    places = Places(folder=folder, allow_outside=allow_outside, partial=partial)
     problems = [
         *whole.check(document.root, places),
         *_resolved(document.root, broken, places),

@@ -74,7 +74,9 @@ def _assets(package: Node, places: Places) -> Iterator[Problem]:
     for node in present(package.get("assets")).values():
         if node.string is None:
             continue
-        wrong = places.problem(node.string) or _no_asset(places.absolute(node.string))
+        path = places.absolute(node.string)
+        wrong = places.problem(node.string)
+        wrong = wrong or (None if places.lacks(path) else _no_asset(path))
         if wrong is not None:
             yield at(node, *wrong)
 
@@ -143,7 +145,7 @@ def _file(node: Node, places: Places, target: str, group: str) -> Problem | None
     outside = None if places.allow_outside else places.outside(path, "copy the file inside")
     if outside is not None:
         return at(node, *outside)
-    if path.is_file():
+    if path.is_file() or places.lacks(path):
         return None
     what = "is a folder" if path.is_dir() else "does not exist"
     variant = f" (for {group}@{target})" if text != node.text else ""
@@ -176,8 +178,8 @@ def _genai(package: Node, trees: tuple[TargetTree, ...], places: Places) -> Iter
 
 
 def _source(node: Node, places: Places) -> Iterator[Problem]:
-    wrong = places.problem(node.text)
-    if wrong is None and not (places.absolute(node.text) / GENAI_CONFIG).is_file():
+    wrong, config = places.problem(node.text), places.absolute(node.text) / GENAI_CONFIG
+    if wrong is None and not config.is_file() and not places.lacks(config):
         what = f"{quoted(node.text)} is no folder with a {GENAI_CONFIG}"
         wrong = what, "name one that onnxruntime-genai's model builder wrote"
     if wrong is not None:

@@ -14,10 +14,21 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where paths resolve from. `folder` is the manifest's, absolute."""
+    """Where paths resolve from.
+
+    Attributes:
+        folder: the manifest's, absolute.
+        allow_outside: paths may lead out of it.
+        partial: files may be missing, as in a checkout without them.
+    """
 
     folder: Path
     allow_outside: bool = False
+    partial: bool = False
+
+    def lacks(self, path: Path) -> bool:
+        """Whether a file is missing that may be."""
+        return self.partial and not path.exists()
 
     def absolute(self, text: str) -> Path:
         """The path that `text` means, links not followed."""

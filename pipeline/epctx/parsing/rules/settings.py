@@ -53,7 +53,7 @@ def _file(node: Node, pattern: str, places: Places) -> Iterator[Problem]:
         yield at(node, *wrong)
         return
     found = places.files(pattern)
-    if not found:
+    if not found and not places.partial:
         yield at(node, "matches no file", "check the pattern; it is relative to the manifest")
     for path in found:
         if path.suffix.lower() not in FILES:

@@ -81,3 +81,23 @@ def test_nothing_but_headers_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with (tmp_path / "w.bin").open("wb") as sparse:
         sparse.truncate(1 << 30)
     assert told(validated(tmp_path, changes)) == ([], [])
+
+
+def test_without_models_no_file_need_be_there(tmp_path: Path) -> None:
+    changes = {
+        "models.a.path": "b.onnx",
+        "model_groups.g.verify.inputs.files": ["cases/*.npz"],
+        "package.assets": {"tokenizer": "tokenizer.json"},
+        "package.files": {"b.txt": "b.txt"},
+        "package.genai": {"source": "models/llm"},
+    }
+    assert [each.path for each in validated(tmp_path, changes).violations] == [
+        "model_groups.g.verify.inputs.files[0]",
+        "package.assets.tokenizer",
+        'package.files["b.txt"]',
+        "package.genai.source",
+    ]
+    assert validated(tmp_path, changes, models=False).violations == ()
+    changes["package.genai"] = {"source": "/models/llm"}
+    (outside,) = validated(tmp_path, changes, models=False).violations
+    assert outside.what == "is an absolute path"
