@@ -14,7 +14,7 @@ def main() -> None:
 
         command()
     except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted\n  -> run the command again; nothing is lost\n")
+        sys.stderr.write("error[E1300]: interrupted\n  -> run the command again; nothing is lost\n")
         sys.exit(130)
 
 

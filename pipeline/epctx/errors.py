@@ -1,4 +1,4 @@
-"""Every error that a user can meet: one tree, one exit code each (design section 10).
+"""Every error that a user can meet: one tree, one exit code each, and a code for its kind.
 
     EpctxError                1  unexpected: a bug
     ├── UsageError            2  the command line
@@ -14,7 +14,8 @@
     ├── TimedOut             10  a limit in time was reached
     └── Interrupted         130  SIGINT, SIGTERM
 
-Nothing but `cli` turns one of them into an exit code.
+Nothing but `cli` turns one of them into an exit code. `error_codes` has the codes of kinds, which
+`epctx explain` explains.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
+from epctx.error_codes import Code
+
 MESSAGE_LENGTH: Final = 4000
 """Characters of each part of a message at most: models hold names of any length."""
 
 
-_SAID: Final = ("what", "remedy", "where", "why", "file", "line", "column", "model", "node")
+_SAID: Final = ("what", "remedy", "where", "why", "file", "line", "column", "model", "node", "code")
 """What an error is made of, and has as data."""
 
 
@@ -48,13 +51,16 @@ class EpctxError(Exception):
         column: in characters, from 1; 0: the line as a whole.
         model: the manifest's key of it.
         node: the name of a node of the model.
+        code: its kind; None: the general one of its class.
 
     Attributes:
+        code: its kind, as `epctx explain` takes it.
         group: `group@target`, as `--only` takes it; the engine knows it.
         log: the end of what the process printed that it comes from; None: it is not known.
     """
 
     exit_code: ClassVar[int] = 1
+    code: Code = Code.BUG
     log: LogTail | None = None
 
     def __init__(
@@ -69,7 +75,9 @@ class EpctxError(Exception):
         column: int = 0,
         model: str | None = None,
         node: str | None = None,
+        code: Code | None = None,
     ) -> None:
+        self.code = code or type(self).code
         self.what = _bounded(what)
         self.why = why and _bounded(why)
         self.remedy = _bounded(remedy)
@@ -102,13 +110,15 @@ class EpctxError(Exception):
     def failure(self) -> Failure:
         """It as data."""
         said = {name: getattr(self, name) for name in _SAID}
-        kind, code = type(self).__name__, self.exit_code
-        return Failure(kind=kind, exit_code=code, group=self.group, **said)
+        kind = type(self).__name__
+        return Failure(kind=kind, exit_code=self.exit_code, group=self.group, **said)
 
     @classmethod
     def of(cls, failure: Failure, *, remedy: str | None = None) -> Self:
         """An error of this class that says what `failure` says, perhaps with another remedy."""
         said = {name: getattr(failure, name) for name in _SAID}
+        if failure.exit_code != cls.exit_code and cls is not EpctxError:
+            said["code"] = None  # it is of another class
         error = cls(**said | ({"remedy": remedy} if remedy else {}))
         error.group = failure.group
         return error
@@ -121,14 +131,20 @@ class EpctxError(Exception):
     @classmethod
     @contextmanager
     def if_refused(
-        cls, what: str, *, remedy: str, where: str | None = None, file: str | None = None
+        cls,
+        what: str,
+        *,
+        remedy: str,
+        where: str | None = None,
+        file: str | None = None,
+        code: Code | None = None,
     ) -> Iterator[None]:
         """An OSError inside becomes this error, whose `why` is what the system says."""
         try:
             yield
         except OSError as error:
             why = error.strerror or str(error)
-            raise cls(what, where=where, file=file, why=why, remedy=remedy) from error
+            raise cls(what, where=where, file=file, why=why, remedy=remedy, code=code) from error
 
     def __str__(self) -> str:
         return f"{self.head}\n  -> {self.remedy}"
@@ -140,6 +156,7 @@ class Failure:
 
     Attributes:
         kind: its class, one of the tree.
+        code: its kind more closely, as `epctx explain` takes it.
         where: in words, but for the group.
         group: `group@target`; None: it is of no group, or of that which the report is about.
         file: what it is about; None: no file, or it is not known.
@@ -151,6 +168,7 @@ class Failure:
 
     kind: str
     exit_code: int
+    code: Code
     what: str
     remedy: str
     where: str | None = None
@@ -199,12 +217,14 @@ class UsageError(EpctxError):
     """The command line cannot be carried out as it stands."""
 
     exit_code = 2
+    code = Code.USAGE
 
 
 class ManifestError(EpctxError):
     """The manifest breaks the schema or a rule."""
 
     exit_code = 3
+    code = Code.MANIFEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +238,7 @@ class Violation:
         path: in the manifest, like `model_groups.llm.models[1]`; empty for the document.
         what: what is wrong, one clause, without a full stop.
         remedy: what to do.
+        code: its kind, as `epctx explain` takes it.
     """
 
     file: str
@@ -226,6 +247,7 @@ class Violation:
     path: str
     what: str
     remedy: str
+    code: Code = Code.MANIFEST
 
     @property
     def where(self) -> str:
@@ -251,6 +273,7 @@ class InvalidManifest(ManifestError):
             column=first.column,
             why=f"and {more} more" if more else None,
             remedy=first.remedy,
+            code=first.code,
         )
 
     def __str__(self) -> str:
@@ -266,12 +289,14 @@ class ModelError(EpctxError):
     """
 
     exit_code = 4
+    code = Code.MODEL
     is_broken = False
 
     @classmethod
     def broken(cls, what: str, *, where: str, why: str | None = None) -> Self:
         """An error about a file that no build can use as it is: only its exporter can help."""
-        error = cls(what, where=where, why=why, remedy="the file is broken: export the model again")
+        remedy = "the file is broken: export the model again"
+        error = cls(what, where=where, why=why, remedy=remedy, code=Code.MODEL_BROKEN)
         error.is_broken = True
         return error
 
@@ -280,6 +305,7 @@ class ProviderUnavailable(EpctxError):
     """An execution provider is not installed, or this host cannot use it."""
 
     exit_code = 5
+    code = Code.PROVIDER
 
 
 class CompileError(EpctxError):
@@ -293,6 +319,7 @@ class CompileError(EpctxError):
     """
 
     exit_code = 6
+    code = Code.COMPILE
     starved = False
     native: str | None = None
 
@@ -301,6 +328,7 @@ class VerificationError(EpctxError):
     """An output is not what it must be."""
 
     exit_code = 7
+    code = Code.VERIFICATION
 
 
 class InvalidGraph(VerificationError):
@@ -309,33 +337,38 @@ class InvalidGraph(VerificationError):
     Source: spec/ep-context-design.md, "Error Handling During EP Context Binary Loading".
     """
 
-    code: ClassVar[str] = "INVALID_GRAPH"
+    code = Code.INVALID_GRAPH
+    status: ClassVar[str] = "INVALID_GRAPH"
 
     @property
     def head(self) -> str:
         """The message without the remedy, after ONNX Runtime's name of the error."""
-        return f"{self.code}: {super().head}"
+        return f"{self.status}: {super().head}"
 
 
 class LockError(EpctxError):
     """The lock and the build differ, or the build is not reproducible."""
 
     exit_code = 8
+    code = Code.LOCK_DIFFERS
 
 
 class StorageError(EpctxError):
     """The disk or the cache cannot be used."""
 
     exit_code = 9
+    code = Code.STORAGE
 
 
 class TimedOut(EpctxError):
     """A limit in time was reached."""
 
     exit_code = 10
+    code = Code.TIMED_OUT
 
 
 class Interrupted(EpctxError):
     """The user or the system asked epctx to stop."""
 
     exit_code = 130
+    code = Code.INTERRUPTED

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 PREFIX: Final = "EPCTX_LIMIT_"
@@ -65,6 +66,7 @@ class Limit:
             raise UsageError(
                 f"{self.variable} is {text!r}",
                 remedy=f"set it to a whole number of {self.unit}, 1 or more, or unset it",
+                code=Code.ENVIRONMENT,
             )
         return int(text)
 
@@ -204,6 +206,8 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
         if name.startswith(PREFIX):
             if name not in known:
                 raise UsageError(
-                    f"{name} is no limit of epctx", remedy=did_you_mean(name, sorted(known))
+                    f"{name} is no limit of epctx",
+                    remedy=did_you_mean(name, sorted(known)),
+                    code=Code.NO_SUCH_CHOICE,
                 )
             _ = known[name].value

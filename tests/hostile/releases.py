@@ -195,7 +195,7 @@ _golden("golden.json of 1 TiB", lambda f: os.truncate(f / "golden.json", _SPARSE
 _golden(
     "an array that says it has 2^60 elements",
     _arrays(lambda z, name, _: z.writestr(name, _npy((1 << 60,)))),
-    "failed: a_ctx.onnx: on golden inputs",
+    "failed[E0704]: a_ctx.onnx: on golden inputs",
 )
 _golden(
     "an array of pickled objects",
@@ -273,7 +273,7 @@ def _patch(path: Path, mark: bytes, further: int) -> None:
 
 
 for _name, _spoil in _archives():
-    _released(ARCHIVE, _name, _spoil, "failed: m.tar: ")
+    _released(ARCHIVE, _name, _spoil, "failed[E0701]: m.tar: ")
 _released(ARCHIVE, "a FIFO", lambda p: _swap(p, os.mkfifo), "is no regular file", code=2)
 
 
@@ -311,5 +311,5 @@ for _name, _spoil in {
         lambda d: d["predicate"]["buildDefinition"]["internalParameters"].update(lock=[1])
     ),
 }.items():
-    _released(ATTESTATION, _name, _spoil, "failed: m.intoto.json: ")
+    _released(ATTESTATION, _name, _spoil, "failed[E0701]: m.intoto.json: ")
 _released(ATTESTATION, "a FIFO", lambda p: _swap(p, os.mkfifo), "is no regular file", code=2)

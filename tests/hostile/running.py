@@ -233,7 +233,7 @@ def _below(root: Path) -> Iterator[Path]:
 def _first(row: Row, ended: Ended, folder: Path) -> str:
     """What it said first, as a cell of the table: no path, no number of this run."""
     lines = [*ended.err.splitlines(), *ended.out.splitlines()]
-    errors = [line.split(": ", 1)[1] for line in lines if line.startswith(("error: ", "Error: "))]
+    errors = [line.split(": ", 1)[1] for line in lines if line.startswith(("error[", "Error: "))]
     told = [line.strip() for line in lines if row.says in line]
     text = next(iter([*errors, *told]), row.says)
     for path in (folder / "project", folder):

@@ -109,7 +109,7 @@ def test_what_stays_in_the_caches_scratch_fails(
 
 def test_an_error_without_a_remedy_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def say(arguments: object, prog_name: str) -> None:
-        print("error: a.onnx: is empty", file=sys.stderr)
+        print("error[E0403]: a.onnx: is empty", file=sys.stderr)
         raise SystemExit(4)
 
     monkeypatch.setattr(running, "app", say)

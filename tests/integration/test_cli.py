@@ -201,7 +201,7 @@ def test_an_interrupt_during_the_imports_is_130(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
     ran = command_line.epctx("doctor", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert ran.returncode == 130
-    assert ran.stderr == "error: interrupted\n  -> run the command again; nothing is lost\n"
+    assert ran.stderr == "error[E1300]: interrupted\n  -> run the command again; nothing is lost\n"
 
 
 def test_every_exit_code_but_those_of_bugs_and_interrupts_is_here() -> None:
@@ -242,7 +242,9 @@ def test_an_interrupt_is_130(here: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.endswith("error: interrupted, nothing was published\n  -> run the command again\n")
+    assert err.endswith(
+        "error[E1300]: interrupted, nothing was published\n  -> run the command again\n"
+    )
 
 
 JSON = {
@@ -295,7 +297,9 @@ def test_a_log_has_plain_whole_lines(here: Path) -> None:
 def test_quiet_says_nothing_but_errors(here: Path) -> None:
     assert epctx("build", "m.yaml", "--no-cache", "-q", folder=here) == Ran(0, "", "")
     assert epctx("verify", "dist", "-q", folder=here) == Ran(0, "", "")
-    assert epctx("build", "gone.yaml", "-q", folder=here).err.startswith("error: gone.yaml: ")
+    assert epctx("build", "gone.yaml", "-q", folder=here).err.startswith(
+        "error[E0301]: gone.yaml: "
+    )
 
 
 def test_verbose_says_more(here: Path) -> None:

@@ -81,8 +81,8 @@ def test_plan_ends_as_the_build_would(user: User) -> None:
     assert "g@here [ref]: runs\n" in told or "g@here [ref]: publishes" in told
     for target, alias in (("snapdragon", "htp"), ("intel", "vino")):
         assert f"g@{target} [{alias}]: runs, and fails here" in told
-    assert f"error: g@snapdragon: {QNN}: {HIDDEN}" in wrong
-    assert f"error: g@intel: {VINO}: {HIDDEN}" in wrong
+    assert f"error[E0502]: g@snapdragon: {QNN}: {HIDDEN}" in wrong
+    assert f"error[E0502]: g@intel: {VINO}: {HIDDEN}" in wrong
     code, told, wrong = user.epctx("plan", "m.yaml", "--only", "g@here")
     assert (code, wrong) == (0, "")
 
@@ -92,8 +92,8 @@ def test_build_publishes_the_target_that_needs_neither(
 ) -> None:
     code, _, wrong = built
     assert code == 5
-    assert f"error: g@snapdragon: {QNN}: {HIDDEN}\n  -> unset EPCTX_HIDE_DEVICES" in wrong
-    assert f"error: g@intel: {VINO}: {HIDDEN}\n  -> unset EPCTX_HIDE_DEVICES" in wrong
+    assert f"error[E0502]: g@snapdragon: {QNN}: {HIDDEN}\n  -> unset EPCTX_HIDE_DEVICES" in wrong
+    assert f"error[E0502]: g@intel: {VINO}: {HIDDEN}\n  -> unset EPCTX_HIDE_DEVICES" in wrong
     assert [path.name for path in (user.folder / "dist" / "three").iterdir()] == ["here"]
     assert not (user.folder / "m.lock.yaml").exists(), "not all of it was built"
     # What the remedy says.

@@ -157,7 +157,7 @@ def test_a_build_that_fails_says_which(tmp_path: Path) -> None:
     manifest = write(tmp_path / "p", "nobody-knows")
     run = reproduce(manifest)
     assert run.returncode == 1
-    assert "error: first build: nobody-knows@default" in run.stderr
+    assert "error[E0501]: first build: nobody-knows@default" in run.stderr
     assert "ValueError: nobody-knows" in run.stderr
     log = Path(run.stderr.rsplit("log file ", 1)[1].strip())
     assert "ValueError: nobody-knows" in log.read_text(encoding="utf-8")

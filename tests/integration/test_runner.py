@@ -109,7 +109,7 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     assert leftovers(manifest) == [".m.lock", ".m.record.json", "m.children"]
     assert "Traceback" not in stderr
     assert (
-        "error: abort@default: the worker process crashed while compiling model abort, "
+        "error[E0601]: abort@default: the worker process crashed while compiling model abort, "
         "ended by SIGABRT, an" in stderr
     )
 

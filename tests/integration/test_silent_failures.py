@@ -402,7 +402,7 @@ def test_a_group_fails_alone(name: str, kept_going: tuple[Path, Result]) -> None
     told = f"{failure['where']}: {failure['what']}: {failure['why']} {failure['remedy']}"
     assert (group["state"], failure["exit_code"]) == ("failed", FAILED[name].code), told
     assert FAILED[name].says in told
-    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error[")]
     assert any(f"{name}@default" in line for line in errors), errors
     assert not (folder / "dist" / "m" / "default" / name).exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from epctx.engine.report import ActionReport, BuildReport, GroupReport, Host, StageTime
+from epctx.error_codes import Code
 from epctx.errors import Failure
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
@@ -110,7 +111,12 @@ def report(model: ModelReport | None = None) -> BuildReport:
         group="ear",
         state="failed",
         failure=Failure(
-            kind="CompileError", exit_code=6, what="crashed", why="a bug", remedy="report it"
+            kind="CompileError",
+            exit_code=6,
+            code=Code.CRASHED,
+            what="crashed",
+            why="a bug",
+            remedy="report it",
         ),
     )
     again = GroupReport(

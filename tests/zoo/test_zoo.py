@@ -64,7 +64,7 @@ def test_the_public_list_has_what_the_table_takes_for_listed() -> None:
     ("result", "words"),
     [
         ({"code": None, "output": ""}, "NO: hangs"),
-        ({"code": 1, "output": "error: unexpected error, a bug in epctx"}, "NO: exit 1"),
+        ({"code": 1, "output": "error[E0100]: unexpected error, a bug in epctx"}, "NO: exit 1"),
         ({"code": 0, "output": "", "compared": 1, "difference": None}, "NO: does not agree"),
         ({"code": 0, "output": "", "compared": 1, "difference": 0.5}, "NO: wrong by 5.0e-01"),
         ({"code": 0, "output": "", "compared": 0, "difference": 0.0}, "built, not compared"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 
 FOLDER_VARIABLE = "EPCTX_CACHE_DIR"
@@ -103,6 +104,7 @@ def _require_own(location: Location) -> None:
                 why=f"{reason}, so what is in it cannot be trusted",
                 remedy=f"name a folder of your own in {FOLDER_VARIABLE}, build with --no-cache, "
                 f"or, if whoever can write there is trusted, set {SHARED_VARIABLE}=1",
+                code=Code.CACHE_REFUSED,
             )
 
 
@@ -170,4 +172,5 @@ def _truth(variable: str, environment: Mapping[str, str]) -> bool:
     raise UsageError(
         f"{variable} is {value!r}",
         remedy=f"set it to 1 or 0, or unset it: `unset {variable}`",
+        code=Code.ENVIRONMENT,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
+from epctx.error_codes import Code
 from epctx.errors import StorageError
 from epctx.files import copying, digest
 from epctx.files.digest import Digest
@@ -54,6 +55,7 @@ class Objects:
                     f"should have {size} bytes and does not: something else writes there",
                     file=str(source),
                     remedy="run the command again when nothing else uses the folder",
+                    code=Code.CACHE_CORRUPT,
                 )
             if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
                 temporary.chmod(temporary.stat().st_mode & _READ_ONLY)

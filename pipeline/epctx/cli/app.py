@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,8 @@ from typer.core import TyperGroup, TyperOption
 
 from epctx.cli import streams
 from epctx.engine import noop
+from epctx.error_codes import Code
+from epctx.errors import UsageError
 from epctx.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
-    *("run", "report", "doctor", "schema", "cache"),
+    *("run", "report", "doctor", "explain", "schema", "cache"),
 )
 """One module each: its `app`, or its function of the same name."""
 
@@ -58,7 +59,11 @@ class _Commands(TyperGroup):
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
+            raise UsageError(
+                f"no command {args[0]!r}",
+                remedy=did_you_mean(args[0], COMMANDS),
+                code=Code.COMMAND_LINE,
+            )
         return super().resolve_command(ctx, args)
 
     def main(
@@ -70,25 +75,25 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """As Typer's, with streams of ours; where JSON is wanted, wrong arguments are JSON too."""
-        json = standalone_mode and _wants_json(sys.argv[1:] if args is None else list(args))
+        """As Typer's, with streams of ours, and wrong arguments told as all errors are."""
+        given = sys.argv[1:] if args is None else list(args)
         with streams.guarded():
             try:
                 code = super().main(
                     args=args,
                     prog_name=prog_name,
                     complete_var=complete_var,
-                    standalone_mode=standalone_mode and not json,
+                    standalone_mode=False,
                     windows_expand_args=windows_expand_args,
                     **extra,
                 )
             except Exception as error:
-                if not json:
-                    raise
                 from epctx.cli import usage
 
-                code = usage.report(error, prog_name or "epctx")
-            if json:
+                if not standalone_mode:
+                    raise
+                code = usage.report(error, given, prog_name or "epctx")
+            if standalone_mode:
                 sys.exit(code)
             return code
 
@@ -98,11 +103,6 @@ def _show_no_type(params: Iterable[Parameter | None]) -> None:
     for each in params:
         if isinstance(each, TyperOption) and each.is_flag:
             each.metavar = ""
-
-
-def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether the arguments, which may not be right, ask for JSON."""
-    return "--format=json" in arguments or ("--format", "json") in itertools.pairwise(arguments)
 
 
 app = typer.Typer(

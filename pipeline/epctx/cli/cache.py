@@ -12,6 +12,7 @@ from rich.filesize import decimal
 
 from epctx.cli.paths import Existing
 from epctx.cli.render import UI, command
+from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def verify(ui: UI) -> None:
             if cache.location.readonly
             else "nothing: they were set aside and will be made again; if it happens again, "
             "check the disk",
+            code=Code.CACHE_CORRUPT,
         )
 
 
@@ -134,7 +136,9 @@ def size_of(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a size", remedy="write it like 10GB or 500MiB")
+        raise UsageError(
+            f"{text!r} is not a size", remedy="write it like 10GB or 500MiB", code=Code.COMMAND_LINE
+        )
     number, unit, binary = match.groups("")
     return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
@@ -147,5 +151,7 @@ def seconds(text: str) -> float:
     """
     match = _AGE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not an age", remedy="write it like 30d, 12h or 2w")
+        raise UsageError(
+            f"{text!r} is not an age", remedy="write it like 30d, 12h or 2w", code=Code.COMMAND_LINE
+        )
     return float(match[1]) * _SECONDS[match[2].lower()]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from epctx.error_codes import Code
 from epctx.errors import EpctxError
 
 
@@ -33,6 +34,11 @@ def schemas(incomplete: str) -> list[str]:
     from epctx.parsing.schema import apply as known
 
     return [name for name in known.names() if name.startswith(incomplete)]
+
+
+def codes(incomplete: str) -> list[str]:
+    """Codes of errors."""
+    return [code for code in Code if code.startswith(incomplete.upper())]
 
 
 def variations(incomplete: str) -> list[str]:

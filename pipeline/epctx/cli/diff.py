@@ -11,6 +11,8 @@ from rich.text import Text
 
 from epctx.cli.paths import Existing
 from epctx.cli.render import UI
+from epctx.error_codes import Code
+from epctx.errors import LockError
 from epctx.text import size_words
 
 if TYPE_CHECKING:
@@ -29,17 +31,27 @@ def diff(
         Existing(),
     ],
     new: Annotated[Path, typer.Argument(metavar="B", help="Likewise."), Existing()],
+    *,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Fail, with exit code 8, if anything differs.")
+    ] = False,
 ) -> None:
     """Tell what differs between two builds, two locks, or a build and a lock.
 
     Toolchain, sources, settings, partitions, files, and in files nodes, attributes and tensors.
-    That there are differences is no failure. With -v all of them are shown.
+    That there are differences is no failure without --exit-code. With -v all of them are shown.
     """
     from epctx import api
 
     found = api.diff(old, new)
     ui.emit(found)
     ui.print(*_lines(found, every=bool(ui.verbose)))
+    if exit_code and not found.same:
+        raise LockError(
+            f"{old.as_posix()} and {new.as_posix()} differ",
+            remedy="see what differs above; without --exit-code that is no failure",
+            code=Code.BUILDS_DIFFER,
+        )
 
 
 def _lines(found: Comparison, *, every: bool) -> Iterator[Text]:

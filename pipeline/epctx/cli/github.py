@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.cli.streams import Stream
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
 
 if TYPE_CHECKING:
@@ -52,16 +53,16 @@ def failures(report: BuildReport, manifest: Path) -> None:
 def _of_violation(told: Violation, kind: str = "error") -> str:
     subject = f"{told.path}: " if told.path else ""
     message = f"{subject}{told.what}\n-> {told.remedy}"
-    return _command(message, told.file, told.line, told.column, kind=kind)
+    return _command(message, told.code, told.file, told.line, told.column, kind=kind)
 
 
 def _of_error(told: EpctxError) -> str:
     if told.file is None or not os.path.isfile(told.file):  # noqa: PTH113 - never raises
-        return _command(_message(told.failure))
+        return _command(_message(told.failure), told.code)
     place = f"{told.file}:{told.line}:{told.column}" if told.line else told.file
     where = None if told.where == place else told.where  # the annotation is there
     message = _message(replace(told.failure, where=where))
-    return _command(message, told.file, told.line, told.column)
+    return _command(message, told.code, told.file, told.line, told.column)
 
 
 def _of_groups(report: BuildReport, manifest: Path) -> Iterable[str]:
@@ -76,7 +77,7 @@ def _of_groups(report: BuildReport, manifest: Path) -> Iterable[str]:
         mark = next(marks, None)
         message = _message(replace(group.failure, group=f"{group.group}@{group.target}"))
         place = (mark.line, mark.column) if mark else ()
-        yield _command(message, manifest.as_posix(), *place)
+        yield _command(message, group.failure.code, manifest.as_posix(), *place)
 
 
 def _message(told: Failure) -> str:
@@ -95,12 +96,19 @@ def _write(commands: Iterable[str]) -> None:
 
 
 def _command(
-    message: str, file: str | None = None, line: int = 0, column: int = 0, *, kind: str = "error"
+    message: str,
+    code: Code,
+    file: str | None = None,
+    line: int = 0,
+    column: int = 0,
+    *,
+    kind: str = "error",
 ) -> str:
     """An annotation, with the runner's own escapes: in a property also what ends it.
 
     Args:
         message: what is shown.
+        code: of the kind of error, in the title.
         file: as the user named it; None: it is about no file.
         line: from 1; 0: the file as a whole.
         column: from 1; 0: the line as a whole.
@@ -109,7 +117,7 @@ def _command(
     given: dict[str, object] = {} if file is None else {"file": _in_repository(file)}
     if file is not None:
         given |= {name: at for name, at in (("line", line), ("col", column)) if at}
-    given["title"] = "epctx"
+    given["title"] = f"epctx {code}"
     properties = ",".join(
         f"{key}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
         for key, value in given.items()

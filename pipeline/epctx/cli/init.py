@@ -11,6 +11,7 @@ from rich.text import Text
 from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 
@@ -58,7 +59,10 @@ def init(
         key, separator, value = given.partition("=")
         if not key or not separator:
             raise UsageError(
-                f'"{given}" is no option', where="--option", remedy="write --option KEY=VALUE"
+                f'"{given}" is no option',
+                where="--option",
+                remedy="write --option KEY=VALUE",
+                code=Code.COMMAND_LINE,
             )
         options[key] = value
     written = starter.write(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from epctx.verification.findings import Finding, FolderReport, OutputNumbers, VerifyReport
+from epctx.verification.findings import CODES, Finding, FolderReport, OutputNumbers, VerifyReport
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no form for; a model's names may have it."""
@@ -43,7 +43,8 @@ def _of_finding(folder: str, finding: Finding, *, strict: bool) -> ElementTree.E
     subject = "" if finding.subject == "." else f": {finding.subject}"
     case = _case(folder, finding.policy, f"{finding.check}{subject}")
     if finding.outcome == "fail" or (strict and finding.outcome == "not checkable"):
-        _verdict(case, "failure", finding.message, finding.remedy)
+        failure = _verdict(case, "failure", finding.message, finding.remedy)
+        failure.set("type", CODES[finding.policy])
     elif finding.outcome == "not checkable":
         _verdict(case, "skipped", finding.message, finding.remedy)
     return case
@@ -68,7 +69,7 @@ def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
     if numbers.passed:
         ElementTree.SubElement(case, "system-out").text = _text(told)
     else:
-        _verdict(case, "failure", told, "")
+        _verdict(case, "failure", told, "").set("type", CODES["numbers"])
     return case
 
 
@@ -78,10 +79,13 @@ def _case(folder: str, policy: str, name: str) -> ElementTree.Element:
     )
 
 
-def _verdict(case: ElementTree.Element, kind: str, message: str, remedy: str) -> None:
+def _verdict(
+    case: ElementTree.Element, kind: str, message: str, remedy: str
+) -> ElementTree.Element:
     verdict = ElementTree.SubElement(case, kind, message=_text(message))
     if remedy:
         verdict.text = _text(f"-> {remedy}")
+    return verdict
 
 
 def _text(text: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
@@ -50,7 +51,13 @@ def _require(path: Path, mark: object) -> None:
     if isinstance(mark, Written) and _is_absent(path.parent):
         what = f"there is no folder {path.parent.as_posix()}"
         remedy = "make the folder, or write it elsewhere"
-        raise UsageError("cannot be written", file=path.as_posix(), why=what, remedy=remedy)
+        raise UsageError(
+            "cannot be written",
+            file=path.as_posix(),
+            why=what,
+            remedy=remedy,
+            code=Code.NO_SUCH_PATH,
+        )
 
 
 def _is_absent(path: Path) -> bool:
@@ -69,9 +76,13 @@ def _absent(path: Path, mark: Existing) -> UsageError:
     try:
         if path.is_symlink():
             what = "is a link to what does not exist"
-            return UsageError(what, file=file, remedy="correct the link")
+            return _told(what, file, "correct the link")
         found = absent(path)
     except OSError:  # a name that is too long
-        return UsageError("does not exist", file=file, remedy=mark.otherwise)
+        return _told("does not exist", file, mark.otherwise)
     remedy = mark.otherwise if found.remedy == Existing.otherwise else found.remedy
-    return UsageError(found.what, file=file, remedy=remedy)
+    return _told(found.what, file, remedy)
+
+
+def _told(what: str, file: str, remedy: str) -> UsageError:
+    return UsageError(what, file=file, remedy=remedy, code=Code.NO_SUCH_PATH)

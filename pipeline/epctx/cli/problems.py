@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from rich.text import Text
 
+from epctx.error_codes import Code
 from epctx.errors import Violation
 
 _SHOWN: Final = 20
 """Of one manifest, without -v."""
 
 
-def texts(told: Sequence[Violation], *, every: bool, head: Text | None = None) -> Iterator[Text]:
-    """A text for each, `head` before it; where there are many, the first and a count.
+def texts(
+    told: Sequence[Violation], *, every: bool, kind: Literal["error", "warning"] = "error"
+) -> Iterator[Text]:
+    """A text for each; where there are many, the first and a count.
 
     Args:
         told: what is wrong, in the file's order.
         every: show all of it.
-        head: what each begins with, such as `warning: `.
+        kind: whether it is wrong, or only looks as if.
     """
     shown = told if every else told[:_SHOWN]
     for each in shown:
-        yield Text.assemble(head or "", text(each))
+        yield text(each, kind=kind)
     if len(told) > len(shown):
         more = f"and {len(told) - len(shown):,} more in {told[0].file}: -v shows all"
-        yield Text.assemble(head or "", (more, "dim"))
+        yield Text(more, style="dim")
 
 
-def text(told: Violation) -> Text:
+def text(told: Violation, *, kind: Literal["error", "warning"] = "error") -> Text:
     """One thing that is wrong in a manifest."""
     return Text.assemble(
+        head(told.code, kind=kind),
         (f"{told.where}: ", "bold"),
         (f"{told.path}: " if told.path else "", "magenta"),
         told.what,
         (f"\n  -> {told.remedy}", "cyan"),
     )
+
+
+def head(code: Code, *, kind: Literal["error", "warning"] = "error") -> tuple[str, str]:
+    """How each error and each warning begins, and its style."""
+    return f"{kind}[{code}]: ", "bold red" if kind == "error" else "yellow"

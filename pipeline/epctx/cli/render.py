@@ -163,9 +163,8 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
     first of many.
     """
     if isinstance(error, InvalidManifest):
-        lines = problems.texts(error.violations, every=every, head=_error(Text("")))
-        return Text("\n").join(lines)
-    told = _error(Text(shortened(error.head), style="default"))
+        return Text("\n").join(problems.texts(error.violations, every=every))
+    told = Text.assemble(problems.head(error.code), (shortened(error.head), "default"))
     return told.append(f"\n  -> {error.remedy}", style="cyan")
 
 
@@ -173,10 +172,6 @@ def shortened(text: str) -> str:
     """A message with the paths in it relative to the current folder, as the user knows them."""
     here = Path.cwd().as_posix().rstrip("/")
     return text.replace(f"{here}/", "") if here else text
-
-
-def _error(told: Text) -> Text:
-    return Text.assemble(("error: ", "bold red"), told)
 
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:

@@ -14,6 +14,7 @@ from rich.text import Text
 from epctx.cli import completion, progress
 from epctx.cli.options import AllowOutside, Jobs, Manifest, Only
 from epctx.cli.render import UI, table
+from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.text import size_words
 
@@ -118,7 +119,9 @@ def _verdict(found: Reproduction) -> Iterator[Text]:
         yield Text.assemble(("known of ", "bold"), known)
     states = Counter(file.state for file in found.files)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    verdict = "reproducible" if found.reproducible else "NOT reproducible"
+    verdict = (
+        "reproducible" if found.reproducible else f"NOT reproducible [{Code.NOT_REPRODUCIBLE}]"
+    )
     first, second = found.seconds
     text = f"{verdict}: {counts}; {first:.1f} s and {second:.1f} s"
     yield Text(text, style="bold green" if found.reproducible else "bold red")

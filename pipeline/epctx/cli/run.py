@@ -14,6 +14,7 @@ from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, table
 from epctx.commands.run import CaseReport, OutputReport, RunReport
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 
@@ -107,7 +108,11 @@ def _providers(
 ) -> list[tuple[str, Mapping[str, str]]] | None:
     if not providers:
         if options:
-            raise UsageError("--option without --provider", remedy="name the EP it is for")
+            raise UsageError(
+                "--option without --provider",
+                remedy="name the EP it is for",
+                code=Code.COMMAND_LINE,
+            )
         return None
     named = []
     for text in providers:
@@ -117,6 +122,7 @@ def _providers(
         raise UsageError(
             f"--option with {len(named)} EPs",
             remedy='write each EP\'s own behind its name: --provider "NAME,KEY=VALUE"',
+            code=Code.COMMAND_LINE,
         )
     named[0][1].update(_pairs(options, "--option"))
     return list(named)
@@ -126,7 +132,11 @@ def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"{option} {text}", remedy=f"write it as {option} NAME=VALUE")
+            raise UsageError(
+                f"{option} {text}",
+                remedy=f"write it as {option} NAME=VALUE",
+                code=Code.COMMAND_LINE,
+            )
         yield key, value
 
 
@@ -135,14 +145,20 @@ def _range(name: str, text: str) -> tuple[float, float]:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
         raise UsageError(
-            f"--range {name}={text}", remedy=f"write two numbers: --range {name}=0,1"
+            f"--range {name}={text}",
+            remedy=f"write two numbers: --range {name}=0,1",
+            code=Code.COMMAND_LINE,
         ) from None
     return low, high
 
 
 def _size(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--dimension {name}={text}", remedy=f"write a size: --dimension {name}=1")
+        raise UsageError(
+            f"--dimension {name}={text}",
+            remedy=f"write a size: --dimension {name}=1",
+            code=Code.COMMAND_LINE,
+        )
     return int(text)
 
 

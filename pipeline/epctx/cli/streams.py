@@ -176,7 +176,7 @@ def _end(out: Stream, err: Stream, code: object) -> object:
             why=out.failure.strerror,
             remedy="give it a place with room and run the command again; what it made is there",
         )
-        err.write(f"error: {error.head}\n  -> {error.remedy}\n")
+        err.write(f"error[{error.code}]: {error.head}\n  -> {error.remedy}\n")
         code = code or error.exit_code
     err.flush()
     if code and err.lost and not out.used and not isinstance(err.failure, BrokenPipeError):

@@ -1,22 +1,61 @@
-"""Wrong arguments, where the result is wanted as JSON: an error like any other."""
+"""Wrong arguments, as Typer finds them: an error like any other."""
 
 from __future__ import annotations
 
-from epctx.cli.render import UI, Format
-from epctx.errors import UsageError
+import itertools
+import re
+from collections.abc import Sequence
+
+import typer
+
+from epctx.cli import github
+from epctx.cli.render import UI, Color, Format
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, Interrupted, UsageError
+from epctx.text import did_you_mean
+
+_PROPOSED = re.compile(r" \(Possible options: .*\)$| \(Did you mean .*\)$")
+"""What Typer proposes is in the remedy."""
+_WORDS = {"Value error, ": "", "Input should be": "must be"}
+_PYDANTIC = re.compile("|".join(_WORDS))
 
 
-def report(error: Exception, prog_name: str) -> int:
-    """Report what Typer raised for wrong arguments; its exit code.
+def report(error: Exception, arguments: Sequence[str], prog_name: str) -> int:
+    """Report what was raised for wrong arguments, in the form that they ask for; its exit code.
 
     Raises:
         Exception: `error`, which is something else.
     """
+    told = error if isinstance(error, EpctxError) else _of_typer(error, prog_name)
+    if not told.what:  # no arguments at all: the help is shown
+        return told.exit_code
+    ui = UI(
+        format=Format(_asked(arguments, "--format", list(Format)) or Format.text),
+        color=Color(_asked(arguments, "--color", list(Color)) or Color.auto),
+    )
+    ui.error(told)
+    github.error(told)
+    return told.exit_code
+
+
+def _of_typer(error: Exception, prog_name: str) -> EpctxError:
+    if isinstance(error, typer.Abort):  # a question was not answered
+        return Interrupted("interrupted", remedy="run the command again; nothing is lost")
     # The class of these errors has no public name in all versions of Typer.
     message = getattr(error, "format_message", None)
     if message is None:
         raise error
-    path = getattr(getattr(error, "ctx", None), "command_path", prog_name)
-    told = UsageError(message().rstrip("."), remedy=f"see `{path} --help`")
-    UI(format=Format.json).error(told)
-    return told.exit_code
+    text = _PYDANTIC.sub(lambda found: _WORDS[found[0]], str(message()))
+    what, _, rest = _PROPOSED.sub("", text).rstrip(".").partition(". ")
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", prog_name)
+    wrong, known = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    near = f"{did_you_mean(wrong, known)} " if wrong and known else f"{rest}; " if rest else ""
+    remedy = f"{near}see `{path} --help`"
+    return UsageError(what[:1].lower() + what[1:], remedy=remedy, code=Code.COMMAND_LINE)
+
+
+def _asked(arguments: Sequence[str], option: str, choices: Sequence[str]) -> str | None:
+    """The value of an option among arguments that may not be right; None: none that it may have."""
+    pairs = [*itertools.pairwise(arguments), *(each.partition("=")[::2] for each in arguments)]
+    return next((value for name, value in pairs if name == option and value in choices), None)

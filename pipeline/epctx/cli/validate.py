@@ -59,7 +59,13 @@ def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
         return command.validate(path, models=models, allow_outside=allow_outside)
     except ManifestError as error:
         told = Violation(
-            file=path.as_posix(), line=0, column=0, path="", what=error.reason, remedy=error.remedy
+            file=path.as_posix(),
+            line=0,
+            column=0,
+            path="",
+            what=error.reason,
+            remedy=error.remedy,
+            code=error.code,
         )
         return Validation(manifest=path, violations=(told,), exit_code=error.exit_code)
 
@@ -79,7 +85,7 @@ def _print(ui: UI, found: Validation) -> None:
     every = bool(ui.verbose)
     for told in problems.texts(found.violations, every=every):
         put(ui.out, told)
-    ui.print(*problems.texts(found.warnings, every=every, head=Text("warning: ", style="yellow")))
+    ui.print(*problems.texts(found.warnings, every=every, kind="warning"))
     if not found.violations:
         count = len(found.warnings)
         more = f", {count} warning{'s' * (count != 1)}" if count else ""

@@ -16,6 +16,7 @@ from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
 from epctx.verification.findings import (
+    CODES,
     POLICIES,
     Finding,
     FolderReport,
@@ -148,8 +149,9 @@ def _unchecked(folders: Iterable[FolderReport]) -> Iterator[Text]:
 
 def _finding(finding: Finding) -> Text:
     subject = "" if finding.subject == "." else f"{finding.subject}: "
+    code = f"[{CODES[finding.policy]}]" if finding.outcome == "fail" else ""
     text = Text.assemble(
-        (f"  {WORDS[finding.outcome]}: ", STYLES[finding.outcome]),
+        (f"  {WORDS[finding.outcome]}{code}: ", STYLES[finding.outcome]),
         (subject, "bold"),
         finding.message,
         (f"  [{finding.policy}/{finding.check}]", "dim"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.commands import init_genai
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
 from epctx.files.atomic import replacing
@@ -55,6 +56,7 @@ def write(
                 "the file is there already",
                 file=file.as_posix(),
                 remedy="choose another with --out, or replace it with --force",
+                code=Code.IN_THE_WAY,
             )
     manifest = text(models, path, provider=provider, options=given, share=share)
     _check(manifest, path)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
 from epctx.text import did_you_mean
@@ -114,6 +115,7 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
                 f'--only names "{wanted}", which the manifest does not build',
                 file=manifest.path.name,
                 remedy=did_you_mean(wanted, known),
+                code=Code.NO_SUCH_CHOICE,
             )
     joined = tuple(c for c in composed if c.label in only or c.composition.name in only)
     parts = {group.label for each in joined for group in each.groups}

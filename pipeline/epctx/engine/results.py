@@ -14,7 +14,7 @@ from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
-from epctx.verification.findings import POLICIES, REBUILD, FolderReport
+from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
 from epctx.worker.jobs import CompileResult
 
 _RECURS = (
@@ -168,4 +168,5 @@ def refuse(found: FolderReport) -> None:
             f"{first.policy}: {first.message}{more}",
             file=None if first.subject == "." else first.subject,
             remedy=_RECURS if first.remedy == REBUILD else first.remedy,
+            code=CODES[first.policy],
         )

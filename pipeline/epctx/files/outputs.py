@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import StorageError
 from epctx.files import digest
 from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
@@ -211,6 +212,7 @@ def changed(path: Path) -> StorageError:
         "was changed after it was built",
         file=str(path),
         remedy="build again while nothing writes to the output folder",
+        code=Code.OUTPUT_CHANGED,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import open_flags
 from epctx.files.identity import of_content, show_writes
@@ -35,7 +36,11 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(
-            "cannot be opened", where=where, why=reason, remedy="check the path"
+            "cannot be opened",
+            where=where,
+            why=reason,
+            remedy="check the path",
+            code=Code.MODEL_MISSING,
         ) from error
     try:
         status = os.fstat(descriptor)
@@ -65,6 +70,7 @@ def require_bounded(size: int, *, where: str) -> None:
             f"has {size:,} bytes, more than {limits.FILE_BYTES}",
             where=where,
             remedy=limits.FILE_BYTES.remedy,
+            code=Code.MODEL_TOO_LARGE,
         )
 
 
@@ -77,7 +83,7 @@ def absent(path: Path) -> ModelError:
         names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         near = nearest_file(path.name, names)
         remedy = f"did you mean {near!r}?" if near else "check the path"
-    return ModelError("does not exist", file=str(path), remedy=remedy)
+    return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 
 
 def _is_still(real: Path, status: os.stat_result) -> bool:
@@ -116,4 +122,6 @@ def _raise_file_limit() -> bool:
 def _must_be_regular(status: os.stat_result, where: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise ModelError(f"is {kind}", where=where, remedy="name a regular file")
+        raise ModelError(
+            f"is {kind}", where=where, remedy="name a regular file", code=Code.NOT_REGULAR
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.records import Records
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import identity
 from epctx.files.digest import Digest
@@ -172,5 +173,16 @@ def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
     if isinstance(error, FileNotFoundError) and remedy == _MODEL:
         return absent(path)
     if isinstance(error, FileNotFoundError):
-        return ModelError("does not exist", file=str(path), remedy=remedy)
-    return ModelError("cannot be read", file=str(path), why=error.strerror, remedy=remedy)
+        return ModelError(
+            "does not exist",
+            file=str(path),
+            remedy=remedy,
+            code=Code.MODEL_MISSING if remedy == _MODEL else Code.DATA_MISSING,
+        )
+    return ModelError(
+        "cannot be read",
+        file=str(path),
+        why=error.strerror,
+        remedy=remedy,
+        code=Code.NOT_REGULAR if path.is_dir() else None,
+    )

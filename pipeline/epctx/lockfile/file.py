@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.files import filenames, paths
 from epctx.files.digest import Digest
@@ -64,12 +65,15 @@ def parse(content: bytes, *, where: str) -> Lock:
             f"has lock_version {version!r}, this epctx reads {', '.join(map(str, READERS))}",
             file=where,
             remedy="update epctx" if newer else _AGAIN,
+            code=Code.LOCK_UNREADABLE,
         )
     try:
         lock = reader(document)
         _check(lock)
     except ValueError as error:  # msgspec's ValidationError is one
-        raise LockError("is no lock", file=where, why=str(error), remedy=_AGAIN) from error
+        raise LockError(
+            "is no lock", file=where, why=str(error), remedy=_AGAIN, code=Code.LOCK_UNREADABLE
+        ) from error
     return lock
 
 
@@ -145,7 +149,10 @@ def _content(path: Path) -> bytes:
             content = stream.read(limits.LOCK_BYTES.value + 1)
     except FileNotFoundError:
         raise LockError(
-            "there is no lock", file=path.as_posix(), remedy="run `epctx build`, which writes it"
+            "there is no lock",
+            file=path.as_posix(),
+            remedy="run `epctx build`, which writes it",
+            code=Code.NO_LOCK,
         ) from None
     except OSError as error:
         raise LockError(
@@ -153,12 +160,14 @@ def _content(path: Path) -> bytes:
             file=path.as_posix(),
             why=error.strerror or str(error),
             remedy="name the .lock.yaml beside a manifest",
+            code=Code.LOCK_UNREADABLE,
         ) from error
     if len(content) > limits.LOCK_BYTES.value:
         raise LockError(
             f"is larger than {limits.LOCK_BYTES}",
             file=path.as_posix(),
             remedy=f"name the .lock.yaml beside a manifest; {limits.LOCK_BYTES.remedy}",
+            code=Code.LOCK_UNREADABLE,
         )
     return content
 
@@ -177,9 +186,10 @@ def _document(content: bytes, where: str) -> Mapping[str, object]:
             column=mark.column + 1 if mark else 0,
             why=getattr(error, "problem", None) or str(error),
             remedy=f"if it has marks of a merge, take either side, then {_AGAIN}",
+            code=Code.LOCK_UNREADABLE,
         ) from error
     if not isinstance(document, dict):
-        raise LockError("is no lock", file=where, remedy=_AGAIN)
+        raise LockError("is no lock", file=where, remedy=_AGAIN, code=Code.LOCK_UNREADABLE)
     return document
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, Violation
 from epctx.manifest import (
     Composition,
@@ -74,7 +75,11 @@ def violations(
     """
     other = other_files.of_content(read.root, Path(read.file))
     if other is not None:
-        return tuple(problems.violations([problems.at(read.root, *other)], file=read.file))
+        return tuple(
+            problems.violations(
+                [problems.at(read.root, *other, Code.MANIFEST_UNREADABLE)], file=read.file
+            )
+        )
     with suggesting():
         found = schema.validate(read)
         broken = read.broken | {p.node for p in found if p.node is not None}

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class CpuKernels:
             where=f'{where}, node "{node.name}"',
             why=why,
             remedy=_remedy(node),
+            code=Code.NO_KERNEL,
         )
 
     def describe(self, node: ir.Node) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ProviderUnavailable, UsageError
 from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
@@ -83,12 +84,14 @@ def check_hidden() -> None:
             raise UsageError(
                 f"{plugins.HIDE} names {name}, which has no devices of onnxruntime",
                 remedy=f"take it out of {plugins.HIDE}",
+                code=Code.ENVIRONMENT,
             )
         if not builtin.offers(name, {}):
             known = sorted({*names(), *builtin.known()})
             raise UsageError(
                 f"{plugins.HIDE} names {name!r}, which is no execution provider here",
                 remedy=did_you_mean(name, known),
+                code=Code.ENVIRONMENT,
             )
 
 
@@ -151,12 +154,14 @@ def entry_of(name: str) -> EntryPoint:
         raise ProviderUnavailable(
             f"the execution provider {name!r} is not installed",
             remedy=f"{did_you_mean(name, names())} (or install the package that brings it)",
+            code=Code.NOT_INSTALLED,
         )
     if len(entries) > 1:
         raise ProviderUnavailable(
             f"several packages bring the execution provider {name!r}: "
             + ", ".join(sorted(map(package_of, entries))),
             remedy="uninstall all but one of them",
+            code=Code.PACKAGES_CLASH,
         )
     return entries[0]
 

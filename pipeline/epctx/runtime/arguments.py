@@ -9,6 +9,7 @@ from typing import Final
 import onnx
 import onnxruntime as ort
 
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.runtime.values import Value
 from epctx.text import did_you_mean
@@ -95,16 +96,25 @@ def check_feeds(
     known = {arg.name: arg for arg in inputs}
     for name, value in feeds.items():
         if name not in known:
-            raise UsageError(f"the model has no input {name!r}", remedy=did_you_mean(name, known))
+            raise UsageError(
+                f"the model has no input {name!r}",
+                remedy=did_you_mean(name, known),
+                code=Code.INPUT_MISFIT,
+            )
         why = known[name].misfit(value)
         if why is not None:
             raise UsageError(
-                f"input {name!r} does not fit", why=why, remedy="feed what `get_inputs()` says"
+                f"input {name!r} does not fit",
+                why=why,
+                remedy="feed what `get_inputs()` says",
+                code=Code.INPUT_MISFIT,
             )
     missing = [name for name in known if name not in feeds and name not in overridable]
     if missing:
         raise UsageError(
-            f"inputs are missing: {', '.join(missing)}", remedy="feed all that `get_inputs()` says"
+            f"inputs are missing: {', '.join(missing)}",
+            remedy="feed all that `get_inputs()` says",
+            code=Code.INPUT_MISFIT,
         )
 
 

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.graph.input_ranges import Range
 from epctx.graph.inputs import Array, InputSpec
@@ -136,4 +137,5 @@ def _bad_range(spec: InputSpec, given: Range, why: str) -> ManifestError:
         where="verify.inputs.ranges",
         why=why,
         remedy="change it to [low, high], both inclusive",
+        code=Code.VERIFY_INPUTS,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
 from epctx.manifest import OptionValue
@@ -160,7 +161,11 @@ def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
     known = {name for spec in specs for name in spec.open.values()}
     for name in dimensions:
         if name not in known:
-            raise UsageError(f'no input has a dimension "{name}"', remedy=did_you_mean(name, known))
+            raise UsageError(
+                f'no input has a dimension "{name}"',
+                remedy=did_you_mean(name, known),
+                code=Code.INPUT_MISFIT,
+            )
     return tuple(spec.fixed(dimensions) for spec in specs)
 
 
@@ -181,14 +186,17 @@ def _cases(
             return
         for spec in specs:
             if spec.problem is not None:
-                raise UsageError(spec.problem, remedy=_unfixed(spec))
+                raise UsageError(spec.problem, remedy=_unfixed(spec), code=Code.INPUT_MISFIT)
         for problem in feeds.problems(specs, count=count):
-            raise UsageError(problem, remedy="give its values: --input FILE")
+            raise UsageError(
+                problem, remedy="give its values: --input FILE", code=Code.INPUT_MISFIT
+            )
         for name in ranges:
             if name not in {spec.name for spec in specs}:
                 raise UsageError(
                     f'a range is given for "{name}", which is no input',
                     remedy=did_you_mean(name, [spec.name for spec in specs]),
+                    code=Code.INPUT_MISFIT,
                 )
         for index in range(count):
             values_ = feeds.generate(specs, seed=seed, index=index, ranges=ranges)
@@ -226,6 +234,7 @@ def _measure(
                 why=str(error).strip().splitlines()[0],
                 remedy="give inputs in the range that it expects: --range NAME=LOW,HIGH, "
                 "or --input FILE",
+                code=Code.INPUT_MISFIT,
             ) from error
         times.append(time.perf_counter() - begun)
     return statistics.median(times), dict(_tensors(outputs, found))

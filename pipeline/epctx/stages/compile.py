@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.graph import epcontext
 from epctx.graph.model import Partition, Replacement
@@ -199,4 +200,5 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError:
         model=model.name,
         why=why,
         remedy=remedy,
+        code=Code.NOTHING_COMPILED,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.files import outputs
 from epctx.files.digest import Digest
@@ -161,6 +162,7 @@ class _Contexts:
                 f"reads one context of {provider.name}",
                 where=self._where,
                 remedy="write embed_mode: 0 in the groups of the parts; the composition may embed",
+                code=Code.COMPOSITION,
             )
 
     def merge(self) -> None:
@@ -192,6 +194,7 @@ class _Contexts:
                 where=self._where,
                 why="an execution provider loads a graph of a context once",
                 remedy="give it a second key in `models`, with the same path, and build both",
+                code=Code.COMPOSITION,
             )
 
     def embed(self) -> None:
@@ -212,6 +215,7 @@ class _Contexts:
                         where=f"{self._where}.embed_mode",
                         why="a node without a context of its own does not say whose it shares",
                         remedy="write embed_mode: 0",
+                        code=Code.COMPOSITION,
                     )
             payload = Payload(self._files.take(name))
             head, *others = uses

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.manifest import PartitionSettings
 from epctx.text import nearest, suggesting
@@ -151,4 +152,5 @@ def refusal(unmatched: Sequence[Unmatched], *, where: str) -> ManifestError:
         f"nothing in the optimized models matches {listed}",
         where=where,
         remedy="correct it or take it out; `epctx plan --partition` lists the nodes",
+        code=Code.NOTHING_EXCLUDED,
     )

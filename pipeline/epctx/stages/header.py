@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError, about
 from epctx.graph.checks import bounds
 from epctx.graph.epcontext import is_epcontext
@@ -39,6 +40,7 @@ def require_source(proto: onnx.ModelProto, *, where: str) -> None:
                 where=where,
                 why=f"it has EPContext nodes, the first is {protos.describe(node)}",
                 remedy="build from the model that this EPContext model was made of",
+                code=Code.COMPILED_ALREADY,
             )
 
 
@@ -54,5 +56,6 @@ def data_folder(source: ModelSource) -> DataFolder:
             "`external_data_dir` is not a folder",
             file=str(folder),
             remedy="name the folder that the model's data files are in",
+            code=Code.DATA_MISSING,
         )
     return DataFolder(folder or source.path.parent, model=source.path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.files import outputs
 from epctx.files.digest import Buffer, Digest, of_chunks
@@ -84,6 +85,7 @@ class JoinedFiles:
                 f'{owner} and the part {built.part.name} both have a file "{wanted}"',
                 where=self._where,
                 remedy=f"give {built.part.name} a prefix: `prefix: {prefix}`",
+                code=Code.OUTPUT_CLASH,
             )
         source = _Source(path=built.folder / name, digest=digest)
         self._files[wanted] = _File(part=built.part.name, sources=[source])

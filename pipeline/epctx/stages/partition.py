@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
@@ -340,6 +341,7 @@ def require_coverage(model: PartitionedModel, settings: PartitionSettings) -> No
         why=explain(model),
         remedy="see `epctx plan --partition` for every node; let an execution provider take more, "
         "or lower partition.require_coverage",
+        code=Code.COVERAGE_MISSED,
     )
 
 

@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from epctx.error_codes import Code
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Outcome as Outcome
 
 PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
 """In the order in which they are applied; only the last one runs models."""
+CODES: Final[dict[PolicyName, Code]] = {
+    "integrity": Code.INTEGRITY,
+    "conformance": Code.CONFORMANCE,
+    "compatibility": Code.COMPATIBILITY,
+    "numbers": Code.NUMBERS,
+}
+"""What kind of error a finding that failed is."""
 Sessions = Literal["generating", "files"]
 """Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
 REBUILD: Final = "build it again, or ask whoever made it to"

@@ -19,6 +19,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from epctx import codec, limits
+from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance
 from epctx.providers.onnxruntime import crash, host
@@ -257,6 +258,7 @@ class Worker:
             f"{self._who_crashed()}, {exit_words(code)}",
             why=f"its log ends with:\n{tail}" if tail else "it left no log",
             remedy=remedy,
+            code=Code.OUT_OF_MEMORY if code == -_SIGKILL else Code.CRASHED,
         )
         error.starved = code == -_SIGKILL
         error.native = self._guard.native

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import CompileError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Guard:
                 f"{self._most >> 20}",
                 remedy="build with fewer --jobs or on a larger machine; "
                 f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit for one",
+                code=Code.OUT_OF_MEMORY,
             )
             error.starved = True
             error.native = self.native

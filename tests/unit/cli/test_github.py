@@ -67,7 +67,7 @@ def test_a_valid_manifest_has_none(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_not_there_is_of_no_file() -> None:
     (found,) = annotations(call("plan", "none.yaml"))
-    assert found.startswith("::error title=epctx::none.yaml: does not exist%0A-> ")
+    assert found.startswith("::error title=epctx E0201::none.yaml: does not exist%0A-> ")
 
 
 def test_a_group_that_fails_is_at_its_line(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_group_that_fails_is_at_its_line(tmp_path: Path) -> None:
     (found,) = annotations(result)
     line = lines.index("  bad:") + 1
     assert found.startswith(
-        f"::error file=models/m.yaml,line={line},col=3,title=epctx::bad@default: "
+        f"::error file=models/m.yaml,line={line},col=3,title=epctx E0604::bad@default: "
     )
     assert "require_coverage asks for 100.0%25" in found, "a per cent sign begins an escape"
 

@@ -1,7 +1,5 @@
 """Violations as people are shown them."""
 
-from rich.text import Text
-
 from epctx.cli import problems
 from epctx.errors import Violation
 
@@ -14,17 +12,17 @@ def violations(count: int) -> list[Violation]:
 
 
 def plain(count: int, *, every: bool = False) -> list[str]:
-    head = Text("warning: ")
-    return [text.plain for text in problems.texts(violations(count), every=every, head=head)]
+    found = problems.texts(violations(count), every=every, kind="warning")
+    return [text.plain for text in found]
 
 
 def test_few_are_told_all() -> None:
-    assert plain(1) == ["warning: m.yaml:1:1: a: is 1\n  -> mend it"]
+    assert plain(1) == ["warning[E0300]: m.yaml:1:1: a: is 1\n  -> mend it"]
     assert len(plain(20)) == 20
 
 
 def test_of_many_the_first_and_a_count() -> None:
     told = plain(2000)
     assert len(told) == 21
-    assert told[-1] == "warning: and 1,980 more in m.yaml: -v shows all"
+    assert told[-1] == "and 1,980 more in m.yaml: -v shows all"
     assert len(plain(2000, every=True)) == 2000

@@ -94,7 +94,7 @@ def test_no_way_of_printing_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         ended = CliRunner().invoke(command_line.app, arguments)
         assert is_inert(ended.stdout) and is_inert(ended.stderr), arguments
-        assert "stop-commands" in ended.output or "Error" in ended.output
+        assert "stop-commands" in ended.output or "error[E0201]" in ended.output
 
 
 def test_a_command_that_is_meant_is_one(stream: Stream) -> None:
@@ -122,7 +122,9 @@ def test_what_stdout_did_not_take_is_an_error_of_a_command(
         print("result")
         raise SystemExit(code)
     assert raised.value.code == ends
-    assert "error: stdout: cannot be written: No space left on device\n  -> " in err.getvalue()
+    assert (
+        "error[E0900]: stdout: cannot be written: No space left on device\n  -> " in err.getvalue()
+    )
     assert isinstance(sys.stdout, Full)
 
 
@@ -151,20 +153,20 @@ needs_dev_full = pytest.mark.needs("/dev/full", "a device that is full is Linux'
 @pytest.mark.parametrize(
     ("arguments", "streams", "code", "says"),
     [
-        ("--version", ">&-", 9, "error: stdout: cannot be written: "),
-        ("--help", ">&-", 9, "error: stdout: cannot be written: "),
-        ("schema manifest", ">&-", 9, "error: stdout: cannot be written: "),
-        ("schema --format json", ">&-", 9, "error: stdout: cannot be written: "),
+        ("--version", ">&-", 9, "error[E0900]: stdout: cannot be written: "),
+        ("--help", ">&-", 9, "error[E0900]: stdout: cannot be written: "),
+        ("schema manifest", ">&-", 9, "error[E0900]: stdout: cannot be written: "),
+        ("schema --format json", ">&-", 9, "error[E0900]: stdout: cannot be written: "),
         pytest.param(
-            *("schema", ">/dev/full", 9, "error: stdout: cannot be written: No space"),
+            *("schema", ">/dev/full", 9, "error[E0900]: stdout: cannot be written: No space"),
             marks=needs_dev_full,
         ),
         pytest.param("schema", "2>/dev/full", 0, "manifest", marks=needs_dev_full),
         ("schema", "2>&-", 0, "manifest"),
         ("schema", "<&-", 0, "manifest"),
         ("schema", ">&- 2>&-", 9, ""),
-        ("schema nothing", "2>&-", 2, "error: "),
-        ("schema nothing", ">&-", 2, "error: "),
+        ("schema nothing", "2>&-", 2, "error[E0203]: "),
+        ("schema nothing", ">&-", 2, "error[E0203]: "),
         ("nothing", "2>&-", 2, "no command"),
         ("schema manifest", "| true", 0, ""),
         ("validate nothing.yaml", "2>&1 | true", 2, ""),

@@ -12,6 +12,7 @@ from rich.console import Console
 from epctx.cli.render import UI
 from epctx.cli.summary import failures, summary
 from epctx.engine.report import BuildReport, GroupReport, Host, StageTime
+from epctx.error_codes import Code
 from epctx.errors import Failure
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
@@ -82,7 +83,13 @@ def built(
 
 def failed(name: str, why: str = "because") -> GroupReport:
     failure = Failure(
-        kind="CompileError", exit_code=6, what="crashed", where="model m", why=why, remedy="report"
+        kind="CompileError",
+        exit_code=6,
+        code=Code.CRASHED,
+        what="crashed",
+        where="model m",
+        why=why,
+        remedy="report",
     )
     return GroupReport(target="default", group=name, state="failed", failure=failure)
 

@@ -21,12 +21,12 @@ def test_validate_tells_every_violation_of_every_manifest() -> None:
     result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml", "."])
     assert result.exit_code == 3
     assert result.stdout.splitlines() == [
-        "bad.yaml:2:1: nam: unknown key",
+        "error[E0304]: bad.yaml:2:1: nam: unknown key",
         '  -> did you mean "name"?',
-        'bad.yaml:4:29: model_groups.g.models[0]: there is no model "b"',
+        'error[E0309]: bad.yaml:4:29: model_groups.g.models[0]: there is no model "b"',
         "  -> choose one of: a",
         "good.yaml: ok",
-        ".: is a folder",
+        "error[E0301]: .: is a folder",
         "  -> name a file: bad.yaml, good.yaml",
     ]
 
@@ -56,6 +56,7 @@ def test_validate_in_json() -> None:
         "path": "nam",
         "what": "unknown key",
         "remedy": 'did you mean "name"?',
+        "code": "E0304",
     }
 
 

@@ -49,7 +49,7 @@ def test_failures_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 7
     assert result.stdout.splitlines()[1:] == [
         "  integrity      failed         1 ok, 2 failed",
-        "  failed: m.onnx, .: it is so  [integrity/sums]",
+        "  failed[E0701]: m.onnx, .: it is so  [integrity/sums]",
         "    -> do this",
         "NOT verified: 1 folder, 1 model, 1 check passed, 2 failed",
     ]

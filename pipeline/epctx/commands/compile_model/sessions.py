@@ -13,6 +13,7 @@ from pathlib import Path
 
 from epctx.commands.compile_model import described, outputs
 from epctx.commands.compile_model.request import Request
+from epctx.error_codes import Code
 from epctx.errors import CompileError, UsageError
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
@@ -143,4 +144,5 @@ def _nothing_compiled(model: PartitionedModel) -> CompileError:
         model=model.name,
         why="; ".join(dict.fromkeys(r for d in model.declined for _, r in d.reasons)) or None,
         remedy="change the EPs, their options or `partition`",
+        code=Code.NOTHING_COMPILED,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from epctx import lockfile as lock
 from epctx.commands.report import command
 from epctx.engine.report import BuildReport
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import digest, listing
 from epctx.files.outputs import GOLDEN, SUMS
@@ -56,7 +57,9 @@ def side(path: Path) -> Side:
         with UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=_REMEDY):
             return _of_folder(path)
     if not path.exists():
-        raise UsageError("does not exist", file=path.as_posix(), remedy=_REMEDY)
+        raise UsageError(
+            "does not exist", file=path.as_posix(), remedy=_REMEDY, code=Code.NO_SUCH_PATH
+        )
     if path.suffix == ".json":
         report = command.read(path)
         return _of_build(path, report, path.parent / report.name)

@@ -29,6 +29,7 @@ from epctx.commands.doctor.diagnosis import (
     ProviderDiagnosis,
 )
 from epctx.engine import report
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, ProviderUnavailable, StorageError
 from epctx.manifest import ENTRY_POINTS
 from epctx.providers import registry
@@ -81,6 +82,7 @@ def conflicts() -> Iterator[ProviderUnavailable]:
             yield ProviderUnavailable(
                 f"{' and '.join(owners)} both own the import {module}; the last one installed wins",
                 remedy=f"run `pip uninstall {' '.join(owners)}`, then install one of them",
+                code=Code.PACKAGES_CLASH,
             )
 
 

@@ -21,6 +21,7 @@ from epctx.commands.inspect.inspection import (
     ShippedFile,
     Weights,
 )
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, UsageError, VerificationError
 from epctx.files import paths
 from epctx.graph import epcontext
@@ -40,8 +41,7 @@ def inspect(path: Path) -> Inspection:
             "is a folder" if path.is_dir() else "is no regular file" if path.exists()
             else "does not exist",
             file=path.as_posix(),
-            remedy="name a model or a context binary",
-        )  # fmt: skip
+            remedy="name a model or a context binary", code=Code.NO_SUCH_PATH)  # fmt: skip
     reader = _reader(path)
     if reader is not None:
         return Inspection(binary=_read_binary(path.name, path, reader))

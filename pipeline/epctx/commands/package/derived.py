@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from epctx.commands.package import contents, describing, form, variants
 from epctx.commands.package.form import MANIFEST, Package
 from epctx.commands.package.variants import BuiltGroup
+from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.files import items as items_
 from epctx.files.digest import Digest
@@ -48,6 +49,7 @@ def settings(lock: Lock, *, where: str) -> LockedPackage:
             file=where,
             why="an older epctx wrote it, or nothing is packaged",
             remedy="write it anew with `epctx build`; `package.groups` names what is packaged",
+            code=Code.LOCK_DIFFERS,
         )
     return lock.package
 

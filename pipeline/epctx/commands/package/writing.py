@@ -16,6 +16,7 @@ from epctx.engine.lock import packaged
 from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.report import BuildReport
+from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files import digest, hashing, outputs
 from epctx.files.digest import Digest
@@ -82,12 +83,14 @@ def refuse_in_the_way(manifest: Manifest, place: Place) -> None:
                 "is needed for the package, and lies where the package replaces everything",
                 file=str(path),
                 remedy="move it, or give another folder with --out",
+                code=Code.IN_THE_WAY,
             )
     if place.package.exists() and not finding.is_package(place.package):
         raise UsageError(
             "is no model package, and lies where one is to go",
             file=str(place.package),
             remedy="move it, or give another folder with --out",
+            code=Code.IN_THE_WAY,
         )
 
 

@@ -24,6 +24,7 @@ from epctx.engine import plan as planning
 from epctx.engine.events import Listener
 from epctx.engine.lock.nondeterminism import known
 from epctx.engine.plan import Plan
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
 from epctx.lockfile.types import Lock
@@ -62,6 +63,7 @@ def _root(out: Path | None) -> Iterator[Path]:
                 "is there already, and has something in it",
                 file=str(out),
                 remedy="name a new folder with --out",
+                code=Code.IN_THE_WAY,
             )
         with StorageError.if_refused("cannot be made", file=str(out), remedy="name another folder"):
             out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from epctx.commands.reproduce.files import FileComparison
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.lockfile.differences import Difference
 from epctx.text import did_you_mean
@@ -33,7 +34,9 @@ def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
     for name in names:
         if name not in VARIATIONS:
             raise UsageError(
-                f'"{name}" is nothing that can be varied', remedy=did_you_mean(name, VARIATIONS)
+                f'"{name}" is nothing that can be varied',
+                remedy=did_you_mean(name, VARIATIONS),
+                code=Code.NO_SUCH_CHOICE,
             )
     return tuple(known for known in VARIATIONS if known in names)
 

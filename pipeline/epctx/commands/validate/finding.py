@@ -37,5 +37,7 @@ def of_error(
     where = error.where or ""  # a place in the manifest is told as such already
     file = next((where.replace(str(p), text) for p, text in shown.items() if str(p) in where), None)
     words = error.reason if file is None else f"{file}: {error.reason}"
-    problem = Problem(mark=place.mark, path=place.path, what=words, remedy=error.remedy)
+    problem = Problem(
+        mark=place.mark, path=place.path, what=words, remedy=error.remedy, code=error.code
+    )
     return Finding(problem=problem, exit_code=error.exit_code)

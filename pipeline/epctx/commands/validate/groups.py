@@ -119,7 +119,9 @@ class _Group:
             sets.note(specs(header.interface))
         for key, name, error in sets.unknown():
             given = self.node.mapping["verify"].mapping["inputs"].mapping[key]
-            yield self._unless_off(of_error(error, at_key(given, name, error.what, error.remedy)))
+            yield self._unless_off(
+                of_error(error, at_key(given, name, error.what, error.remedy, error.code))
+            )
 
     def _files(self) -> Iterator[Finding]:
         """Files of inputs that are named and are not there."""

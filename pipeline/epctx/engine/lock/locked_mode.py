@@ -13,6 +13,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.output.published import is_golden
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.state import Compiled, Optimized
+from epctx.error_codes import Code
 from epctx.errors import LockError, ModelError, UsageError
 from epctx.files import digest, hashing
 from epctx.files.outputs import SUMS
@@ -76,6 +77,7 @@ def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
             f"says nothing of golden files of {', '.join(lacking)}",
             file=lock_place(plan.manifest.path).name,
             remedy="run `epctx build --golden`, and check in the lock that it writes",
+            code=Code.LOCK_DIFFERS,
         )
 
 
@@ -102,6 +104,7 @@ def refuse_other_golden(
                 "another kind of CPU the last digits differ",
                 remedy="make the release on a host like the one where the lock was written, or "
                 "run `epctx build --golden`, and check in the lock that it writes",
+                code=Code.LOCK_DIFFERS,
             )
 
 
@@ -249,4 +252,5 @@ def _refuse(
             if elsewhere
             else "undo the change; if it is meant, `epctx build` writes a new lock to review"
         ),
+        code=Code.OTHER_HOST if elsewhere else Code.LOCK_DIFFERS,
     )

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.errors import StorageError
 from epctx.files import outputs
 from epctx.files.listing import is_folder, is_link
@@ -179,6 +180,7 @@ class Place:
                     file=path.as_posix(),
                     why="epctx puts folders there, and removes what it did not make anew",
                     remedy="remove the link, or choose another folder with --out",
+                    code=Code.OUTPUT_CHANGED,
                 )
 
     def _repair(self) -> None:

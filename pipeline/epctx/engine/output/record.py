@@ -17,6 +17,7 @@ import msgspec
 
 from epctx import codec, limits
 from epctx.engine.output.place import Place
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, ModelError, StorageError, UsageError
 from epctx.files import atomic, digest, hashing, paths
 from epctx.files.entries import discard, open_entry
@@ -116,6 +117,7 @@ def refuse_another_manifest(place: Place, manifest: Path) -> None:
         file=manifest.as_posix(),
         why=f"both are called {place.name}: each would replace what the other built",
         remedy="give one of them another `name`, or another folder with --out",
+        code=Code.IN_THE_WAY,
     )
 
 
@@ -132,6 +134,7 @@ def refuse_edited(place: Place, released: Mapping[str, LockedFile]) -> None:
                 file=path.as_posix(),
                 why="the outputs are about to become others, and it would stay beside them",
                 remedy="move it away, or remove it, and build again",
+                code=Code.OUTPUT_CHANGED,
             )
 
 

@@ -7,6 +7,7 @@ import math
 import onnx
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph.serde import protos
 
@@ -26,6 +27,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
             f"has {count:,} nodes, more than {limits.MODEL_NODES.value:,}",
             where=where,
             remedy=f"split the model; {limits.MODEL_NODES.remedy}",
+            code=Code.MODEL_TOO_LARGE,
         )
     for node in protos.nodes(model):
         if len(node.input) > limits.NODE_INPUTS.value:
@@ -34,6 +36,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
                 f"{limits.NODE_INPUTS.value:,}",
                 where=where,
                 remedy=f"split the node; {limits.NODE_INPUTS.remedy}",
+                code=Code.MODEL_TOO_LARGE,
             )
     if not model.graph.output:
         raise ModelError.broken("has no outputs", where=where)

@@ -15,6 +15,7 @@ from typing import Final
 
 import onnx
 
+from epctx.error_codes import Code
 from epctx.errors import MESSAGE_LENGTH, ModelError
 from epctx.graph.checks.soundness import session, session_error
 from epctx.graph.serde import protos
@@ -185,6 +186,7 @@ def error(said: str, model: onnx.ModelProto, *, where: str) -> ModelError:
         where=f"{where}: {protos.describe(first)}",
         remedy="export the model with operators that ONNX Runtime has, or with this one as a local "
         "function of the model",
+        code=Code.NO_KERNEL,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import Dim, InputSpec
@@ -130,6 +131,7 @@ def _require_known(part: Interface, where: str) -> None:
                 f'the part {part.name} has no input "{name}"',
                 where=f"{where}.parts.{part.name}.inputs",
                 remedy=did_you_mean(name, known),
+                code=Code.COMPOSITION,
             )
 
 
@@ -148,6 +150,7 @@ def _origin(part: Interface, name: str, before: Sequence[Interface], where: str)
             f'"{name}" is made by the parts {" and ".join(makers)}, and {part.name} takes one',
             where=f"{where}.parts.{part.name}.inputs",
             remedy=f"say which: {name}: {{part: {makers[-1]}, output: {name}}}",
+            code=Code.COMPOSITION,
         )
     return Port(part=makers[0], name=name) if makers else None
 
@@ -231,6 +234,7 @@ def _require_alike(made: InputSpec, maker: str, taken: InputSpec, taker: str, wh
             where=where,
             why=f"{maker} is {made}, {taker} is {taken}",
             remedy="connect others with `inputs`, or fix the models' `dimensions` and `shapes`",
+            code=Code.SIZE_MISFIT,
         )
 
 

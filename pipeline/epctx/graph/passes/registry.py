@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.text import did_you_mean
 
@@ -108,6 +109,7 @@ def check(wanted: Iterable[str], *, where: str | None = None) -> None:
                 f'optimize names the pass "{name}", which does not exist',
                 where=where,
                 remedy=did_you_mean(name, (*names(), *LEVELS)),
+                code=Code.NO_SUCH_PASS,
             )
         if len(found) > 1:
             packages = " and ".join(sorted(package_of(each) for each in found))
@@ -115,6 +117,7 @@ def check(wanted: Iterable[str], *, where: str | None = None) -> None:
                 f'optimize names the pass "{name}", which {packages} both have',
                 where=where,
                 remedy="uninstall one of them",
+                code=Code.NO_SUCH_PASS,
             )
 
 

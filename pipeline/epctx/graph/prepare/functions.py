@@ -12,6 +12,7 @@ import onnx
 import onnx.inliner
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph.serde import protos
 
@@ -75,6 +76,7 @@ def _bound(
                     f"nests local functions more than {limits.FUNCTION_DEPTH.value} deep",
                     where=where,
                     remedy="export the model with fewer nested functions",
+                    code=Code.MODEL_TOO_LARGE,
                 )
             active.append(key)
             sizes[key] = total(_function_nodes(functions[key]))
@@ -93,6 +95,7 @@ def _bound(
             f"{limits.MODEL_NODES.value:,}",
             where=where,
             remedy=f"export the model with fewer nested functions; {limits.MODEL_NODES.remedy}",
+            code=Code.MODEL_TOO_LARGE,
         )
 
 

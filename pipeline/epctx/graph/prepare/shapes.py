@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import onnx
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph.serde import protos
 from epctx.text import nearest
@@ -93,7 +94,10 @@ class _Sizes:
     def set(self, name: str, size: int, giver: str) -> None:
         if size < 1:
             raise ModelError(
-                f"{giver} is {size}", where=self._where, remedy="give a size of 1 or more"
+                f"{giver} is {size}",
+                where=self._where,
+                remedy="give a size of 1 or more",
+                code=Code.SIZE_MISFIT,
             )
         if self.fixed.setdefault(name, size) != size:
             raise ModelError(
@@ -101,6 +105,7 @@ class _Sizes:
                 f"and {size} by `{giver}`",
                 where=self._where,
                 remedy="one name is one size in all of a model: give it once",
+                code=Code.SIZE_MISFIT,
             )
         self._givers.setdefault(name, giver)
 
@@ -112,6 +117,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
             f"`{key}`: input {value.name!r} is not a tensor",
             where=where,
             remedy=f"take {value.name!r} out of `shapes`",
+            code=Code.SIZE_MISFIT,
         )
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
@@ -124,6 +130,7 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
             f"{_text(tensor.shape)}",
             where=where,
             remedy="give a size for each of its dimensions",
+            code=Code.SIZE_MISFIT,
         )
     for position, (dim, size) in enumerate(zip(tensor.shape.dim, shape, strict=True)):
         if dim.HasField("dim_value") and dim.dim_value != size:
@@ -132,12 +139,18 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
                 f"{_text(tensor.shape)}",
                 where=where,
                 remedy="a static dimension cannot be changed: export the model for this shape",
+                code=Code.SIZE_MISFIT,
             )
         if dim.dim_param:
             sizes.set(dim.dim_param, size, key)
         elif not dim.HasField("dim_value"):
             if size < 1:
-                raise ModelError(f"`{key}` has {size}", where=where, remedy="sizes are 1 or more")
+                raise ModelError(
+                    f"`{key}` has {size}",
+                    where=where,
+                    remedy="sizes are 1 or more",
+                    code=Code.SIZE_MISFIT,
+                )
             dim.dim_value = size
 
 
@@ -149,6 +162,7 @@ def _unknown(key: str, kind: str, name: str, known: list[str], where: str) -> Mo
         where=where,
         why=f"it has {existing}" if known else f"it has no {kind}",
         remedy=f"did you mean {near!r}?" if near else f"take {name!r} out of `{key}`",
+        code=Code.SIZE_MISFIT,
     )
 
 

@@ -27,6 +27,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError
 from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.graph.serde import encoder, protos, types, wire
@@ -72,6 +73,7 @@ def chunks(model: ir.Model) -> Iterator[Buffer]:
             f"the model would have {message.size} bytes, more than the 2 GB of an ONNX file",
             where=model.graph.name,
             remedy="set `embed_mode: 0`, and `external_initializers` if weights are left in it",
+            code=Code.OUTPUT_TOO_LARGE,
         )
     return message.chunks()
 

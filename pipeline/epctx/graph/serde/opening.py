@@ -9,6 +9,7 @@ from typing import Final
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files.regular import absent
 from epctx.graph.serde import wire
@@ -44,6 +45,7 @@ def open_model(path: Path) -> DataFile:
             "is a folder",
             file=str(path),
             remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
+            code=Code.NOT_REGULAR,
         )
     if not path.exists():
         raise absent(path)
@@ -62,7 +64,9 @@ def parse(
         data, spans = wire.strip(file.view(), threshold=threshold, location=location)
         return onnx.ModelProto.FromString(data), spans
     except wire.TooLarge as error:
-        raise ModelError(str(error), where=where, remedy=error.limit.remedy) from error
+        raise ModelError(
+            str(error), where=where, remedy=error.limit.remedy, code=Code.MODEL_TOO_LARGE
+        ) from error
     except (wire.Malformed, DecodeError) as error:
         raise not_onnx(file, str(error), where) from error
 
@@ -78,20 +82,29 @@ def not_onnx(file: DataFile, reason: str, where: str) -> ModelError:
     head = bytes(file.view(0, min(file.size, _HEAD)))
     if not head:
         return ModelError(
-            "is empty", where=where, remedy="the export or the download failed: repeat it"
+            "is empty",
+            where=where,
+            remedy="the export or the download failed: repeat it",
+            code=Code.MODEL_BROKEN,
         )
     for offset, magic, kind, remedy in _LOOKS_LIKE:
         if head[offset:].startswith(magic):
-            return ModelError(f"is {kind}, not an ONNX model", where=where, remedy=remedy)
+            return ModelError(
+                f"is {kind}, not an ONNX model", where=where, remedy=remedy, code=Code.MODEL_BROKEN
+            )
     if _is_text(head):
         return ModelError(
-            "is text, not an ONNX model", where=where, remedy="name an .onnx file (protobuf)"
+            "is text, not an ONNX model",
+            where=where,
+            remedy="name an .onnx file (protobuf)",
+            code=Code.MODEL_BROKEN,
         )
     return ModelError(
         "is not an ONNX model, or is damaged",
         where=where,
         why=reason,
         remedy="copy or export it again, and compare its size",
+        code=Code.MODEL_BROKEN,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import onnx
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph.serde import opening, protos, texts, wire
 from epctx.graph.weights.mapped import DataFile
@@ -63,6 +64,7 @@ def read_mapped(path: Path) -> BareModel:
             f"has {file.size} bytes, beyond the 2 GB that protobuf can hold",
             file=str(path),
             remedy="build it with `embed_mode: 0` or `external_initializers`",
+            code=Code.MODEL_TOO_LARGE,
         )
     model, spans = opening.parse(file, threshold=_THRESHOLD, location=_INSIDE, where=str(path))
     if not model.HasField("graph") or not model.opset_import:

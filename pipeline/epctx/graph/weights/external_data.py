@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.files.regular import open_regular
@@ -83,12 +84,14 @@ class DataFolder:
                 f"has {length} bytes of external data, its type and shape need {size}",
                 where=where,
                 remedy="export the model again, or correct `length`, `dims` or `data_type`",
+                code=Code.DATA_REFUSED,
             )
         if offset + length > file.size:
             raise ModelError(
                 f"reaches to byte {offset + length} of {file.path}, which has {file.size}",
                 where=where,
                 remedy="the data file is cut short or belongs to another model: copy it again",
+                code=Code.DATA_REFUSED,
             )
         _verify_checksum(keys.get("checksum"), file, where=where)
         return Reference(file=file, offset=offset, length=length)
@@ -111,12 +114,14 @@ class DataFolder:
                 f"needs external data {_shown(location)}, which is not in {self.path}",
                 where=where,
                 remedy=self._missing(relative),
+                code=Code.DATA_MISSING,
             ) from error
         if not real.is_relative_to(self.path.resolve()):
             raise ModelError(
                 f"refers to external data {location!r}, a link to {real}, outside {self.path}",
                 where=where,
                 remedy="copy the file into the folder in place of the link",
+                code=Code.DATA_REFUSED,
             )
         real, descriptor = open_regular(real, where=f"{where}: external data {path}")
         if self._is_model(descriptor):
@@ -125,6 +130,7 @@ class DataFolder:
                 f"refers to external data {location!r}, which is the model itself",
                 where=where,
                 remedy="export the model again: data in the model file is raw_data",
+                code=Code.DATA_REFUSED,
             )
         file = DataFile(self.path, relative, path=real, descriptor=descriptor)
         self._files[relative] = file
@@ -190,6 +196,7 @@ def _relative(location: str, *, where: str) -> str:
             where=where,
             why=reason,
             remedy="it must be a path relative to the model's folder; export the model again",
+            code=Code.DATA_REFUSED,
         )
     return paths.normalize(location)
 
@@ -218,6 +225,7 @@ def _integer(keys: dict[str, str], key: str, default: int, *, where: str) -> int
             f"has the external data {key} {_shown(text)}",
             where=where,
             remedy=f"{key} must be a whole number of bytes from 0 to 2**63 - 1",
+            code=Code.DATA_REFUSED,
         )
     return int(text)
 
@@ -230,10 +238,12 @@ def _verify_checksum(checksum: str | None, file: DataFile, *, where: str) -> Non
             f"has the external data checksum {_shown(checksum)}",
             where=where,
             remedy="it must be the SHA-1 of the data file, 40 hexadecimal digits",
+            code=Code.DATA_REFUSED,
         )
     if checksum.lower() != file.sha1():
         raise ModelError(
             f"expects {file.path} to have SHA-1 {checksum.lower()}, it has {file.sha1()}",
             where=where,
             remedy="the data file is corrupt or belongs to another model: copy it again",
+            code=Code.DATA_REFUSED,
         )

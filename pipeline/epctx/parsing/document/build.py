@@ -14,6 +14,7 @@ from typing import NoReturn
 import yaml
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, Violation
 from epctx.parsing.document import scalars
 from epctx.parsing.document.problems import Problem, violations
@@ -216,7 +217,8 @@ class _Builder:
         if first is not None:
             remedy = "write `<<: [*a, *b]`" if parent.merge else "keep one of them"
             what = f"is there twice, first in line {first.line}"
-            self._report(mark, (*parent.path, node.text), what, remedy)
+            path = (*parent.path, node.text)
+            self._report(mark, path, what, remedy, Code.DUPLICATE_KEY)
         elif parent.merge:
             parent.merge_mark = mark
 
@@ -258,8 +260,10 @@ class _Builder:
             self._report(mark, path, *problem)
         return node
 
-    def _report(self, mark: Mark, path: Keys, what: str, remedy: str) -> None:
-        problem = Problem(mark=mark, path=path, what=what, remedy=remedy)
+    def _report(
+        self, mark: Mark, path: Keys, what: str, remedy: str, code: Code = Code.NO_YAML
+    ) -> None:
+        problem = Problem(mark=mark, path=path, what=what, remedy=remedy, code=code)
         self.violations += violations([problem], file=self.file)
 
     def _too_many(self, mark: Mark) -> NoReturn:

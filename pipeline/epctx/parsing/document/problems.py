@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from epctx.error_codes import Code
 from epctx.errors import Violation
 from epctx.parsing.document.tree import Keys, Mark, Node, path_text
 
@@ -18,18 +19,26 @@ class Problem:
     what: str
     remedy: str
     node: Node | None = None
+    code: Code = Code.MANIFEST
 
 
-def at(node: Node, what: str, remedy: str) -> Problem:
+def at(node: Node, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
     """A problem of a value."""
-    return Problem(mark=node.mark, path=node.path, what=what, remedy=remedy, node=node)
+    return Problem(mark=node.mark, path=node.path, what=what, remedy=remedy, node=node, code=code)
 
 
-def at_key(node: Node, key: str, what: str, remedy: str) -> Problem:
+def at_key(node: Node, key: str, what: str, remedy: str, code: Code = Code.MANIFEST) -> Problem:
     """A problem of a key of the mapping `node`, or of all that it holds."""
     child = node.mapping.get(key)
     path = child.path if child is not None and child.path[-1:] == (key,) else (*node.path, key)
-    return Problem(mark=node.keys.get(key, node.mark), path=path, what=what, remedy=remedy)
+    mark = node.keys.get(key, node.mark)
+    return Problem(mark=mark, path=path, what=what, remedy=remedy, code=code)
+
+
+def of_kind(code: Code, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems, with a code where they have none but the general one."""
+    for problem in problems:
+        yield problem if problem.code != Code.MANIFEST else replace(problem, code=code)
 
 
 def refusal(reason: str) -> tuple[str, str]:
@@ -48,6 +57,7 @@ def violations(problems: Iterable[Problem], *, file: str) -> list[Violation]:
             path=path_text(problem.path),
             what=problem.what,
             remedy=problem.remedy,
+            code=problem.code,
         )
         for problem in problems
     ]

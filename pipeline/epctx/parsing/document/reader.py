@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epctx import limits
+from epctx.error_codes import Code
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.files import digest
 from epctx.parsing.document import build, other_files
@@ -47,20 +48,26 @@ def read(path: Path) -> Document:
             "there is no such file",
             file=path.as_posix(),
             remedy="check the path, or write a starter manifest with `epctx init`",
+            code=Code.MANIFEST_UNREADABLE,
         ) from None
     except (OSError, ValueError) as error:
         if path.is_dir():
             what, remedy = other_files.of_folder(path)
-            raise ManifestError(what, file=path.as_posix(), remedy=remedy) from None
+            raise ManifestError(
+                what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
+            ) from None
         raise ManifestError(
             "the manifest cannot be read",
             file=path.as_posix(),
             why=error.strerror if isinstance(error, OSError) else str(error),
             remedy="name a YAML file that you may read",
+            code=Code.MANIFEST_UNREADABLE,
         ) from None
     if path.suffix.lower() == ".onnx":
         what, remedy = other_files.of_model(path)
-        raise ManifestError(what, file=path.as_posix(), remedy=remedy)
+        raise ManifestError(
+            what, file=path.as_posix(), remedy=remedy, code=Code.MANIFEST_UNREADABLE
+        )
     return parse(data, file=path.as_posix(), path=path.absolute())
 
 
@@ -91,5 +98,15 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
 
 def _refusal(file: str, line: int, column: int, what: str, remedy: str) -> InvalidManifest:
     return InvalidManifest(
-        [Violation(file=file, line=line, column=column, path="", what=what, remedy=remedy)]
+        [
+            Violation(
+                file=file,
+                line=line,
+                column=column,
+                path="",
+                what=what,
+                remedy=remedy,
+                code=Code.MANIFEST_UNREADABLE,
+            )
+        ]
     )

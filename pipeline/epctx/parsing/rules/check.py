@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from epctx.error_codes import Code
 from epctx.parsing import precedence
 from epctx.parsing.document import Document
-from epctx.parsing.document.problems import Problem
+from epctx.parsing.document.problems import Problem, of_kind
 from epctx.parsing.document.tree import Node
 from epctx.parsing.precedence import TargetTree
 from epctx.parsing.rules import compositions, group, options, package, settings, whole
@@ -34,9 +35,9 @@ def check(
     problems = [
         *whole.check(document.root, places),
         *_resolved(document.root, broken, places),
-        *compositions.check(document.root, broken, places),
+        *of_kind(Code.COMPOSITION, compositions.check(document.root, broken, places)),
     ]
-    problems += package.check(document.root, broken, places)
+    problems += of_kind(Code.PACKAGE, package.check(document.root, broken, places))
     return [p for p in problems if p.node is None or p.node not in broken]
 
 

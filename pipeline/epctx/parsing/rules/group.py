@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from epctx.error_codes import Code
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
 from epctx.files.filenames import problem as name_problem
 from epctx.files.outputs import SUMS, context_file
-from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.problems import Problem, at, at_key, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import options
@@ -61,11 +62,11 @@ def check(scope: Scope) -> Iterator[Problem]:
         yield from references(scope.unbroken("models"), models.mapping, "model")
     yield from references(scope.unbroken("execution_providers"), scope.tree.providers, "EP")
     yield from _providers_given(scope)
-    yield from _sharing(scope)
-    yield from _labels(scope)
-    yield from _initializers(scope)
-    yield from _prefix(scope)
-    yield from _outputs(scope)
+    yield from of_kind(Code.SHARING, _sharing(scope))
+    yield from of_kind(Code.OUTPUT_CLASH, _labels(scope))
+    yield from of_kind(Code.WRONG_NAME, _initializers(scope))
+    yield from of_kind(Code.WRONG_NAME, _prefix(scope))
+    yield from of_kind(Code.OUTPUT_CLASH, _outputs(scope))
 
 
 def outputs(scope: Scope) -> dict[str, str]:
@@ -78,13 +79,14 @@ def references(listed: Node | None, known: Mapping[str, Node], word: str) -> Ite
     for item in listed.items if listed is not None else ():
         if item.string is not None and item.string not in known:
             remedy = did_you_mean(item.string, known)
-            yield at(item, f"there is no {word} {quoted(item.string)}", remedy)
+            what = f"there is no {word} {quoted(item.string)}"
+            yield at(item, what, remedy, Code.NO_SUCH_NAME)
 
 
 def _providers_given(scope: Scope) -> Iterator[Problem]:
     if scope.node.get("execution_providers") is None and scope.node.kind == "mapping":
         remedy = "name them here or in `defaults`; `execution_providers: []` leaves all to the CPU"
-        yield at(scope.node, "says no execution_providers", remedy)
+        yield at(scope.node, "says no execution_providers", remedy, Code.MISSING_KEY)
     coverage = scope.node.get("partition", "require_coverage")
     listed = scope.unbroken("execution_providers")
     wanted = coverage is not None and isinstance(coverage.value, int | float) and coverage.value > 0

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.manifest import DEFAULT_EP, PLUGIN_LIBRARY, OptionValue
 from epctx.parsing.document.problems import Problem, at, at_key, refusal
@@ -110,7 +111,7 @@ def check(entry: Node, places: Places) -> Iterator[Problem]:
     for node in path_options(entry).values():
         wrong = places.problem(node.text)
         if wrong is not None:
-            yield at(node, *wrong)
+            yield at(node, *wrong, Code.PATH_REFUSED)
 
 
 def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
@@ -138,7 +139,9 @@ def of_session(provider: str, options: Mapping[str, OptionValue]) -> dict[str, O
     }
     wrong = (_in_words(p, schema) for p in problems_of(replace(tree, value=kept), schema.session))
     for problem in (*refused.values(), *wrong):
-        raise ManifestError(problem.what, where=path_text(problem.path), remedy=problem.remedy)
+        raise ManifestError(
+            problem.what, where=path_text(problem.path), remedy=problem.remedy, code=problem.code
+        )
     paths = {name for name in kept if schema.properties[name].get("format") == "path"}
     return at_runtime | {
         name: str(Path(node.text).absolute()) if name in paths else _plain(node)
@@ -171,12 +174,14 @@ def _unknown_provider(node: Node, name: str) -> Problem:
         return at(node, f"{name} has no EPContext: nothing is compiled for it ahead", remedy)
     near = _nearest_provider(name)
     if near is not None:
-        return at(node, f"there is no provider {quoted(name)}", f'did you mean "{near}"?')
+        what = f"there is no provider {quoted(name)}"
+        return at(node, what, f'did you mean "{near}"?', Code.UNKNOWN_PROVIDER)
     remedy = (
         "install the package that brings it; schemas/providers/README.md says how to declare an EP "
         "that has none"
     )
-    return at(node, f"provider {quoted(name)} has no option schema here", remedy)
+    what = f"provider {quoted(name)} has no option schema here"
+    return at(node, what, remedy, Code.UNKNOWN_PROVIDER)
 
 
 def _nearest_provider(name: str) -> str | None:
@@ -199,15 +204,22 @@ def _refused(options: Node, owned: Mapping[str, str]) -> Iterator[tuple[str, Pro
         if name.startswith("ep."):
             reason = "it is a session entry that epctx sets from the manifest"
         if reason is not None:
-            yield name, at_key(options, name, *refusal(reason))
+            yield name, at_key(options, name, *refusal(reason), Code.OWNED_SETTING)
 
 
 def _in_words(problem: Problem, schema: OptionSchema) -> Problem:
+    if problem.code in (Code.WRONG_TYPE, Code.WRONG_VALUE):
+        return replace(problem, code=schema.code(str(problem.path[-1])))
     if problem.what != "unknown key":
         return problem
     near = nearest(str(problem.path[-1]), schema.properties)
     remedy = f"`epctx schema providers/{schema.knowledge.provider}` lists the options"
-    return replace(problem, what="unknown option", remedy=problem.remedy if near else remedy)
+    return replace(
+        problem,
+        what="unknown option",
+        remedy=problem.remedy if near else remedy,
+        code=Code.UNKNOWN_OPTION,
+    )
 
 
 def _convert(node: Node, option: Mapping[str, Plain]) -> Node:

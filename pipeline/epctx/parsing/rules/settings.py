@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from epctx.parsing.document.problems import Problem, at
+from epctx.error_codes import Code
+from epctx.parsing.document.problems import Problem, at, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.rules.paths import Places
 from epctx.text import did_you_mean
@@ -15,9 +16,11 @@ FILES = (".npz", ".pb")
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind in a resolved group."""
-    yield from _passes(group.get("optimize", "level"))
-    yield from _ranges(group.get("verify", "inputs", "ranges"))
-    yield from _files(group.get("verify", "inputs", "files"), places)
+    yield from of_kind(Code.NO_SUCH_PASS, _passes(group.get("optimize", "level")))
+    inputs = group.get("verify", "inputs")
+    if inputs is not None:
+        yield from of_kind(Code.VERIFY_INPUTS, _ranges(inputs.get("ranges")))
+        yield from of_kind(Code.VERIFY_INPUTS, _files(inputs.get("files"), places))
 
 
 def _passes(level: Node | None) -> Iterator[Problem]:

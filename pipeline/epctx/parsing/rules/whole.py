@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epctx.error_codes import Code
 from epctx.files.filenames import fold
 from epctx.files.outputs import BESIDE
 from epctx.parsing import precedence
-from epctx.parsing.document.problems import Problem, at, at_key
+from epctx.parsing.document.problems import Problem, at, at_key, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.rules.group import references
 from epctx.parsing.rules.paths import Places
@@ -19,11 +20,11 @@ _GENERATED = ("seed", "count", "ranges", "dimensions")
 
 def check(root: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind."""
-    yield from _name(root.get("name"))
+    yield from of_kind(Code.OUTPUT_CLASH, _name(root.get("name")))
     for key in ("model_groups", "targets"):
-        yield from _folders(root.get(key))
-    yield from _paths(root.get("models"), places)
-    yield from _inputs(root)
+        yield from of_kind(Code.OUTPUT_CLASH, _folders(root.get(key)))
+    yield from of_kind(Code.PATH_REFUSED, _paths(root.get("models"), places))
+    yield from of_kind(Code.VERIFY_INPUTS, _inputs(root))
     yield from _targets(root)
 
 
@@ -90,7 +91,8 @@ def _targets(root: Node) -> Iterator[Problem]:
         for group in changed.mapping if changed is not None else {}:
             if changed is not None and group not in groups.mapping:
                 remedy = did_you_mean(group, groups.mapping)
-                wrong.append(at_key(changed, group, "there is no such model group", remedy))
+                what = "there is no such model group"
+                wrong.append(at_key(changed, group, what, remedy, Code.NO_SUCH_NAME))
         yield from wrong
         if not wrong and groups.mapping and not precedence.built(root, target):
             remedy = "remove the target, or leave it a group"

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.parsing.document import Document
 from epctx.parsing.document.problems import Problem
@@ -34,7 +35,11 @@ def text(name: str) -> str:
         return json.dumps(_with_options(), indent=2, ensure_ascii=False) + "\n"
     found = files.find(name) or providers.text(name.removeprefix("providers/"))
     if found is None:
-        raise UsageError(f'there is no schema "{name}"', remedy=did_you_mean(name, names()))
+        raise UsageError(
+            f'there is no schema "{name}"',
+            remedy=did_you_mean(name, names()),
+            code=Code.NO_SUCH_CHOICE,
+        )
     return found
 
 

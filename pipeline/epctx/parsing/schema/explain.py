@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from epctx.error_codes import Code
 from epctx.files import filenames
 from epctx.parsing.document import scalars
 from epctx.parsing.document.problems import Problem, at, at_key, refusal
@@ -58,7 +59,8 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
         what, remedy = _value(keyword, failed.get(keyword), node, asked)
         if not what:
             what, remedy = f"breaks {keyword}: {error.message}", "see `epctx schema` for the rule"
-        yield at(node, what, wrong_values.remedy(node, asked.instead) or remedy)
+        code = Code.WRONG_TYPE if keyword == "type" else Code.WRONG_VALUE
+        yield at(node, what, wrong_values.remedy(node, asked.instead) or remedy, code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +134,9 @@ def _resolved(at: Plain, schema: Mapping[str, Plain]) -> Plain:
 def _bad_key(key: str, node: Node, asked: _Asked) -> Problem:
     problem = filenames.problem(key) if asked.expects == filenames.EXPECTS else None
     if problem is not None:
-        return at_key(node, key, problem, filenames.remedy(key))
+        return at_key(node, key, problem, filenames.remedy(key), Code.WRONG_NAME)
     what = f"must be {asked.expects}" if asked.expects else "is no name that is allowed here"
-    return at_key(node, key, what, "rename it")
+    return at_key(node, key, what, "rename it", Code.WRONG_NAME)
 
 
 def _unknown_keys(
@@ -147,13 +149,14 @@ def _unknown_keys(
         if key in known:
             continue
         if reason is not None:
-            yield at_key(node, key, *refusal(str(reason)))
+            yield at_key(node, key, *refusal(str(reason)), Code.OWNED_SETTING)
         elif key in hints:
-            yield at_key(node, key, "is not a key here", str(hints[key]))
+            yield at_key(node, key, "is not a key here", str(hints[key]), Code.UNKNOWN_KEY)
         else:
             what, _, listed = str(note.get("unknown", "unknown key")).partition("; ")
             remedy = listed if listed and not nearest(key, known) else did_you_mean(key, known)
-            yield at_key(node, key, what, _inside(key, failed, schema) or remedy)
+            wanted = _inside(key, failed, schema) or remedy
+            yield at_key(node, key, what, wanted, Code.UNKNOWN_KEY)
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
@@ -184,7 +187,9 @@ def _missing_keys(
             described = _resolved(_mapping(failed.get("properties")).get(key), schema)
             remedy = f"add `{key}:`{_example(described)}"
             what = f'has no "{key}"'
-            yield Problem(mark=node.mark, path=node.path, what=what, remedy=remedy)
+            yield Problem(
+                mark=node.mark, path=node.path, what=what, remedy=remedy, code=Code.MISSING_KEY
+            )
 
 
 def _example(schema: Plain) -> str:
@@ -200,7 +205,7 @@ def _repeated(node: Node) -> Iterator[Problem]:
         value = item.plain()
         key = type(value), json.dumps(value, sort_keys=True)
         if key in seen:
-            yield at(item, f"{_text(value)} is listed twice", "remove it")
+            yield at(item, f"{_text(value)} is listed twice", "remove it", Code.WRONG_VALUE)
         seen.add(key)
 
 

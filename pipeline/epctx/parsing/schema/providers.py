@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS
 from epctx.parsing.document.tree import Plain
@@ -117,6 +118,11 @@ class OptionSchema:
         cannot do without is in the context.
         """
         return {**self.validation, "required": []}
+
+    def code(self, option: str) -> Code:
+        """What kind of error a wrong value of the option is."""
+        note = _mapping(self.properties.get(option, {}).get("x-epctx"))
+        return Code(str(note.get("code", Code.WRONG_OPTION_VALUE)))
 
     @property
     def label_options(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers.base import Fingerprint
@@ -63,6 +64,7 @@ class BuiltInProvider(OrtProvider):
                 why=f"it has {', '.join(available)}",
                 remedy=f"install {package} in the place of onnxruntime; for a plugin, set "
                 "plugin.library or plugin.package",
+                code=Code.NOT_INSTALLED,
             )
         if (obstacle := self.unavailable()) is not None:
             raise obstacle
@@ -94,13 +96,16 @@ class PluginProvider(OrtProvider):
             raise ManifestError(
                 f"unknown option {_PREFIX}{unknown[0]}",
                 remedy=f"write one of {', '.join(_PREFIX + key for key in sorted(_PLUGIN_KEYS))}",
+                code=Code.UNKNOWN_OPTION,
             )
         self._library, self._version = _locate(own)
         self._registration = own.get("registration", name)
         kind = own.get("device_type")
         if kind is not None and kind not in _KINDS:
             raise ManifestError(
-                f"{_PREFIX}device_type is {kind!r}", remedy=f"write one of {', '.join(_KINDS)}"
+                f"{_PREFIX}device_type is {kind!r}",
+                remedy=f"write one of {', '.join(_KINDS)}",
+                code=Code.WRONG_OPTION_VALUE,
             )
         index = wanted_index(own.get("device_index", "0"), option=f"{_PREFIX}device_index")
         self._wanted = Wanted(kind=kind, name=own.get("device_name"), index=index)

@@ -13,6 +13,7 @@ from typing import Final
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph import epcontext
 from epctx.graph.dataflow import captured, subgraphs
@@ -142,6 +143,7 @@ def require_static_shapes(model: ir.Model, *, provider: str) -> None:
             why=f"{provider} compiles static shapes only",
             remedy=f"fix them in the manifest, under the model: {fixed} (with your sizes"
             + (", one for each dimension)" if "[1]" in shapes.values() else ")"),
+            code=Code.OPEN_DIMENSIONS,
         )
 
 

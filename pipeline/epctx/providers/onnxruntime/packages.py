@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
 
 _ONNXRUNTIMES = (
@@ -63,6 +64,7 @@ def find(distribution: str, module: str, *, install: str) -> Package:
             f"the package {distribution} is not installed",
             why="only remnants of it are there" if spec or version else None,
             remedy=f"run `{install}`",
+            code=Code.NOT_INSTALLED,
         )
     return Package(distribution=distribution, version=version, folder=Path(folders[0]))
 
@@ -78,6 +80,7 @@ def onnxruntime() -> Package:
         raise ProviderUnavailable(
             f"{' and '.join(owners)} both own the package onnxruntime; the last one installed wins",
             remedy=f"run `pip uninstall {' '.join(owners)}`, then install one of them",
+            code=Code.PACKAGES_CLASH,
         )
     distribution = owners[0] if owners else _ONNXRUNTIMES[0]
     return find(distribution, "onnxruntime", install=f"pip install {distribution}")
@@ -104,6 +107,7 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
         raise ProviderUnavailable(
             f"plugin.package is {module!r}, which no installed distribution brings",
             remedy="install the package of the EP, and name what of it is imported",
+            code=Code.NOT_INSTALLED,
         )
     distribution = importlib.metadata.distribution(owners[0])
     folder = Path(str(distribution.locate_file(module)))

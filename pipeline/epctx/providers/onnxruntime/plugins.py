@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Plugin:
                 f"the library of {self.provider} is missing",
                 file=str(self.library),
                 remedy="install its package again, or correct the path",
+                code=Code.NOT_INSTALLED,
             )
         ort.set_default_logger_severity(2)
         try:
@@ -73,6 +75,7 @@ class Plugin:
                 file=str(self.library),
                 why=" ".join(str(error).split())[:400],
                 remedy="install the versions of onnxruntime and of the EP that belong together",
+                code=Code.PACKAGES_CLASH,
             ) from error
         _REGISTERED[self.registration] = self.library
 
@@ -105,6 +108,7 @@ class Wanted:
             f"{provider} has no device {self._words()} on this host",
             why=f"it has {have}" if have else "it has no device at all here",
             remedy="run `epctx doctor` to see the devices, and choose one of them",
+            code=Code.NO_DEVICE,
         )
 
     def _fits(self, device: ort.OrtEpDevice) -> bool:
@@ -142,6 +146,7 @@ def hidden_error(provider: str) -> ProviderUnavailable | None:
         where=provider,
         remedy=f"unset {HIDE}; with it, `epctx build --only GROUP@TARGET` builds what does not "
         f"need {provider}",
+        code=Code.NO_DEVICE,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError
 from epctx.files.outputs import context_file
 from epctx.providers.base import Assigned
@@ -174,6 +175,7 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
         raise ManifestError(
             f"{LEVEL} is {level!r}",
             remedy=f"write one of {', '.join(_LEVELS)}",
+            code=Code.WRONG_VALUE,
         )
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[level])
     for key, value in entries.items():

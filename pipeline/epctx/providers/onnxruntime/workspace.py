@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
@@ -126,6 +127,7 @@ class OrtWorkspace:
                 f"no session wrote the shared context: {self._provider.name} took nothing of "
                 f"model {self._spec.models[-1]}, the last one",
                 remedy="take that model out of the sharing group, or put another one last",
+                code=Code.NOTHING_COMPILED,
             )
         self._host.close()
         if self._spec.embed_mode == 1:
@@ -300,6 +302,7 @@ class OrtWorkspace:
             model=parts[0].model,
             why="; ".join(dict.fromkeys(logged)) or None,
             remedy=self._provider.nothing_compiled_remedy(),
+            code=Code.NOTHING_COMPILED,
         )
 
     def _refuse_prefix(self, *, several_graphs: bool, error: type[EpctxError]) -> None:

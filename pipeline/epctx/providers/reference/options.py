@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.manifest import OptionValue
 from epctx.providers.reference.versions import Toolchain, number
@@ -91,4 +92,10 @@ def _text(name: str, value: object) -> str:
 
 
 def _refused(option: str, why: str, remedy: str) -> ManifestError:
-    return ManifestError(f"option {option!r} is refused", where=NAME, why=why, remedy=remedy)
+    return ManifestError(
+        f"option {option!r} is refused",
+        where=NAME,
+        why=why,
+        remedy=remedy,
+        code=Code.WRONG_OPTION_VALUE,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from epctx.error_codes import Code
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import (
@@ -196,6 +197,7 @@ class ReferenceExecutionProvider:
                     f"{domain or 'ai.onnx'!r}",
                     where=NAME,
                     remedy=_near(op_type, domain),
+                    code=Code.WRONG_OPTION_VALUE,
                 )
         return ops
 

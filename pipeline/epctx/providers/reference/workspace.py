@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
@@ -130,6 +131,7 @@ class ReferenceWorkspace:
                     "the context does not fit into an ONNX model, which holds 2 GB",
                     model=model.name,
                     remedy="set `embed_mode: 0`",
+                    code=Code.OUTPUT_TOO_LARGE,
                 )
             pieces.append(piece)
         return b"".join(pieces)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import onnxruntime as ort
 
 from epctx import codec
+from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError, VerificationError
 from epctx.files import outputs
 from epctx.files.digest import of_file
@@ -176,6 +177,7 @@ def _cases(
         raise ManifestError(
             f"no input file fits the model {name}",
             remedy="add a file to `verify.inputs.files` that does",
+            code=Code.VERIFY_INPUTS,
         )
     return cases
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifyInputs
@@ -168,4 +169,5 @@ class InputSets:
 
 
 def _unknown(key: str, what: str, remedy: str) -> ManifestError:
-    return ManifestError(what, where=f"verify.inputs.{key}", remedy=remedy)
+    where = f"verify.inputs.{key}"
+    return ManifestError(what, where=where, remedy=remedy, code=Code.VERIFY_INPUTS)

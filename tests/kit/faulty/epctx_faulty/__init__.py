@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from epctx.errors import CompileError
+from epctx.graph.serde import wire
 from epctx.manifest import OptionValue
 from epctx.providers.base import SessionGroupSpec, Workspace
 from epctx.providers.reference import ReferenceExecutionProvider
@@ -39,6 +40,8 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             print(f"SDK: child {child.pid}", flush=True)
             time.sleep(600)
+        if self.fault == "large":
+            vars(wire)["LARGEST"] = 1000  # as if what it makes had 2 GB
         if self.fault == "exit":
             os._exit(3)
         if self.fault == "error":

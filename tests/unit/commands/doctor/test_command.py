@@ -94,7 +94,7 @@ def test_a_crash_is_told_and_harms_no_other(acme: Path, monkeypatch: pytest.Monk
     if os.name != "nt":
         assert "SIGABRT" in failure["what"]
     assert "SDK: assertion" in failure["why"]
-    assert "error: Crashes: crashed the process that asked it" in result.stderr
+    assert "error[E0500]: Crashes: crashed the process that asked it" in result.stderr
     assert "RuntimeError: boom" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -132,7 +132,7 @@ def test_two_distributions_that_own_onnxruntime_are_5(
     nobody(monkeypatch)
     result = doctor()
     assert result.exit_code == 5
-    assert "error: onnxruntime and onnxruntime-gpu both own" in result.stderr
+    assert "error[E0503]: onnxruntime and onnxruntime-gpu both own" in result.stderr
 
 
 def test_the_caches_folder_is_not_made_and_tried_all_the_same(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 
 
@@ -17,7 +18,9 @@ def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str,
     """
     if inline is not None and file is not None:
         raise ManifestError(
-            "load_config and load_config_file are both given", remedy="leave one of them out"
+            "load_config and load_config_file are both given",
+            remedy="leave one of them out",
+            code=Code.OPTIONS_DISAGREE,
         )
     if file is not None:
         try:
@@ -27,6 +30,7 @@ def config_of(inline: str | None, file: str | None) -> Mapping[str, Mapping[str,
                 f"load_config_file {file} cannot be read",
                 why=str(error),
                 remedy="write the path of a JSON file",
+                code=Code.WRONG_OPTION_VALUE,
             ) from error
     if inline is None:
         return {}
@@ -53,12 +57,14 @@ def properties_of(config: Mapping[str, Mapping[str, object]], device: str) -> Ma
                 f"load_config has properties of {name}, but device_type is {device}",
                 why="OpenVINO ignores the properties of other devices",
                 remedy=f"put them under {device}, or set device_type: {name}",
+                code=Code.OPTIONS_DISAGREE,
             )
         if "CACHE_DIR" in properties:
             raise ManifestError(
                 "load_config sets CACHE_DIR",
                 why="epctx has its own cache; OpenVINO's would decide what the build is",
                 remedy="leave CACHE_DIR out",
+                code=Code.OWNED_SETTING,
             )
     return {**config.get(kind, {}), **config.get(device, {})}
 

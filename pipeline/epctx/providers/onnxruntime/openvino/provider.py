@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from epctx.error_codes import Code
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.files.digest import Buffer, canonical_json
 from epctx.graph.epcontext import COMPATIBILITY
@@ -86,6 +87,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             raise ManifestError(
                 f"npu_platform is given, but device_type is {self._device}",
                 remedy="set device_type: NPU, or leave npu_platform out",
+                code=Code.OPTIONS_DISAGREE,
             )
         config = config_of(given.pop("load_config", None), given.pop("load_config_file", None))
         self._properties = properties_of(config, self._device)
@@ -126,6 +128,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             remedy="set device_type to one of them; for an NPU elsewhere, set npu_platform"
             if have
             else "check that the device's driver is installed; `epctx doctor` shows the devices",
+            code=Code.NO_DEVICE,
         )
 
     def _refused(self) -> ProviderUnavailable:
@@ -135,6 +138,7 @@ class OpenVINOExecutionProvider(OrtProvider):
             where=self.name,
             remedy="build and run what needs it on a host with an Intel CPU; here "
             "`epctx build --only GROUP@TARGET` builds the rest",
+            code=Code.NO_DEVICE,
         )
 
     def ep_devices(self) -> Sequence[ort.OrtEpDevice]:
@@ -152,6 +156,7 @@ class OpenVINOExecutionProvider(OrtProvider):
                     why="the Linux wheel does not ship it",
                     remedy="build on Windows, or where the NPU's driver brings it; or set "
                     "device_type to CPU or GPU",
+                    code=Code.NO_DEVICE,
                 )
         library = packages.path_from(
             "onnxruntime_ep_openvino", "get_library_path", remedy=f"run `{_INSTALL} --upgrade`"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.manifest import OptionValue
 from epctx.providers.onnxruntime import packages
@@ -81,16 +82,19 @@ def _refuse_combinations(options: Mapping[str, str]) -> None:
             why="QNN compiles for the soc_model, and writes the htp_arch into the compatibility "
             "string all the same",
             remedy="leave htp_arch out",
+            code=Code.OPTIONS_DISAGREE,
         )
     if options.get("htp_bf16_enable") == "1" and (soc is None or int(soc) < 88):
         raise ManifestError(
             "htp_bf16_enable needs a soc_model of at least 88",
             remedy="set soc_model: sc8480xp, or leave htp_bf16_enable out",
+            code=Code.OPTIONS_DISAGREE,
         )
     if options.get("enable_htp_fp16_precision") == "1" and soc in (None, "0"):
         raise ManifestError(
             "enable_htp_fp16_precision needs a soc_model",
             remedy="set soc_model, or leave enable_htp_fp16_precision out",
+            code=Code.OPTIONS_DISAGREE,
         )
 
 
@@ -101,6 +105,7 @@ def _refuse_backend(path: Path) -> None:
             f"backend_path is {path}: there is no such file",
             remedy="write the path of libQnnHtp.so (QnnHtp.dll), or leave it out for the one of "
             "onnxruntime-qnn",
+            code=Code.WRONG_OPTION_VALUE,
         )
     if not re.fullmatch(r"(lib)?QnnHtp\.(so|dll)", path.name):
         raise ManifestError(
@@ -108,6 +113,7 @@ def _refuse_backend(path: Path) -> None:
             why="QNN makes contexts with its HTP backend only; with the CPU, IR and saver "
             "backends it compiles nothing, without an error",
             remedy="write the path of libQnnHtp.so (QnnHtp.dll)",
+            code=Code.WRONG_OPTION_VALUE,
         )
 
 

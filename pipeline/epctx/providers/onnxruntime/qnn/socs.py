@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from epctx.error_codes import Code
 from epctx.errors import ManifestError
 from epctx.text import did_you_mean
 
@@ -92,6 +93,7 @@ def number(text: str, *, qairt: str) -> int:
             raise ManifestError(
                 f"soc_model is {text}, a chip that QAIRT {qairt} does not know",
                 remedy=f"write another number or a name; the nearest are {listed}",
+                code=Code.UNKNOWN_SOC,
             )
         return found
     soc = NAMED.get(text.lower())
@@ -99,6 +101,7 @@ def number(text: str, *, qairt: str) -> int:
         raise ManifestError(
             f"soc_model is {text!r}, which is no chip with an HTP that epctx knows",
             remedy=f"{did_you_mean(text, NAMED)} (or write its number in QNN)",
+            code=Code.UNKNOWN_SOC,
         )
     return soc.number
 

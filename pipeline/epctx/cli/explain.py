@@ -1,0 +1,42 @@
+"""`epctx explain`: what an error means, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from epctx.cli import completion
+from epctx.cli.render import UI, facts_table
+
+
+def explain(
+    ui: UI,
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE",
+            help="As errors show it, E0312; none: list all.",
+            autocompletion=completion.codes,
+        ),
+    ] = None,
+) -> None:
+    """Print the cause of an error, an example and the remedy; without a code, list all errors.
+
+    The first two digits of a code are the exit code. A pipe gets plain Markdown.
+    """
+    from epctx.commands import explain as pages
+
+    if code is None:
+        listed = list(pages.everything())
+        ui.emit(listed)
+        ui.print(facts_table({each.code: each.title for each in listed}))
+        return
+    explained = pages.explain(code)
+    ui.emit(explained)
+    if ui.out.is_terminal:
+        from rich.markdown import Markdown
+
+        ui.print(Markdown(pages.text(code)))
+    elif not ui.json:
+        typer.echo(pages.text(code), nl=False)
