@@ -208,6 +208,6 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
                 raise UsageError(
                     f"{name} is no limit of epctx",
                     remedy=did_you_mean(name, sorted(known)),
-                    code=Code.NO_SUCH_CHOICE,
+                    code=Code.ENVIRONMENT,
                 )
             _ = known[name].value

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
-    *("run", "report", "doctor", "explain", "schema", "cache"),
+    *("run", "report", "doctor", "env", "explain", "schema", "cache"),
 )
 """One module each: its `app`, or its function of the same name."""
 
@@ -109,6 +109,8 @@ app = typer.Typer(
     name="epctx",
     cls=_Commands,
     help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
+    epilog="Variables of the environment: EPCTX_CACHE_DIR, EPCTX_CACHE_READONLY, "
+    "EPCTX_CACHE_SHARED, EPCTX_HIDE_DEVICES, and limits EPCTX_LIMIT_…; `epctx env` lists them all.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

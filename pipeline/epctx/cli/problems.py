@@ -44,5 +44,7 @@ def text(told: Violation, *, kind: Literal["error", "warning"] = "error") -> Tex
 
 
 def head(code: Code, *, kind: Literal["error", "warning"] = "error") -> tuple[str, str]:
-    """How each error and each warning begins, and its style."""
+    """How each error and each warning begins, and its style; what may be meant has no code."""
+    if kind == "warning" and code is Code.MANIFEST:
+        return "warning: ", "yellow"
     return f"{kind}[{code}]: ", "bold red" if kind == "error" else "yellow"

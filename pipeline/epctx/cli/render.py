@@ -174,6 +174,11 @@ def shortened(text: str) -> str:
     return text.replace(f"{here}/", "") if here else text
 
 
+def warning(what: str, remedy: str) -> Text:
+    """What is no error, and may be a mistake."""
+    return Text.assemble(("warning: ", "yellow"), what, (f"\n  -> {remedy}", "cyan"))
+
+
 def table(*headings: str, right: Collection[str] = ()) -> Table:
     """A table without lines but the one below its head; nothing in it is cut."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -266,6 +271,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             environment.check()
             paths.require(own, kwargs)
+            for name, near in environment.unknown():
+                ui.note(
+                    warning(f"{name} is no variable of epctx", f"{near} `epctx env` lists them")
+                )
             with _ended_as_by_its_user():
                 function(ui, *args, **kwargs)
         except EpctxError as error:

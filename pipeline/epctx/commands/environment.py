@@ -1,12 +1,71 @@
-"""What the environment's variables ask of every command: checked before a command begins."""
+"""What variables of the environment ask of every command: checked before a command begins."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from epctx import limits
+from epctx.text import did_you_mean
 
-_HIDE = "EPCTX_HIDE_DEVICES"
+_PREFIX: Final = "EPCTX_"
+_HIDE: Final = "EPCTX_HIDE_DEVICES"
+_MEANINGS: Final = {
+    "EPCTX_CACHE_DIR": ("the platform's folder for caches", "the folder of the cache"),
+    "EPCTX_CACHE_READONLY": ("no", "use the cache, and change nothing in it"),
+    "EPCTX_CACHE_SHARED": ("no", "use a cache that others can write to, who are trusted"),
+    _HIDE: ("none", "names of EPs, with commas between: as if the host had no device of them"),
+}
+"""By name what it is unless it is set, and what it does."""
+_INTERNAL: Final = frozenset({"EPCTX_WORKER_PLACE"})
+"""What epctx tells its own processes."""
+_SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|KEY")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable of the environment that epctx reads.
+
+    Attributes:
+        value: as it is set now, `(set)` in the place of a secret; None: it is not set.
+        default: what epctx does then, in words or as a number.
+        meaning: what it does.
+    """
+
+    name: str
+    value: str | None
+    default: str
+    meaning: str
+
+
+def variables(environment: Mapping[str, str] = os.environ) -> list[Variable]:
+    """All of them, the limits last."""
+    told = _MEANINGS | {
+        each.variable: (str(each.default), f"the most that is taken, in {each.unit}: {each.of}")
+        for each in limits.ALL
+    }
+    return [
+        Variable(
+            name=name,
+            value="(set)"
+            if name in environment and _SECRET.search(name)
+            else environment.get(name),
+            default=default,
+            meaning=meaning,
+        )
+        for name, (default, meaning) in told.items()
+    ]
+
+
+def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str]]:
+    """Variables that epctx would read if it knew them: each with what may be meant."""
+    known = [*_MEANINGS, *(each.variable for each in limits.ALL)]
+    for name in environment:
+        if name.startswith(_PREFIX) and name not in known and name not in _INTERNAL:
+            yield name, did_you_mean(name, _MEANINGS)
 
 
 def check() -> None:
