@@ -46,7 +46,7 @@ def build(
     allow_outside: AllowOutside = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
-    from epctx.cli import progress, summary
+    from epctx.cli import progress, step_summary, summary
     from epctx.commands import build as command
     from epctx.engine.build import Options
     from epctx.engine.release import Release
@@ -79,6 +79,7 @@ def build(
     for each in told:
         ui.error(each)
     github.failures(done.report, manifest)
+    step_summary.build(done.report)
     if done.failure is not None and told:
         raise typer.Exit(done.failure.exit_code)
     if done.failure is not None:  # of no group

@@ -32,7 +32,7 @@ def package(
     A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
     variant that fits the device. `package` in the manifest adds a tokenizer and other files.
     """
-    from epctx.cli import progress, summary
+    from epctx.cli import progress, step_summary, summary
     from epctx.commands.package import command
     from epctx.engine.build import Options
 
@@ -48,6 +48,9 @@ def package(
     summary.summary(ui, done.build, out)
     if done.package is not None:
         _show(ui, done.package, out)
+        step_summary.package(done.package, done.build)
+    else:
+        step_summary.build(done.build)
     told = list(summary.failures(done.build))
     for each in told:
         ui.error(each)

@@ -55,9 +55,14 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
 
 
 def _rows(report: BuildReport) -> Table:
+    return filled(*cells(report), right=RIGHT)
+
+
+def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableType]]]:
+    """The headings of the table, and a row a group."""
     headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
-    return filled(headings, [[row.get(h, "") for h in headings] for row in rows], right=RIGHT)
+    return headings, [[row.get(heading, "") for heading in headings] for row in rows]
 
 
 def nothing_done(report: BuildReport) -> bool:

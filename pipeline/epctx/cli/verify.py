@@ -71,6 +71,7 @@ def verify(
     With -v every check is shown, not only those that did not pass.
     """
     from epctx import api
+    from epctx.cli import step_summary
 
     report = api.verify(
         paths,
@@ -93,6 +94,7 @@ def verify(
     if not every:
         ui.print(*_unchecked(report.folders))
     ui.print(_summary(report))
+    step_summary.verify(report)
     if not report.passed:
         raise typer.Exit(VerificationError.exit_code)
 

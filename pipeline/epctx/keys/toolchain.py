@@ -27,6 +27,7 @@ from epctx.providers.onnxruntime import host, plugins
 _EVERY = (
     "_version.py",
     "codec.py",
+    "error_codes.py",
     "errors.py",
     "files/*.py",
     "graph/**/*.py",

@@ -1,0 +1,141 @@
+"""What a step of a GitHub workflow shows on the page of its run: tables, in Markdown.
+
+What a step appends to the file that `GITHUB_STEP_SUMMARY` names is shown, up to 1 MiB a step
+(docs.github.com, "Workflow commands for GitHub Actions", "Adding a job summary").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from epctx.cli.render import visible
+from epctx.text import size_words
+from epctx.verification.findings import CODES, POLICIES, VerifyReport
+
+if TYPE_CHECKING:
+    from epctx.commands.package.report import PackageReport
+    from epctx.engine.report import BuildReport
+
+_VARIABLE: Final = "GITHUB_STEP_SUMMARY"
+_ROWS: Final = 200
+"""Rows of a table that are shown."""
+_CELL: Final = 500
+"""Characters of a cell that are shown."""
+_MARKS: Final = re.compile(r"([!-/:-@\[-`{-~])")
+"""ASCII punctuation: a backslash makes a character of it, whatever it means in Markdown."""
+
+
+def wanted() -> bool:
+    """Whether this is a step of a GitHub workflow that shows a summary."""
+    return bool(os.environ.get(_VARIABLE))
+
+
+def build(report: BuildReport) -> None:
+    """Append a build: a row a group, then what failed and why."""
+    if wanted():
+        _append(_built(report))
+
+
+def package(report: PackageReport, built: BuildReport) -> None:
+    """Append a build, and the variants of its package."""
+    if wanted():
+        headings = ("component", "variant", "EP", "device", "folder")
+        rows = [
+            (each.component, each.variant, each.ep, each.device or "any", each.folder)
+            for each in report.variants
+        ]
+        size = size_words(report.size)
+        lines = (_title(report.path, f"{report.files} files, {size}"), *_table(headings, rows))
+        _append((*_built(built), *lines))
+
+
+def verify(report: VerifyReport) -> None:
+    """Append a verification: a row a folder, then what failed."""
+    if wanted():
+        _append(_verified(report))
+
+
+def _built(report: BuildReport) -> Iterator[str]:
+    from epctx.cli import summary
+
+    states = Counter(group.state for group in report.groups)
+    words = ", ".join(f"{count} {state}" for state, count in states.items())
+    yield _title(report.name, f"{words}; {report.seconds:.1f} s")
+    headings, rows = summary.cells(report)
+    yield from _table(headings, [[str(cell) for cell in row] for row in rows])
+    failed = [(f"{g.group}@{g.target}", g.failure) for g in report.groups if g.failure is not None]
+    if failed:
+        yield from _table(
+            ("failed", "code", "why", "what to do"),
+            [
+                (label, told.code, ": ".join(filter(None, (told.what, told.why))), told.remedy)
+                for label, told in failed
+            ],
+        )
+
+
+def _verified(report: VerifyReport) -> Iterator[str]:
+    yield _title("epctx verify", "verified" if report.passed else "NOT verified")
+    rows = []
+    for folder in report.folders:
+        counts = Counter((finding.policy, finding.outcome) for finding in folder.findings)
+        told = (
+            ", ".join(
+                f"{counts[policy, outcome]} {outcome}"
+                for outcome in ("pass", "fail", "not checkable")
+                if counts[policy, outcome]
+            )
+            for policy in POLICIES
+        )
+        rows.append((folder.folder, *told))
+    yield from _table(("folder", *POLICIES), rows)
+    failed = [
+        (folder.folder, CODES[finding.policy], finding.subject, finding.message, finding.remedy)
+        for folder in report.folders
+        for finding in folder.findings
+        if finding.outcome == "fail"
+    ]
+    if failed:
+        yield from _table(("failed in", "code", "file", "why", "what to do"), failed)
+
+
+def _title(name: str, words: str) -> str:
+    return f"### {escaped(name)}\n\n{escaped(words)}\n"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table without the columns that are empty in every row, and without most of its rows."""
+    told = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    yield _line(headings[number] for number in told)
+    yield _line("---" for _ in told).replace("\\", "")
+    for row in rows[:_ROWS]:
+        yield _line(row[number] for number in told)
+    yield f"\nand {len(rows) - _ROWS} more\n" if len(rows) > _ROWS else ""
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(escaped(cell) for cell in cells)} |"
+
+
+def escaped(text: str) -> str:
+    """A text in one line of Markdown, of which nothing is a mark or HTML."""
+    short = text if len(text) <= _CELL else f"{text[:_CELL]} …"
+    return _MARKS.sub(r"\\\1", visible(" ".join(short.split())))
+
+
+def _append(lines: Iterable[str]) -> None:
+    from epctx.errors import StorageError
+
+    path = Path(os.environ[_VARIABLE])
+    with (
+        StorageError.if_refused(
+            "cannot be written", file=str(path), remedy=f"unset {_VARIABLE}, or name another file"
+        ),
+        path.open("a", encoding="utf-8", newline="\n") as stream,
+    ):
+        stream.write("\n".join([*lines, ""]))
