@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from epctx.cli import completion
-from epctx.cli.paths import Existing
+from epctx.cli.paths import Existing, Written
 
 STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
 Manifest = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest."), STARTER]
@@ -34,6 +34,11 @@ Locked = Annotated[
 ]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing.")
+]
+Sarif = Annotated[
+    Path | None,
+    typer.Option("--sarif", metavar="FILE", help="Write what is wrong as SARIF 2.1.0, too."),
+    Written(),
 ]
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli import github, problems
-from epctx.cli.options import STARTER, AllowOutside
+from epctx.cli.options import STARTER, AllowOutside, Sarif
 from epctx.cli.render import UI, put
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
@@ -31,6 +31,7 @@ def validate(
         bool,
         typer.Option("--if-manifest", help="Pass over files that are no manifest of epctx."),
     ] = False,
+    sarif: Sarif = None,
     allow_outside: AllowOutside = False,
 ) -> None:
     """Check manifests, and the headers of their models, and tell everything that is wrong.
@@ -45,8 +46,16 @@ def validate(
     ui.emit([_fields(each) for each in found])
     for each in found:
         _print(ui, each)
-    github.violations(violation for each in found for violation in each.violations)
-    github.warnings(warning for each in found for warning in each.warnings)
+    violations = [violation for each in found for violation in each.violations]
+    warnings = [warning for each in found for warning in each.warnings]
+    if sarif is not None:
+        from epctx.cli import sarif as log
+        from epctx.files import atomic
+
+        told = (*log.of_violations(violations), *log.of_violations(warnings, level="warning"))
+        atomic.replace(sarif, log.document(told))
+    github.violations(violations)
+    github.warnings(warnings)
     failed = [each.exit_code for each in found if each.exit_code]
     if failed:
         raise typer.Exit(failed[0])

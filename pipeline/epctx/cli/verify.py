@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli.options import STARTER, AllowOutside
+from epctx.cli.options import STARTER, AllowOutside, Sarif
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
@@ -57,6 +57,7 @@ def verify(
         typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
         Written(),
     ] = None,
+    sarif: Sarif = None,
     golden: Annotated[
         bool,
         typer.Option("--golden", help="Run the inputs that were shipped with it, and compare."),
@@ -87,6 +88,11 @@ def verify(
         from epctx.files import atomic
 
         atomic.replace(junit, xml.document(report))
+    if sarif is not None:
+        from epctx.cli import sarif as log
+        from epctx.files import atomic
+
+        atomic.replace(sarif, log.document(log.of_verification(report)))
     ui.emit(report)
     every = bool(ui.verbose)
     for folder in report.folders:
