@@ -27,15 +27,16 @@ def document() -> dict[str, object]:
     _, components = msgspec.json.schema_components(REPORTS, ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:epctx:schema:report",
         "title": "epctx report",
         "description": "What a build did (`dist/<name>.build.json`), what `epctx verify` found, or "
         "what `epctx package` made. Times are in seconds, sizes in bytes.",
         "anyOf": [{"$ref": f"#/$defs/{report.__name__}"} for report in REPORTS],
-        "$defs": {name: _described(each) for name, each in sorted(components.items())},
+        "$defs": {name: described(each) for name, each in sorted(components.items())},
     }
 
 
-def _described(component: dict[str, object]) -> dict[str, object]:
+def described(component: dict[str, object]) -> dict[str, object]:
     """The docstring's summary as the description, its attributes as those of the properties."""
     summary, _, listed = inspect.cleandoc(str(component.get("description", ""))).partition(
         "\n\nAttributes:\n"

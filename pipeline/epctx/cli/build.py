@@ -71,7 +71,7 @@ def build(
     ui.emit(done.report)
     summary.summary(ui, done.report, out)
     if summary.nothing_done(done.report):
-        if ui.json and not ui.verbose:
+        if ui.json and not ui.lines and not ui.verbose:
             done.remember(document(done.report).split("\n"), report=True)
         elif ui.plain:
             done.remember([] if ui.quiet else summary.nothing(done.report, out))

@@ -33,6 +33,8 @@ def live(ui: UI) -> Iterator[Listener]:
     """A listener that shows a build's events on stderr for as long as the context is open."""
     if ui.quiet:
         yield lambda event: None
+    elif ui.lines:
+        yield ui.event
     elif ui.err.is_terminal and not ui.err.is_dumb_terminal:
         board = _Board(ui)
         with Live(board, console=ui.err, refresh_per_second=8, transient=True) as shown:

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ class Format(StrEnum):
 
     text = "text"
     json = "json"
+    jsonl = "jsonl"
 
 
 class Color(StrEnum):
@@ -68,7 +70,11 @@ class Color(StrEnum):
 
 
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="Form of the result on stdout; json is alone there.")
+    Format,
+    typer.Option(
+        "--format",
+        help="Form of the result on stdout; json is alone there; jsonl: events, too, a line each.",
+    ),
 ]
 VerboseOption = Annotated[
     int,
@@ -91,13 +97,15 @@ class UI:
         quiet: bool = False,
         color: Color = Color.auto,
     ) -> None:
-        self.json = format is Format.json
+        self.json = format is not Format.text
+        self.lines = format is Format.jsonl
         self.verbose = verbose
         self.quiet = quiet
         self.plain = format is Format.text and not verbose and color is not Color.always
         self.out = _console(stderr=False, color=color)
         self.err = _console(stderr=True, color=color)
         self._emitted = False
+        self._started = time.monotonic()
 
     def reserve_stdout(self) -> None:
         """From here on stdout is for results alone: what an EP's libraries print there, now or when
@@ -130,7 +138,12 @@ class UI:
         """
         if self.json:
             self._emitted = True
-            sys.stdout.write(document(result) + "\n")
+            self._write({"result": result} if self.lines else result)
+
+    def event(self, event: object) -> None:
+        """Print what happens, in the form of JSON lines alone, with the seconds since the start."""
+        seconds = round(time.monotonic() - self._started, 3)
+        self._write({"event": event, "seconds": seconds})
 
     def note(self, *renderables: RenderableType) -> None:
         """Say something beside the result, on stderr; nothing when quiet."""
@@ -142,20 +155,32 @@ class UI:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
         put(self.err, shown(error, every=bool(self.verbose)))
         if not self._emitted:
-            self.emit({"error": _fields(error)})
+            self._emitted = True
+            if self.json:
+                self._write({"error": _fields(error)})
+
+    def _write(self, told: object) -> None:
+        sys.stdout.write(f"{(line if self.lines else document)(told)}\n")
+        sys.stdout.flush()
 
 
 def document(result: object) -> str:
     """A result for programs, as JSON: sorted keys, a line each."""
     import msgspec
 
+    return msgspec.json.format(line(result), indent=2)
+
+
+def line(result: object) -> str:
+    """A result for programs, as JSON in one line."""
+    import msgspec
+
     try:
-        encoded = msgspec.json.encode(result, enc_hook=_encode, order="deterministic")
+        return msgspec.json.encode(result, enc_hook=_encode, order="deterministic").decode()
     except UnicodeEncodeError as error:
         from epctx import codec
 
         raise codec.no_text(error) from error
-    return msgspec.json.format(encoded, indent=2).decode()
 
 
 def shown(error: EpctxError, *, every: bool = False) -> Text:

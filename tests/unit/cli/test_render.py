@@ -5,18 +5,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import jsonschema
 import pytest
 import typer
 from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
-from epctx.cli import render
+from epctx.cli import progress, render
 from epctx.cli.app import COMMANDS, app
 from epctx.cli.render import UI, command
+from epctx.engine.events import Event
 from epctx.errors import CompileError, InvalidManifest, ModelError, Violation
+from epctx.parsing.schema import files
 
 runner = CliRunner()
 
@@ -113,11 +116,48 @@ def test_colours_can_be_forced_into_a_log() -> None:
     assert "\x1b" not in call(fail, "--color", "never")[2]
 
 
+def told(function: object, *arguments: str) -> list[dict[str, Any]]:
+    """What a command prints as JSON lines, each as the schema has it."""
+    schema = json.loads(files.read("events"))
+    lines = call(function, *arguments, "--format", "jsonl")[1].splitlines()
+    found = [json.loads(line) for line in lines]
+    for each in found:
+        jsonschema.validate(each, schema, cls=jsonschema.Draft202012Validator)
+    return found
+
+
+def happen(ui: UI) -> None:
+    with progress.live(ui) as listener:
+        listener(Event(group="g@default", state="running", subject="m", stage="compile"))
+        listener(Event(group="g@default", state="verified"))
+    ui.emit([1])
+
+
+def test_events_are_lines_and_the_result_is_the_last() -> None:
+    first, second, last = told(happen)
+    assert first["event"] == {
+        "group": "g@default",
+        "state": "running",
+        "subject": "m",
+        "stage": "compile",
+        "detail": None,
+    }
+    assert isinstance(first["seconds"], float) and "event" in second
+    assert last == {"result": [1]}
+    assert told(happen, "--quiet") == [{"result": [1]}]
+
+
+def test_an_error_is_a_line_where_there_is_no_result() -> None:
+    assert told(fail) == [{"result": {"partial": True}}]
+    (line,) = told(refuse)
+    assert line["error"]["code"] == "E0300" and len(line["error"]["violations"]) == 2
+
+
 @pytest.mark.parametrize("name", [[], *([name] for name in COMMANDS), ["cache", "gc"]], ids=str)
 def test_help_shows_no_type_for_a_flag(name: list[str]) -> None:
     out = runner.invoke(app, [*name, "--help"]).stdout
     assert "--help" in out and "<bool>" not in out
-    assert ("<text|json>" in out) == (name not in ([], ["cache"]))
+    assert ("<text|json|jsonl>" in out) == (name not in ([], ["cache"]))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

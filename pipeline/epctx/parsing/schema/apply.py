@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from epctx.error_codes import Code
@@ -32,7 +32,7 @@ def names() -> list[str]:
 def text(name: str) -> str:
     """As `api.schema`. The manifest's has every provider's options folded in, for editors."""
     if name == "manifest":
-        return json.dumps(_with_options(), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(with_options(providers.known()), indent=2, ensure_ascii=False) + "\n"
     found = files.find(name) or providers.text(name.removeprefix("providers/"))
     if found is None:
         raise UsageError(
@@ -102,12 +102,12 @@ def _validator_class() -> type[Validator]:
     return extend(jsonschema.Draft202012Validator, {"pattern": pattern})
 
 
-def _with_options() -> dict[str, Plain]:
-    """The manifest's schema with each provider's option schema as a definition of its own."""
+def with_options(names: Iterable[str]) -> dict[str, Plain]:
+    """The manifest's schema with the option schema of each of these providers as a definition."""
     schema: dict[str, Plain] = json.loads(files.read("manifest"))
     definitions = schema["$defs"]
     conditionals: list[Plain] = []
-    for name in providers.known():
+    for name in names:
         found = providers.find(name)
         if found is None or not isinstance(definitions, dict):
             continue
@@ -132,13 +132,16 @@ def _conditional(provider: str, reference: str) -> Plain:
     }
 
 
+_OF_FILES = ("$schema", "$id")
+
+
 def _moved(schema: Plain, place: str) -> Plain:
     """A schema whose references into itself hold at another place."""
     if isinstance(schema, list):
         return [_moved(item, place) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(value, place) for key, value in schema.items() if key != "$schema"}
+    moved = {key: _moved(value, place) for key, value in schema.items() if key not in _OF_FILES}
     reference = moved.get("$ref")
     if isinstance(reference, str):
         moved["$ref"] = place + reference.removeprefix("#/")

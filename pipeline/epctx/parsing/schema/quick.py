@@ -17,8 +17,8 @@ from epctx.parsing.document.tree import Plain
 Schema: TypeAlias = Mapping[str, Plain]
 
 _ANNOTATIONS = frozenset(
-    {"$schema", "$defs", "$comment", "title", "description", "default", "examples", "deprecated",
-     "format", "x-epctx", "then", "else"}
+    {"$schema", "$id", "$defs", "$comment", "title", "description", "default", "examples",
+     "deprecated", "format", "x-epctx", "then", "else"}
 )  # fmt: skip
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
