@@ -34,7 +34,7 @@ def document() -> dict[str, object]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:epctx:schema:events",
         "title": "epctx events",
-        "description": "A line of what a command prints with `--format jsonl`: what happens when it "
+        "description": "A line of what `--format jsonl` prints: what happens when it "
         "happens, then the result, or the error where there is none.",
         "anyOf": lines,
         "$defs": dict(sorted(definitions.items())),

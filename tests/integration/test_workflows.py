@@ -163,7 +163,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-needs_bash = pytest.mark.needs("bash", "GitHub's steps are in bash")
+needs_bash = pytest.mark.needs("program bash", "GitHub's steps are in bash")
 
 
 @needs_bash

@@ -23,18 +23,21 @@ from tests.faults import full_disk
 
 APART: Final = ("unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child")
 """What a command is put after to run on a machine of its own, as containers are: Linux's."""
-_OF_MODULES: Final = "module "
+_MODULE: Final = "module "
+_PROGRAM: Final = "program "
 
 
 def lacking(need: str, folder: Path) -> bool:
     """Whether this host lacks something.
 
     Args:
-        need: a name of `NEEDS`, or `module NAME`, which is to be importable.
+        need: a name of `NEEDS`, `module NAME`, which is to be importable, or `program NAME`.
         folder: where tests have their files.
     """
-    if need.startswith(_OF_MODULES):
-        return importlib.util.find_spec(need.removeprefix(_OF_MODULES)) is None
+    if need.startswith(_MODULE):
+        return importlib.util.find_spec(need.removeprefix(_MODULE)) is None
+    if need.startswith(_PROGRAM):
+        return shutil.which(need.removeprefix(_PROGRAM)) is None
     return not NEEDS[need](folder)
 
 
@@ -89,7 +92,6 @@ NEEDS: Final[Mapping[str, Callable[[Path], bool]]] = {
     ),
     "/dev/full": lambda folder: Path("/dev/full").exists(),
     "/proc": lambda folder: Path("/proc/self/status").exists(),
-    "bash": lambda folder: shutil.which("bash") is not None,
     "faketime": lambda folder: faketime() is not None,
     "file systems that tell of each write": _tells,
     "leases": _leases,

@@ -38,7 +38,7 @@ def schemas(incomplete: str) -> list[str]:
 
 def codes(incomplete: str) -> list[str]:
     """Codes of errors."""
-    return [code for code in Code if code.startswith(incomplete.upper())]
+    return [code for code in Code if code.startswith(incomplete)]
 
 
 def variations(incomplete: str) -> list[str]:

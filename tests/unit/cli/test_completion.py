@@ -42,6 +42,7 @@ def completed(line: str) -> list[str]:
         ("epctx cache g", ["gc"]),
         ("epctx build m.yaml --keep", ["--keep-going"]),
         ("epctx schema l", ["lock"]),
+        ("epctx explain E13", ["E1300"]),
         ("epctx init a.onnx --provider QNN", ["QNNExecutionProvider"]),
         ("epctx init a.onnx --provider QNNExecutionProvider --option soc", ["soc_model="]),
         ("epctx init a.onnx --provider NoneExecutionProvider --option soc", []),
