@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from epctx._version import __version__
 
 if TYPE_CHECKING:
+    from epctx import errors, runtime
     from epctx.api import (
         build,
         diff,
         doctor,
+        explain,
         init,
         inspect,
         package,
@@ -34,6 +36,8 @@ __all__ = [
     "compile_model",
     "diff",
     "doctor",
+    "errors",
+    "explain",
     "init",
     "inspect",
     "package",
@@ -41,6 +45,7 @@ __all__ = [
     "report",
     "reproduce",
     "run",
+    "runtime",
     "schema",
     "validate",
     "verify",
@@ -48,11 +53,18 @@ __all__ = [
 
 _HOMES = dict.fromkeys(__all__[1:], "epctx.api") | {
     "compile_model": "epctx.commands.compile_model.command",
+    "errors": "epctx.errors",
     "run": "epctx.commands.run",
+    "runtime": "epctx.runtime",
 }
 
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        return home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

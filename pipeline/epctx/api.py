@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.errors import require_list
+
 if TYPE_CHECKING:
     from epctx.commands.diff.result import Comparison
     from epctx.commands.doctor.diagnosis import Diagnosis
+    from epctx.commands.explain import Explanation
     from epctx.commands.inspect.inspection import Inspection
     from epctx.commands.package.report import PackageReport
     from epctx.commands.plan.command import PlanReport
@@ -41,6 +44,7 @@ def plan(
     from epctx.commands.plan import command
     from epctx.engine import plan as planning
 
+    require_list("only", only)
     planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
     cache = Cache(locate(), lambda notice: None)
     return command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
@@ -88,6 +92,7 @@ def build(
     from epctx.engine.build import Options
     from epctx.engine.release import Release
 
+    require_list("only", only)
     done = command.run(
         Path(manifest),
         Options(
@@ -248,6 +253,8 @@ def reproduce(
     from epctx.commands.reproduce import command
     from epctx.commands.reproduce.result import variations_of
 
+    require_list("only", only)
+    require_list("vary", vary)
     return command.reproduce(
         Path(manifest),
         only=only,
@@ -347,6 +354,7 @@ def init(
     """
     from epctx.commands import init as starter
 
+    require_list("models", models)
     paths = [Path(model) for model in models]
     return starter.write(
         paths, Path(manifest), provider=provider, options=options, share=share, force=force
@@ -396,6 +404,17 @@ def report(
     page = Path(out) if out is not None else command.page_of(path)
     command.write(path, page)
     return page
+
+
+def explain(code: str) -> Explanation:
+    """What the error of a code means, as errors have it: cause, example, remedy.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    from epctx.commands import explain as pages
+
+    return pages.explain(code)
 
 
 def schema(name: str = "manifest") -> str:

@@ -20,12 +20,13 @@ Nothing but `cli` turns one of them into an exit code. `error_codes` has the cod
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from epctx.error_codes import Code
+from epctx.error_codes import Code as Code
 
 MESSAGE_LENGTH: Final = 4000
 """Characters of each part of a message at most: models hold names of any length."""
@@ -194,6 +195,17 @@ class LogTail:
     lines: tuple[str, ...]
 
 
+def require_list(name: str, given: object) -> None:
+    """Refuse one name where an argument is a list of them: its letters would be taken for names.
+
+    Raises:
+        UsageError: `given` is a text or a path.
+    """
+    if isinstance(given, str | bytes | os.PathLike):
+        shown = repr(given if isinstance(given, str | bytes) else os.fspath(given))
+        raise UsageError(f"{name} is {shown}, not a list", remedy=f"write {name}=[{shown}]")
+
+
 @contextmanager
 def about(*, file: str | None = None, model: str | None = None) -> Iterator[None]:
     """Errors that pass are about this file and this model, if they do not say which."""
@@ -332,9 +344,8 @@ class VerificationError(EpctxError):
 
 
 class InvalidGraph(VerificationError):
-    """An EPContext model cannot be loaded: ONNX Runtime's status code INVALID_GRAPH.
-
-    Source: spec/ep-context-design.md, "Error Handling During EP Context Binary Loading".
+    """An EPContext model cannot be loaded: ONNX Runtime's status code INVALID_GRAPH, which an EP
+    returns that cannot load a context binary.
     """
 
     code = Code.INVALID_GRAPH

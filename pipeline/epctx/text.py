@@ -7,15 +7,17 @@ known ones would take hours: the effort is bounded, for one name and for all of 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
 from typing import Final
 
 _COMPARED: Final = 10_000_000
 """Pairs of characters that are compared at most: a second's work."""
+_REPR: Final = 60
+"""Characters of one value in a repr."""
 _LISTED: Final = 50
 """Names to choose from that a message lists."""
 
@@ -81,6 +83,27 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
             others.append(candidate)
     stem = next(iter(by_stem)) if len(by_stem) == 1 else nearest(path.stem, by_stem)
     return by_stem[stem] if stem is not None else nearest(name, others)
+
+
+class Brief:
+    """A dataclass, made with `repr=False`, whose repr is a line, whatever it holds.
+
+    Collections are told by their size, what they hold is not; what is None, False or empty is left
+    out.
+    """
+
+    def __repr__(self) -> str:
+        assert is_dataclass(self)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        told = ", ".join(f"{name}={_brief(value)}" for name, value in values if value)
+        return f"{type(self).__name__}({told})"
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, Mapping | tuple | list):
+        return f"<{len(value):,}>"
+    text = f"{type(value).__name__}(…)" if is_dataclass(value) else repr(value)
+    return text if len(text) <= _REPR else f"{text[:_REPR]}…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import CompileError, UsageError, VerificationError
+from epctx.errors import CompileError, UsageError, VerificationError, require_list
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
 from epctx.worker.pool import Pool, own_logs
 
@@ -65,6 +65,7 @@ def run(
     """
     from epctx.runtime import selection
 
+    require_list("inputs", inputs)
     if save is not None and Path(save).suffix != ".npz":
         raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")
     for name, ends in (ranges or {}).items():

@@ -16,6 +16,7 @@ from epctx.manifest import OptionValue, Written
 from epctx.providers.onnxruntime import packages
 from epctx.stages.report import CompositionReport
 from epctx.stages.report import ModelReport as ModelReport
+from epctx.text import Brief
 from epctx.verification.findings import FolderReport
 
 SCHEMA_VERSION = 1
@@ -67,8 +68,8 @@ class EpReport:
     toolchain: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GroupReport(Brief):
     """One model group for one target, or one composition, which has a folder like a group's.
 
     Attributes:
@@ -126,8 +127,8 @@ class ReleaseReport:
     attestation: OutputFile | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BuildReport(Brief):
     """A whole build.
 
     Attributes:
@@ -146,6 +147,12 @@ class BuildReport:
     groups: tuple[GroupReport, ...]
     lock: Lock | None = None
     release: ReleaseReport | None = None
+
+    def _repr_html_(self) -> str:
+        """It as a notebook shows it."""
+        page = importlib.import_module("epctx.commands.report.notebook")  # not needed for a build
+        shown: str = page.html(self)
+        return shown
 
 
 def host() -> Host:

@@ -8,8 +8,8 @@
 
 Needs pytest. The provider must take MatMul, Add and Relu of float32. Tests of what it cannot do
 (sharing, loading where onnxruntime runs its nodes, determinism in one process where it asks for a
-fresh one) are skipped by what it says of itself. Source: spec/ep-context-design.md, real-eps.md
-for what goes wrong, design section 8.
+fresh one) are skipped by what it says of itself. They ask for what ONNX Runtime's design of
+EPContext models asks of an EP, and for what real EPs were seen to do wrong.
 """
 
 import pytest

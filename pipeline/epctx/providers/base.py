@@ -1,4 +1,4 @@
-"""What an execution provider owes (design section 8). Third parties implement these Protocols."""
+"""What an execution provider owes. Third parties implement these Protocols."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ class Workspace(Protocol):
 class Generating(Protocol):
     """A workspace whose sessions can be run as long as it is open, before anything is published.
 
-    It computes what is in memory, which is not yet what was written (real-eps.md section 6).
+    It computes what is in memory, which is not yet what was written: QNN was seen
+    to write other files than it runs.
     """
 
     def cannot_run(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Running EPContext models (design section 11).
+"""Running EPContext models.
 
 session.py      `Session`, whose API is onnxruntime's; `InferenceSession`, which people import from
                 here, is in commands/compile_model: it compiles first, where that is asked

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from epctx.errors import InvalidGraph, UsageError
+from epctx.errors import InvalidGraph, UsageError, require_list
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
@@ -37,6 +37,7 @@ def pairs(
     Raises:
         UsageError: options are given twice, or for other EPs than are named.
     """
+    require_list("providers", providers)
     if providers is None:
         if provider_options:
             raise UsageError(
@@ -69,6 +70,7 @@ def bind(
     """
     named: list[ProviderArgument] = []
     bound: list[ExecutionProvider] = []
+    require_list("providers", providers)
     for provider in providers or ():
         if isinstance(provider, str | tuple):
             named.append(provider)

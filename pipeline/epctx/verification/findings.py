@@ -13,6 +13,7 @@ from typing import Final, Literal
 from epctx.error_codes import Code
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Outcome as Outcome
+from epctx.text import Brief
 
 PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
@@ -147,8 +148,8 @@ class OutputNumbers:
     passed: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class FolderReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FolderReport(Brief):
     """What was found in one group folder, or about one model in it.
 
     Attributes:
@@ -162,8 +163,8 @@ class FolderReport:
     numbers: tuple[OutputNumbers, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class VerifyReport(Brief):
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure."""
 
     folders: tuple[FolderReport, ...]

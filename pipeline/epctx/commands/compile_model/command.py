@@ -44,7 +44,7 @@ def compile_model(
 ) -> Path:
     """Compile a model to an EPContext model and its context binary.
 
-    The session options of spec/ep-context-design.md say how:
+    ONNX Runtime's session options for EPContext models say how:
 
     - `ep.context_file_path`: where the model goes; default `<source>_ctx.onnx` beside the source;
       required for a model from bytes. `output` says the same.

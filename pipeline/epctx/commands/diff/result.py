@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epctx.lockfile.types import LockedFile
+from epctx.text import Brief
 
 Area = Literal[
     "toolchain", "host", "source", "setting", "code", "key", "partition", "binary",
@@ -48,8 +49,8 @@ class ChangedFile:
     difference: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Brief):
     """All that differs.
 
     Attributes:

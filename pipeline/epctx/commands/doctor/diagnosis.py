@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epctx.errors import Failure
+from epctx.text import Brief
 
 State = Literal["ready", "no device", "not installed", "broken"]
 
@@ -68,8 +69,8 @@ class CacheDiagnosis:
     writable: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Diagnosis(Brief):
     """All of it.
 
     Attributes:

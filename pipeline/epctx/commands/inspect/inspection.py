@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from epctx.providers.hooks import BinaryInfo
+from epctx.text import Brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +78,8 @@ class BinaryFile:
     damaged: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ModelFile(Brief):
     """An ONNX model.
 
     Attributes:
@@ -102,8 +103,8 @@ class ModelFile:
     binaries: tuple[BinaryFile, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inspection:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Inspection(Brief):
     """What a file is: one of the two."""
 
     model: ModelFile | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epctx.engine.report import BuildReport
+from epctx.text import Brief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,8 @@ class PackagedVariant:
     native: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackageReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PackageReport(Brief):
     """A model package.
 
     Attributes:

@@ -24,6 +24,7 @@ from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
 from epctx.providers.hooks import KnowsAbsence
+from epctx.text import Brief
 
 _DATA = re.compile(r"data\[(\d+)\]")
 _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
@@ -51,8 +52,8 @@ class PlannedAction:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupPlan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GroupPlan(Brief):
     """A group, or a composition, which has one action: compose.
 
     Attributes:
@@ -72,8 +73,8 @@ class GroupPlan:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlanReport(Brief):
     """What a build would do, in manifest order."""
 
     name: str

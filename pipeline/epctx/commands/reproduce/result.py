@@ -10,7 +10,7 @@ from epctx.commands.reproduce.files import FileComparison
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.lockfile.differences import Difference
-from epctx.text import did_you_mean
+from epctx.text import Brief, did_you_mean
 
 VariationName = Literal[
     "path", "environment", "exec-path", "home", "locale", "time-zone", "hash-seed", "umask",
@@ -57,8 +57,8 @@ class Variation:
     obstacle: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reproduction:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reproduction(Brief):
     """Two builds, compared.
 
     Attributes:
