@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ PLUGINS = {
 }
 """EPs that are no part of epctx, and where they are."""
 Prepare: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="modes and signals of POSIX")
 EXIT_CODES = {13: 130}
 RUN = re.compile(
     r"(?<![\w.])(/[\w.+-]+)+|\d+ MiB|(?<=may have )\d+|(?<=had )\d+"
@@ -214,7 +216,8 @@ def needs(code: Code) -> list[pytest.MarkDecorator]:
     """What a host must have for an example."""
     example = explain.explain(code).example
     runs = "QNNExecutionProvider" in example and "epctx validate" not in example
-    return [pytest.mark.needs_device("QNNExecutionProvider")] if runs else []
+    marks = [pytest.mark.needs_device("QNNExecutionProvider")] if runs else []
+    return [*marks, POSIX] if code in (Code.CACHE_REFUSED, Code.CRASHED) else marks
 
 
 @pytest.mark.parametrize("code", [pytest.param(code, marks=needs(code)) for code in sorted(Code)])

@@ -33,7 +33,10 @@ def test_the_wheel_has_exactly_these_files(wheel: Path) -> None:
 
 READ_DATA_FILES = [
     f"tests/unit/{name}"
-    for name in ("parsing", "commands/report", "cli/test_schema.py", "cli/test_init.py")
+    for name in (
+        *("parsing", "commands/report", "commands/test_explain.py", "test_error_codes.py"),
+        *("cli/test_schema.py", "cli/test_init.py"),
+    )
 ]
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from epctx.cli.render import visible
+from epctx.cli.render import shortened, visible
+from epctx.errors import Failure, StorageError
 from epctx.text import size_words
 from epctx.verification.findings import CODES, POLICIES, VerifyReport
 
@@ -72,11 +73,12 @@ def _built(report: BuildReport) -> Iterator[str]:
     if failed:
         yield from _table(
             ("failed", "code", "why", "what to do"),
-            [
-                (label, told.code, ": ".join(filter(None, (told.what, told.why))), told.remedy)
-                for label, told in failed
-            ],
+            [(label, told.code, _reason(told), told.remedy) for label, told in failed],
         )
+
+
+def _reason(told: Failure) -> str:
+    return shortened(": ".join(part for part in (told.where, told.what, told.why) if part))
 
 
 def _verified(report: VerifyReport) -> Iterator[str]:
@@ -129,8 +131,6 @@ def escaped(text: str) -> str:
 
 
 def _append(lines: Iterable[str]) -> None:
-    from epctx.errors import StorageError
-
     path = Path(os.environ[_VARIABLE])
     with (
         StorageError.if_refused(

@@ -199,9 +199,13 @@ def _refusal(violation: Violation) -> EpctxError:
         return UsageError(violation.what, where="--share", remedy=violation.remedy)
     if option is not None:
         where = f"--option {option.group(1)}".rstrip()
-        return ManifestError(violation.what, where=where, remedy=violation.remedy)
+        return ManifestError(
+            violation.what, where=where, remedy=violation.remedy, code=violation.code
+        )
     if violation.path.startswith("execution_providers."):
-        return ManifestError(violation.what, where="--provider", remedy=violation.remedy)
+        return ManifestError(
+            violation.what, where="--provider", remedy=violation.remedy, code=violation.code
+        )
     return UsageError(violation.what, where=violation.path, remedy=violation.remedy)
 
 

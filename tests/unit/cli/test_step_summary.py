@@ -33,7 +33,7 @@ def test_a_build_is_a_table_with_what_failed(page: Path) -> None:
     shown = html(page)
     assert shown.startswith("<p>before") and shown.count("<table>") == 2
     assert f"<td>{Code.CRASHED}</td>" in shown
-    assert "<td>report it</td>" in shown
+    assert "<td>crashed: a bug</td>" in shown and "<td>report it</td>" in shown
 
 
 def test_a_verification_is_a_row_a_folder(page: Path) -> None:

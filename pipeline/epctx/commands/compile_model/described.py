@@ -42,6 +42,7 @@ def parsed(path: Path) -> Manifest:
             "; ".join(v.what for v in error.violations),
             where=first.path.removeprefix("execution_providers.").removeprefix("models."),
             remedy=first.remedy,
+            code=first.code,
         ) from error
 
 

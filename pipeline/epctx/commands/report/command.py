@@ -9,6 +9,7 @@ import msgspec
 from epctx import codec, limits
 from epctx.commands.report import soundness
 from epctx.engine.report import SCHEMA_VERSION, BuildReport
+from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import atomic
 from epctx.files.entries import open_entry
@@ -47,7 +48,9 @@ def _content(path: Path) -> bytes:
     most = limits.REPORT_BYTES
     remedy = "name a manifest, or the report of a build: dist/<name>.build.json"
     with (
-        UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=remedy),
+        UsageError.if_refused(
+            "cannot be read", file=path.as_posix(), remedy=remedy, code=Code.NO_SUCH_PATH
+        ),
         open_entry(path.resolve()) as stream,
     ):
         content = stream.read(most.value + 1)

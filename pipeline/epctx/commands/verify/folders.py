@@ -9,6 +9,7 @@ from pathlib import Path
 
 from epctx import codec
 from epctx.commands.package import finding as packages
+from epctx.error_codes import Code
 from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
@@ -156,12 +157,14 @@ def _missing(
 def _of_model(path: Path) -> VerifyRequest:
     if not path.is_file():
         what = "is no regular file" if path.exists() else "does not exist"
-        raise UsageError(what, file=words(path), remedy="name a group folder or a model")
+        remedy = "name a group folder or a model"
+        raise UsageError(what, file=words(path), remedy=remedy, code=Code.NO_SUCH_PATH)
     if path.suffix != ".onnx":
         raise UsageError(
             "is not an .onnx file",
             file=words(path),
             remedy="name the model that it belongs to; `epctx inspect` tells what is in a binary",
+            code=Code.NO_SUCH_PATH,
         )
     resolved = path.resolve()
     return VerifyRequest(folder=resolved.parent, label=words(path), models=(resolved.name,))

@@ -12,6 +12,7 @@ from epctx import limits
 from epctx import lockfile as locks
 from epctx.commands.verify.folders import words
 from epctx.engine.output import archive, attestation
+from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.files import digest
 from epctx.files import paths as paths_
@@ -61,7 +62,7 @@ def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
     """
     if not path.is_file():
         what = "is no regular file" if path.exists() else "does not exist"
-        raise UsageError(what, file=words(path), remedy="check the path")
+        raise UsageError(what, file=words(path), remedy="check the path", code=Code.NO_SUCH_PATH)
     if lock is None:
         raise UsageError(
             "is held to a lock alone",
