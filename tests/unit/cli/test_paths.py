@@ -1,7 +1,6 @@
 """Paths that are typed: what is not there is exit 2, in every command and option."""
 
 import inspect
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -80,7 +79,7 @@ def test_a_file_in_the_place_of_a_folder_and_a_name_that_is_too_long_are_not_the
     paths.require(written, {"a": Path("new.txt")})
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+@pytest.mark.needs("links")
 def test_a_link_that_leads_nowhere_is_told_as_one(folder: Path) -> None:
     (folder / "link.yaml").symlink_to("none.yaml")
     with pytest.raises(UsageError, match="is a link to what does not exist"):

@@ -218,3 +218,12 @@ def test_a_model_of_any_name_has_a_manifest_that_is_read(tmp_path: Path, stem: s
     path = init.write([tmp_path / f"{stem}.onnx"], tmp_path / "epctx.yaml")
     (source,) = load.load(path).targets[0].groups[0].models
     assert source.path.name == f"{stem}.onnx"
+
+
+@pytest.mark.needs("Linux", "elsewhere names of files are text")
+def test_a_model_whose_name_is_no_text_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "m\udcff.onnx"
+    model(path)
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        init.write([path], tmp_path / "epctx.yaml")
+    assert not (tmp_path / "epctx.yaml").exists()

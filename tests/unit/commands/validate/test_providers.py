@@ -15,10 +15,10 @@ def entry(**given: object) -> dict[str, object]:
     return {"execution_providers.ref": {"provider": QNN, "options": given}}
 
 
+@pytest.mark.needs("module onnxruntime_qnn")
 def test_what_an_ep_refuses_is_told_at_its_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("onnxruntime_qnn")
     monkeypatch.setattr(options, "qairt", lambda: "2.51.0")
     found = validated(tmp_path, entry(soc_model=14))
     what = "soc_model is 14, a chip that QAIRT 2.51.0 does not know"
