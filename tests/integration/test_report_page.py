@@ -27,6 +27,35 @@ PIXELS = """canvas => {
     }
     return [...found].sort((a, b) => b[1] - a[1]).slice(0, 12).map(([colour]) => colour);
 }"""
+RECORD = """
+    window.texts = [];
+    window.boxes = [];
+    const own = CanvasRenderingContext2D.prototype;
+    const { clearRect, fillText, roundRect } = own;
+    const placed = (context, x, y) => {
+        const { a, d, e, f } = context.getTransform();
+        const density = devicePixelRatio;
+        return { scale: a / density, x: (x * a + e) / density, y: (y * d + f) / density };
+    };
+    own.clearRect = function (...args) {
+        window.texts = [];
+        window.boxes = [];
+        clearRect.apply(this, args);
+    };
+    own.fillText = function (text, x, y) {
+        const { scale, ...at } = placed(this, x, y);
+        const size = parseFloat(/([0-9.]+)px/.exec(this.font)[1]) * scale;
+        window.texts.push({ text, size, ...at, width: this.measureText(text).width * scale });
+        fillText.call(this, text, x, y);
+    };
+    own.roundRect = function (x, y, width, height, ...rest) {
+        const { scale, ...at } = placed(this, x, y);
+        const size = { width: width * scale, height: height * scale };
+        if (height < width) window.boxes.push({ ...at, ...size });
+        roundRect.call(this, x, y, width, height, ...rest);
+    };
+"""
+"""Keeps the words and boxes of the last drawing, in pixels of its frame."""
 LIGHT_EP, LIGHT_LEFT = "53,104,212", "217,130,11"
 DARK_EP, DARK_LEFT = "111,155,255", "242,165,60"
 
@@ -274,24 +303,70 @@ def test_ten_thousand_nodes_open_fast(browser: Browser, tmp_path: Path) -> None:
     found.context.close()
 
 
+def built_vision(folder: Path, model: str, left: list[str]) -> tuple[BuildReport, Path]:
+    """A light model of the onnx wheel, of which the manifest leaves some ops; and its page."""
+    random_weights.convert(random_weights.light_models()[model], folder / f"{model}.onnx")
+    manifest = folder / "vision.yaml"
+    manifest.write_text(
+        f"schema_version: 1\nname: vision\nmodels: {{{model}: {{path: {model}.onnx}}}}\n"
+        "execution_providers: {npu: {provider: ReferenceExecutionProvider}}\n"
+        f"model_groups:\n  classify:\n    models: [{model}]\n    execution_providers: [npu]\n"
+        f"    partition: {{exclude: {{op_types: [{', '.join(left)}]}}}}\n",
+        encoding="utf-8",
+    )
+    built = api.build(manifest, out=folder / "dist")
+    return built, api.report(manifest, dist=folder / "dist")
+
+
+def test_a_graph_of_seventeen_parts_can_be_read_as_it_opens(
+    browser: Browser, tmp_path: Path
+) -> None:
+    _, path = built_vision(tmp_path, "squeezenet", ["Concat"])
+    found = browsing.Watched(browser, path, script=RECORD)
+    found.drawn("units")
+    texts, boxes = found.page.evaluate("() => [window.texts, window.boxes]")
+    frame = found.page.locator("canvas").first.bounding_box()
+    assert frame is not None and len(boxes) == 17
+    titles = [each["text"] for each in texts if each["text"].startswith(("Partition", "Concat"))]
+    assert sorted(titles) == ["Concat"] * 8 + sorted(
+        f"Partition {n}: {count} nodes" for n, count in enumerate([9, 6, 7, 6, 7, 6, 6, 6, 4], 1)
+    )
+    assert sum(each["text"].startswith("reference: excluded") for each in texts) == 8
+    for each in texts:
+        assert each["size"] >= 11, each
+        inside = [
+            box
+            for box in boxes
+            if box["x"] <= each["x"] <= each["x"] + each["width"] <= box["x"] + box["width"]
+            and box["y"] <= each["y"] - each["size"] / 2
+            and each["y"] + each["size"] / 2 <= box["y"] + box["height"]
+        ]
+        assert len(inside) == 1, each
+    for box in boxes:
+        assert box["x"] >= 0 and box["x"] + box["width"] <= frame["width"]
+        assert box["y"] >= 0 and box["y"] + box["height"] <= frame["height"]
+    found.context.close()
+
+
+def test_words_are_never_smaller_than_can_be_read(browser: Browser, tmp_path: Path) -> None:
+    found = browsing.Watched(browser, write(tmp_path, report(chain(60))), script=RECORD)
+    show_nodes(found)
+    sizes = []
+    for _ in range(12):
+        found.page.get_by_role("button", name="Zoom out").first.click()
+        found.page.wait_for_timeout(50)
+        sizes.append([each["size"] for each in found.page.evaluate("() => window.texts")])
+    assert all(size >= 11 for each in sizes for size in each)
+    assert sizes[0] and not sizes[-1], "so small, boxes have no words"
+    found.context.close()
+
+
 @pytest.mark.soak
 def test_densenet_with_nodes_left_in_light_and_dark(browser: Browser, tmp_path: Path) -> None:
     """Its screenshots are kept in the folder that is printed, to be looked at."""
-    random_weights.convert(
-        random_weights.light_models()["densenet121"], tmp_path / "densenet121.onnx"
-    )
-    manifest = tmp_path / "vision.yaml"
-    manifest.write_text(
-        "schema_version: 1\nname: vision\nmodels: {densenet: {path: densenet121.onnx}}\n"
-        "execution_providers: {npu: {provider: ReferenceExecutionProvider}}\n"
-        "model_groups:\n  classify:\n    models: [densenet]\n    execution_providers: [npu]\n"
-        "    partition: {exclude: {op_types: [AveragePool, GlobalAveragePool]}}\n",
-        encoding="utf-8",
-    )
-    built = api.build(manifest, out=tmp_path / "dist")
+    built, page = built_vision(tmp_path, "densenet121", ["AveragePool", "GlobalAveragePool"])
     (model,) = built.groups[0].models
     assert isinstance(model, ModelReport) and len(model.declined) == 4
-    page = api.report(manifest, dist=tmp_path / "dist")
     colours: dict[browsing.Scheme, str] = {"light": LIGHT_LEFT, "dark": DARK_LEFT}
     for scheme, colour in colours.items():
         found = browsing.Watched(browser, page, scheme=scheme)

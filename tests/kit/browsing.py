@@ -52,12 +52,21 @@ def chromium() -> Iterator[Browser]:
 class Watched:
     """A page of a file, what it asked for, and what went wrong: errors, exceptions, dialogs."""
 
-    def __init__(self, browser: Browser, path: Path, *, scheme: Scheme = "light") -> None:
+    def __init__(
+        self,
+        browser: Browser,
+        path: Path,
+        *,
+        scheme: Scheme = "light",
+        width: int = 1440,
+        script: str = "",
+    ) -> None:
+        """Open a page; `script` runs before any of its own."""
         self.faults: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(
             color_scheme=scheme,
-            viewport={"width": 1440, "height": 1000},
+            viewport={"width": width, "height": 1000},
         )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(15_000)
@@ -65,6 +74,7 @@ class Watched:
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda dialog: self._dialog(dialog))
         self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.add_init_script(script)
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from epctx.commands.report import coordinates
@@ -18,8 +18,10 @@ from epctx.commands.report.units import DEFAULT_EP
 from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
 
-NODE: Final = Size(width=136, height=34, across=18, down=22, gutter=64)
-UNIT: Final = Size(width=232, height=54, across=28, down=34, gutter=80)
+NODE: Final = Size(width=160, height=36, across=18, down=22, gutter=64)
+LEFT_HEIGHT: Final = 58
+"""Of a node's box where some are left to the default EP: with a line for the reason."""
+UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)
 UNKNOWN: Final = "no reason was given"
 
 
@@ -36,6 +38,8 @@ class Level:
         edges: from box, to box, then x and y of each bend between them.
         titles: the first line in a box: a place in `words`.
         names: the second line.
+        spans: the third line of a box that has no reason: names of its first and last node; empty:
+            no box of this level has one.
         eps: place in the report's list of EPs; -1: the default EP.
         units: the unit that it is, or is in.
         reasons: why it is left to the default EP: a place in `words`; -1: it is not.
@@ -50,6 +54,7 @@ class Level:
     edges: tuple[tuple[int, ...], ...]
     titles: tuple[int, ...]
     names: tuple[str, ...]
+    spans: tuple[str, ...]
     eps: tuple[int, ...]
     units: tuple[int, ...]
     reasons: tuple[int, ...]
@@ -92,9 +97,10 @@ def _node_level(
     why = _reasons(declined)
     return _level(
         outline.predecessors,
-        NODE,
+        replace(NODE, height=LEFT_HEIGHT) if DEFAULT_EP in outline.owners else NODE,
         titles=[outline.op_types[op] for op in outline.ops],
         names=outline.names,
+        spans=(),
         eps=tuple(_ep(owner, owners) for owner in outline.owners),
         units=tuple(units),
         reasons=[why.get(name, UNKNOWN) for name in outline.names],
@@ -119,6 +125,7 @@ def _unit_level(
             for unit, nodes in enumerate(members)
         ],
         names=tuple(_contents(outline, outline.owners[nodes[0]], nodes) for nodes in members),
+        spans=tuple(_span(outline, nodes) for nodes in members),
         eps=tuple(_ep(outline.owners[nodes[0]], owners) for nodes in members),
         units=tuple(range(len(members))),
         reasons=[
@@ -139,6 +146,7 @@ def _level(
     *,
     titles: Sequence[str],
     names: tuple[str, ...],
+    spans: tuple[str, ...],
     eps: tuple[int, ...],
     units: tuple[int, ...],
     reasons: Sequence[str],
@@ -155,6 +163,7 @@ def _level(
         edges=layout.edges,
         titles=tuple(words.setdefault(title, len(words)) for title in titles),
         names=names,
+        spans=spans,
         eps=eps,
         units=units,
         reasons=tuple(
@@ -181,6 +190,11 @@ def _title(outline: Outline, nodes: Sequence[int], pieces: Sequence[int], unit: 
     if len(nodes) > 1:
         return f"{count} on the default EP"
     return outline.op_types[outline.ops[nodes[0]]]
+
+
+def _span(outline: Outline, nodes: Sequence[int]) -> str:
+    first, last = outline.names[nodes[0]], outline.names[nodes[-1]]
+    return f"{first} … {last}" if len(nodes) > 1 else ""
 
 
 def _contents(outline: Outline, owner: int, nodes: Sequence[int]) -> str:

@@ -13,10 +13,10 @@ from typing import Final
 Graph = Sequence[Sequence[int]]
 """Of each node, its predecessors; in topological order, but for cycles."""
 
-LEAST_COLUMN: Final = 24
+LEAST_COLUMN: Final = 6
 """Layers: what has fewer is one column."""
-ASPECT: Final = 1.5
-"""Width over height that columns are made for."""
+ASPECT: Final = 1.75
+"""Width over height that columns are made for: those of the frame on a desktop."""
 SLACK: Final = 0.2
 """Share of a column's layers by which its end may move to where fewer edges cross it."""
 

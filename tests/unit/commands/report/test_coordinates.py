@@ -64,7 +64,7 @@ def test_a_long_model_is_set_in_columns_that_fill_a_landscape() -> None:
 
 
 def test_a_short_model_is_one_column() -> None:
-    layout = coordinates.place(long_chain(12), SIZE)
+    layout = coordinates.place(long_chain(6), SIZE)
     assert len({x for x, _ in layout.places}) == 1
 
 

@@ -42,6 +42,7 @@ def test_every_node_is_drawn_with_its_ep_its_unit_and_why_it_was_left() -> None:
     assert texts(nodes, nodes.titles) == ["Relu"] * 3 + ["TopK"] + ["Relu"] * 3 + ["TopK"]
     assert texts(nodes, nodes.reasons) == [*[""] * 3, "npu: excluded"] * 2
     assert {edge[:2] for edge in nodes.edges} == {(n, n + 1) for n in range(7)}
+    assert drawn.units.spans[0] == "node 0 … node 2" and nodes.spans == ()
 
 
 def test_units_are_partitions_and_runs_of_what_was_left() -> None:
@@ -53,9 +54,17 @@ def test_units_are_partitions_and_runs_of_what_was_left() -> None:
         "2 nodes on the default EP",
         "Partition 2: 1 node",
     ]
+    assert units.names == ("Relu node 0", "2 Relu", "TopK node 3")
+    assert units.spans == ("", "node 1 … node 2", "")
     assert units.eps == (0, -1, 0)
     assert texts(units, units.reasons) == ["", "npu: reason 1 | npu: reason 0", ""]
     assert {edge[:2] for edge in units.edges} == {(0, 1), (1, 2)}
+
+
+def test_where_nodes_were_left_there_is_a_line_for_the_reason() -> None:
+    left, taken = drawing.draw(chain(8), ["npu"]), drawing.draw(chain(3, left=4), ["npu"])
+    assert left is not None and taken is not None
+    assert left.nodes.box[1] > taken.nodes.box[1]
 
 
 def test_a_run_ends_where_the_graph_forks() -> None:

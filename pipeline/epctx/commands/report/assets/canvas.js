@@ -1,7 +1,13 @@
 /** Draws one level of a model, and only what can be seen of it. */
 class GraphCanvas {
-  /** Pixels that a drawing's pixel must take for a box to have words in it. */
-  static LEGIBLE = 0.42;
+  /** Pixels of the frame that a font has at least, however far one zooms out. */
+  static LEAST_FONT = 11;
+  /** Pixels of the frame that a box must be wide for words in it. */
+  static LEAST_WIDTH = 56;
+  /** Texts whose cut is remembered. */
+  static KNOWN = 20000;
+  /** Height of a line over its font's. */
+  static LINE = 1.3;
   /** Below it boxes are plain blocks of their EP's colour. */
   static BLOCKS = 0.2;
 
@@ -53,6 +59,7 @@ class GraphCanvas {
    * @param level what `drawing.Level` describes
    * @param shown of each box, whether filters let it through; the others are faint
    * @param selected a box, or -1
+   * @returns how many boxes lie in the frame
    */
   draw(level, shown, selected) {
     const { context, viewport, density } = this;
@@ -65,6 +72,19 @@ class GraphCanvas {
     if (scale < GraphCanvas.BLOCKS) this.drawBlocks(level, visible, shown);
     else for (const box of visible) this.drawBox(level, box, shown[box]);
     if (selected >= 0) this.drawSelection(level, selected);
+    return visible.length;
+  }
+
+  /** Whether boxes are large enough for words. */
+  writes(level) {
+    const [width, height] = level.box;
+    const { scale } = this.viewport;
+    return width * scale >= GraphCanvas.LEAST_WIDTH && height * scale >= GraphCanvas.LEAST_FONT * GraphCanvas.LINE;
+  }
+
+  /** The least size of a font in the drawing's pixels, in steps, so that cut texts are found again. */
+  get least() {
+    return Math.ceil((4 * GraphCanvas.LEAST_FONT) / this.viewport.scale) / 4;
   }
 
   /** The boxes that lie in the frame. */
@@ -180,7 +200,7 @@ class GraphCanvas {
     context.beginPath();
     context.roundRect(left, top, 6, height, [6, 0, 0, 6]);
     context.fill();
-    if (viewport.scale >= GraphCanvas.LEGIBLE) this.drawWords(level, box, left + 13, width - 20);
+    if (this.writes(level)) this.drawWords(level, box, left + 13, width - 20);
     else {
       context.globalAlpha *= fallback ? 0.9 : 0.4;
       context.fillRect(left, top, width, height);
@@ -188,27 +208,37 @@ class GraphCanvas {
     context.globalAlpha = 1;
   }
 
+  /** As many of a box's lines as there is room for, in its middle; each as [text, style, size, font]. */
   drawWords(level, box, left, width) {
-    const { context, colours, fonts } = this;
-    const y = level.y[box];
-    const large = level.box[1] > 40;
+    const { context, fonts } = this;
+    const large = level.spans.length > 0;
+    const reason = level.reasons[box] < 0 ? level.spans[box] : level.words[level.reasons[box]];
+    const texts = [level.words[level.titles[box]], level.names[box], reason].filter(Boolean);
+    let room = level.box[1] - 2;
+    const lines = [];
+    for (const text of texts) {
+      const size = Math.max(lines.length ? (large ? 12 : 11) : (large ? 14 : 12), this.least);
+      room -= size * GraphCanvas.LINE;
+      if (room < 0 && lines.length) break;
+      lines.push([text, size]);
+    }
+    let y = level.y[box] - lines.reduce((sum, [, size]) => sum + size * GraphCanvas.LINE, 0) / 2;
     context.textBaseline = "middle";
-    context.fillStyle = colours.ink;
-    context.font = `600 ${large ? 14 : 12}px ${fonts.sans}`;
-    context.fillText(this.fitted(level.words[level.titles[box]], width, large ? "T" : "t"), left, y - (large ? 9 : 7));
-    context.fillStyle = colours.muted;
-    context.font = `${large ? 12 : 10}px ${fonts.sans}`;
-    context.fillText(this.fitted(level.names[box], width, large ? "N" : "n"), left, y + (large ? 11 : 8));
+    lines.forEach(([text, size], line) => {
+      context.fillStyle = line ? this.colours.muted : this.colours.ink;
+      context.font = `${line ? "" : "600 "}${size}px ${fonts.sans}`;
+      context.fillText(this.fitted(text, width, !large && line === 1), left, y + size * GraphCanvas.LINE / 2);
+      y += size * GraphCanvas.LINE;
+    });
   }
 
-  /** A text cut to a width in the current font; `font` tells fonts apart. Long names lose their front. */
-  fitted(text, width, font) {
-    const key = `${font}${text}`;
+  /** A text cut to a width in the current font; `front`: it is its front that goes, as of long names. */
+  fitted(text, width, front) {
+    const key = `${this.context.font}${text}`;
     const known = this.cut.get(key);
     if (known !== undefined) return known;
     let found = text;
     if (this.context.measureText(text).width > width) {
-      const front = font === "n";
       let [least, most] = [1, text.length];
       while (least < most) {
         const middle = (least + most + 1) >> 1;
@@ -218,6 +248,7 @@ class GraphCanvas {
       }
       found = front ? `…${text.slice(-least)}` : `${text.slice(0, least)}…`;
     }
+    if (this.cut.size > GraphCanvas.KNOWN) this.cut.clear();
     this.cut.set(key, found);
     return found;
   }

@@ -13,6 +13,8 @@ class Providers {
 class GraphView {
   static SMALL = 400;
   static STEP = 1.35;
+  /** Pixels to one of the drawing's from which on it is read without effort. */
+  static READABLE = 0.8;
 
   constructor(details, eps) {
     this.details = details;
@@ -20,6 +22,7 @@ class GraphView {
     this.canvas = details.querySelector("canvas");
     this.side = details.querySelector(".graph-side");
     this.search = details.querySelector("input");
+    this.seen = details.querySelector(".graph-seen");
     this.viewport = new Viewport();
     this.drawer = new GraphCanvas(this.canvas, this.viewport);
     this.drawing = JSON.parse(document.getElementById(details.dataset.drawing).textContent);
@@ -45,7 +48,7 @@ class GraphView {
     }
     this.links = null;
     this.select(-1);
-    this.fit();
+    this.start();
   }
 
   /** The boxes before and after each box of this level. */
@@ -60,6 +63,14 @@ class GraphView {
     return this.links;
   }
 
+  /** What is seen first: all of it if that can be read, else where the model starts. */
+  start() {
+    this.fit();
+    if (this.viewport.scale < GraphView.READABLE) {
+      this.viewport.corner(this.level.width, GraphView.READABLE);
+    }
+  }
+
   fit() {
     this.viewport.fit(0, 0, this.level.width, this.level.height);
     this.draw();
@@ -68,7 +79,7 @@ class GraphView {
   resize() {
     const first = this.viewport.width === 1;
     if (!this.drawer.measure()) return;
-    if (first) this.fit();
+    if (first) this.start();
     else this.draw();
   }
 
@@ -78,7 +89,7 @@ class GraphView {
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      this.drawer.draw(this.level, this.shown[this.name], this.selected);
+      this.drawNow();
       this.details.dataset.drawn = this.name;
     });
   }
@@ -104,7 +115,7 @@ class GraphView {
   choose(level, box) {
     if (this.name !== level) this.setLevel(level);
     this.select(box);
-    this.viewport.scale = Math.max(this.viewport.scale, 0.8);
+    this.viewport.scale = Math.max(this.viewport.scale, GraphView.READABLE);
     this.viewport.center(this.level.x[box], this.level.y[box]);
     this.draw();
   }
@@ -118,11 +129,17 @@ class GraphView {
 
   summary() {
     const { nodes, units } = this.drawing;
-    const left = nodes.eps.filter((ep) => ep < 0).length;
-    return [
+    const left = nodes.eps.flatMap((ep, node) => (ep < 0 ? [node] : []));
+    const told = [
       element("h5", "", this.details.dataset.model),
-      element("p", "muted", `${nodes.names.length.toLocaleString("en")} nodes in ${units.names.length.toLocaleString("en")} parts; ${left.toLocaleString("en")} on the default EP. Nothing is selected.`),
+      element("p", "muted", `${nodes.names.length.toLocaleString("en")} nodes in ${units.names.length.toLocaleString("en")} parts; ${left.length.toLocaleString("en")} on the default EP. Nothing is selected.`),
     ];
+    if (left.length) {
+      const facts = element("dl");
+      this.listBoxes(facts, "Left to the default EP", left, "nodes");
+      told.push(facts);
+    }
+    return told;
   }
 
   about(box) {
@@ -147,12 +164,13 @@ class GraphView {
     return told;
   }
 
-  listBoxes(facts, title, boxes) {
+  listBoxes(facts, title, boxes, name = this.name) {
+    const level = this.drawing[name];
     const list = element("ul");
     for (const box of boxes.slice(0, 8)) {
-      const button = element("button", "", `${this.level.words[this.level.titles[box]]} ${this.level.names[box]}`);
+      const button = element("button", "", `${level.words[level.titles[box]]} ${level.names[box]}`);
       button.type = "button";
-      button.addEventListener("click", () => this.choose(this.name, box));
+      button.addEventListener("click", () => this.choose(name, box));
       const item = element("li");
       item.append(button);
       list.append(item);
@@ -252,7 +270,7 @@ class GraphView {
     else next = this.neighbours[next][move][0] ?? next;
     this.select(next);
     const [x, y] = [this.level.x[next], this.level.y[next]];
-    if (this.viewport.scale < GraphCanvas.LEGIBLE) this.choose(this.name, next);
+    if (!this.drawer.writes(this.level)) this.choose(this.name, next);
     else if (!this.viewport.shows(x, y)) this.viewport.center(x, y);
     this.draw();
   }
@@ -300,10 +318,15 @@ class GraphView {
     this.draw();
   }
 
-  /** For a printer, which waits for no frame. */
   drawNow() {
+    const visible = this.drawer.draw(this.level, this.shown[this.name], this.selected);
+    this.seen.textContent = `${visible.toLocaleString("en")} of ${this.level.names.length.toLocaleString("en")} boxes are in view.`;
+  }
+
+  /** For a printer, which waits for no frame. */
+  print() {
     this.drawer.readColours();
-    if (this.drawer.measure()) this.drawer.draw(this.level, this.shown[this.name], this.selected);
+    if (this.drawer.measure()) this.drawNow();
   }
 }
 

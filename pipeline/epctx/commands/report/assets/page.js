@@ -105,7 +105,7 @@
     addEventListener("beforeprint", () => {
       opened = [...document.querySelectorAll("details:not([open]):not(.graph):not(.nodes)")];
       for (const details of opened) details.open = true;
-      for (const view of views) view.drawNow();
+      for (const view of views) view.print();
     });
     addEventListener("afterprint", () => {
       for (const details of opened) details.open = false;

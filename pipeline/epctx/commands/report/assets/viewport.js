@@ -28,6 +28,14 @@ class Viewport {
     this.y = y - this.height / this.scale / 2;
   }
 
+  /** Show the upper left of a drawing that is so wide, or its middle if all of the width fits. */
+  corner(width, scale) {
+    const margin = 24 / scale;
+    this.scale = scale;
+    this.x = -Math.max(margin, (this.width / scale - width) / 2);
+    this.y = -margin;
+  }
+
   /** Zoom by a factor around a point of the frame. */
   zoom(factor, atX = this.width / 2, atY = this.height / 2) {
     const scale = Math.min(Math.max(this.scale * factor, Viewport.LEAST), Viewport.MOST);
