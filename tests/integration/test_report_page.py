@@ -1,7 +1,8 @@
 """The page of `epctx report` in a real browser: it draws, filters, can be used by keys alone."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from epctx.engine.report import BuildReport
 from epctx.stages.report import ModelReport
 from scripts import random_weights
 from tests.kit import browsing
-from tests.kit.reports import chain, report
+from tests.kit.reports import chain, failing, report
 
 PIXELS = """canvas => {
     const { width, height } = canvas;
@@ -163,11 +164,12 @@ def test_every_control_can_be_reached_by_tab(opened: browsing.Watched) -> None:
     assert not [each for each in wanted if each not in text]
 
 
+@pytest.mark.parametrize("made", [report, failing])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_to_object_to(
-    browser: Browser, tmp_path: Path, scheme: browsing.Scheme
+    browser: Browser, tmp_path: Path, scheme: browsing.Scheme, made: Callable[[], BuildReport]
 ) -> None:
-    found = browsing.Watched(browser, write(tmp_path, report()), scheme=scheme)
+    found = browsing.Watched(browser, write(tmp_path, made()), scheme=scheme)
     page = found.page
     page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
     page.locator("canvas").first.focus()
@@ -239,6 +241,97 @@ def test_it_prints_with_everything_open(opened: browsing.Watched) -> None:
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
     assert not page.locator("#timeline table").is_visible()
+
+
+def many(count: int) -> BuildReport:
+    """As many groups, the last of which failed."""
+    built, _, failed, *_ = failing().groups
+    groups = (*(replace(built, group=f"g{number}") for number in range(1, count)), failed)
+    return replace(failing(), groups=groups)
+
+
+def test_of_many_groups_the_failed_ones_are_open_and_a_link_opens_any(
+    browser: Browser, tmp_path: Path
+) -> None:
+    found = browsing.Watched(browser, write(tmp_path, many(180)))
+    page = found.page
+    bodies = page.locator("#groups-list > section > details")
+    assert bodies.count() == 180
+    assert page.locator("#groups-list > section > details[open]").count() == 1
+    assert page.locator("#group-180").get_by_text("float16 overflows").is_visible()
+    assert page.evaluate("() => document.documentElement.scrollHeight") < 180 * 60 + 8000
+    link = page.locator("a[href='#group-7']")
+    link.click()
+    assert bodies.nth(6).get_attribute("open") is not None
+    page.wait_for_function("() => scrollY > 1000")
+    bodies.nth(6).locator("> summary").click()
+    link.click()
+    assert bodies.nth(6).get_attribute("open") is not None, "the same link again"
+    page.get_by_role("button", name="Open all").click()
+    assert page.locator("#groups-list > section > details[open]").count() == 180
+    page.get_by_role("button", name="Close all").click()
+    assert page.locator("#groups-list > section > details[open]").count() == 0
+    page.locator("[data-filters=groups-list]").get_by_role("button", name="Failed").click()
+    assert page.locator("#groups-list > section:visible").count() == 1
+    link.click()
+    assert page.locator("#group-7").is_visible(), "a filter hides what a link points to"
+    assert found.faults == []
+    found.context.close()
+
+
+def test_a_reference_from_elsewhere_opens_its_group(browser: Browser, tmp_path: Path) -> None:
+    found = browsing.Watched(browser, write(tmp_path, many(12)))
+    found.page.goto(f"{(tmp_path / 'page.html').as_uri()}#group-5")
+    found.page.reload()
+    found.page.wait_for_selector("html[data-ready]")
+    assert found.page.locator("#group-5 canvas").is_visible()
+    found.page.wait_for_selector("#group-5 details.graph[data-drawn]")
+    found.context.close()
+
+
+def test_printing_opens_every_group_with_its_graph(browser: Browser, tmp_path: Path) -> None:
+    found = browsing.Watched(browser, write(tmp_path, many(12)))
+    page = found.page
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#group-3 canvas").is_visible()
+    assert LIGHT_EP in page.locator("#group-3 canvas").evaluate(PIXELS)
+    page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    assert not page.locator("#group-3 canvas").is_visible()
+    assert found.faults == []
+    found.context.close()
+
+
+@pytest.mark.parametrize("made", [report, failing])
+def test_on_a_phone_tables_scroll_and_not_the_page(
+    browser: Browser, tmp_path: Path, made: Callable[[], BuildReport]
+) -> None:
+    long = chain(12, name="a_name_that_is_rather_long_and_has_no_space_" * 4 + "{}")
+    report_of = replace(made(), name="a_name_" * 14, groups=made().groups)
+    groups = (replace(report_of.groups[0], models=(long,)), *report_of.groups[1:])
+    path = write(tmp_path, replace(report_of, groups=groups))
+    found = browsing.Watched(browser, path, width=390)
+    found.page.evaluate("() => document.querySelectorAll('details').forEach(d => d.open = true)")
+    width = found.page.evaluate("() => document.documentElement.scrollWidth")
+    assert width <= 390
+    scrolled = found.page.locator(".scroll").evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+    )
+    assert scrolled > 0
+    found.context.close()
+
+
+def test_without_scripts_it_can_be_read(browser: Browser, tmp_path: Path) -> None:
+    path = write(tmp_path, failing())
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.get_by_role("link", name="nose@edge").first.is_visible()
+    assert page.locator("#group-3").get_by_text("[W] overflow").is_visible()
+    assert not page.locator(".filters").first.is_visible()
+    page.locator("#group-1 > details > summary").click()
+    assert page.locator("noscript p").first.is_visible()
+    assert not page.locator("canvas").first.is_visible(), "a frame with nothing in it"
+    context.close()
 
 
 def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from epctx.engine.report import ActionReport, BuildReport, GroupReport, Host, StageTime
+from dataclasses import replace
+
+from epctx.engine.report import (
+    ActionReport,
+    BuildReport,
+    EpReport,
+    GroupReport,
+    Host,
+    StageTime,
+)
 from epctx.error_codes import Code
-from epctx.errors import Failure
+from epctx.errors import Failure, LogTail
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, Outline, PassRecord
@@ -131,3 +140,57 @@ def report(model: ModelReport | None = None) -> BuildReport:
         host=Host(system="Linux", machine="x86_64", python="3.11.7", packages={"onnx": "1.0"}),
         groups=(built, failed, again),
     )
+
+
+def failing() -> BuildReport:
+    """A build of which one group failed in verify, one before anything was compiled.
+
+    Two were skipped. What is known of the first one is there: models, numbers, log, EPs, manifest.
+    """
+    made = report()
+    built, crashed, _ = made.groups
+    assert built.verify is not None
+    far = numbers("far", 0.4, passed=False)
+    counted = replace(far.comparison, histogram=(0, 0, 0, 0, 0, 0, 2, 1, 0, 7, 0))
+    broken = Finding(
+        policy="numbers",
+        check="outputs",
+        subject="chain_ctx.onnx",
+        outcome="fail",
+        message="output 'far' is 0.4 off",
+        remedy="allow more",
+    )
+    failed = replace(
+        built,
+        state="failed",
+        group="nose",
+        folder=None,
+        files=(),
+        verify=replace(
+            built.verify,
+            findings=(*built.verify.findings, broken),
+            numbers=(replace(far, comparison=counted),),
+        ),
+        failure=Failure(
+            kind="VerificationError",
+            exit_code=7,
+            what="output 'far' is 0.4 off",
+            remedy="allow more",
+            where="model chain",
+            why="float16 overflows",
+        ),
+        log=LogTail(file="made.logs/nose.log", lines=("[W] overflow", "[E] <b>end</b>")),
+        execution_providers=(
+            EpReport(
+                alias="npu",
+                provider="QNNExecutionProvider",
+                options={"soc_model": "60"},
+                toolchain={"QAIRT": "2.51"},
+            ),
+        ),
+        manifest={"models": ["chain"], "partition": {"require_coverage": 0.5}},
+    )
+    skipped = tuple(
+        GroupReport(target="edge", group=name, state="skipped") for name in ("arm", "leg")
+    )
+    return replace(made, groups=(built, crashed, failed, *skipped))

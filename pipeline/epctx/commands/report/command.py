@@ -120,5 +120,5 @@ def write(path: Path, page: Path) -> BuildReport:
     from epctx.commands.report.page import render
 
     report = read(path)
-    atomic.replace(page, render(report, path.parent).encode())
+    atomic.replace(page, render(report, path.parent, page.parent).encode())
     return report

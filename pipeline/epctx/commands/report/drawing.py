@@ -18,7 +18,7 @@ from epctx.commands.report.units import DEFAULT_EP
 from epctx.graph.model import Decline, Outline
 from epctx.stages.report import ModelReport
 
-NODE: Final = Size(width=160, height=36, across=18, down=22, gutter=64)
+NODE: Final = Size(width=160, height=40, across=18, down=22, gutter=64)
 LEFT_HEIGHT: Final = 58
 """Of a node's box where some are left to the default EP: with a line for the reason."""
 UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.stages.report import ModelReport
 from epctx.text import size_words
-from epctx.verification.findings import OutputNumbers
+from epctx.verification.findings import Comparison, FolderReport, OutputNumbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,6 @@ def figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
     """The first row. `saved`: bytes that shared weights did not take, if known."""
     # A composition is made of models that are counted already.
     models = [m for group in report.groups if group.composition is None for m in group.models]
-    findings = [f.outcome for g in report.groups if g.verify for f in g.verify.findings]
     files = [file for group in report.groups for file in group.files]
     states = Counter(group.state for group in report.groups)
     failed = states["failed"] + states["skipped"]
@@ -84,7 +84,7 @@ def figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
                 tone="warn" if taken < nodes else "good",
             )
         )
-        told.append(_checks(Counter(findings)))
+        told.append(_checks(report))
         told.append(_error(report))
     if files:
         size = sum(file.size for file in files)
@@ -103,7 +103,7 @@ def matrix(report: BuildReport, all_eps: Sequence[str]) -> tuple[tuple[str, ...]
         Row(
             group=name,
             cells=tuple(
-                _cell(found[name, target], all_eps) if (name, target) in found else None
+                cell(found[name, target], all_eps) if (name, target) in found else None
                 for target in targets
             ),
         )
@@ -153,21 +153,27 @@ def duration(seconds: float) -> str:
 
 
 def error(numbers: Iterable[OutputNumbers]) -> float | None:
-    """The largest error of any output, relative where that is defined; None: nothing was run."""
+    """The largest error of any output, relative where that is defined; None: nothing was run.
+
+    Infinite: an output cannot be compared at all, its type or shape is another one.
+    """
     found = [n.comparison for n in numbers]
     if not found:
         return None
-    return max((c.max_abs or 0.0) if c.max_rel is None else c.max_rel for c in found)
+    return max(_error_of(each) for each in found)
 
 
 def error_words(found: float | None) -> str:
     """An error in words."""
     if found is None:
         return "not run"
+    if math.isinf(found):
+        return "not comparable"
     return f"{found:.1e}" if found else "0"
 
 
-def _cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
+def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
+    """A group at a glance, by its models' shares over `all_eps`."""
     return Cell(
         group=group,
         shares=shares(group.models, all_eps),
@@ -177,14 +183,22 @@ def _cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
     )
 
 
-def _checks(outcomes: Mapping[str, int]) -> Figure:
-    told = [
-        (outcomes.get("fail", 0), "failed"),
-        (outcomes.get("not checkable", 0), "not checkable"),
-    ]
-    tone = "bad" if told[0][0] else "warn" if told[1][0] else "good"
-    note = ", ".join(f"{count} {word}" for count, word in told if count) or "all that were made"
-    return Figure(name="Checks passed", value=str(outcomes.get("pass", 0)), note=note, tone=tone)
+def _error_of(found: Comparison) -> float:
+    if found.problem is not None and found.max_abs is None:
+        return math.inf
+    return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel
+
+
+def _checks(report: BuildReport) -> Figure:
+    outcomes = Counter(f.outcome for g in report.groups if g.verify for f in g.verify.findings)
+    failed, open_ones = outcomes["fail"], outcomes["not checkable"]
+    told = [f"{failed} failed"] if failed else []
+    told += [f"{open_ones} not checkable"] if open_ones else []
+    unmade = _without(report, lambda verify: bool(verify.findings))
+    told += [f"{_count(unmade, 'group')} not checked"] if unmade else []
+    tone = "bad" if failed else "warn" if told else "good"
+    note = ", ".join(told) or "all that were made"
+    return Figure(name="Checks passed", value=str(outcomes["pass"]), note=note, tone=tone)
 
 
 def _error(report: BuildReport) -> Figure:
@@ -194,8 +208,18 @@ def _error(report: BuildReport) -> Figure:
         return Figure(name="Largest error", value="not run", note="no numbers", tone="warn")
     bad = sum(not each.passed for each in numbers)
     note = f"{bad} beyond the tolerance" if bad else "relative, within the tolerance"
-    value = error_words(worst)
-    return Figure(name="Largest error", value=value, note=note, tone="bad" if bad else "good")
+    unmade = _without(report, lambda verify: bool(verify.numbers))
+    note += f"; {_count(unmade, 'group')} not compared" if unmade else ""
+    tone = "bad" if bad else "warn" if unmade else "good"
+    return Figure(name="Largest error", value=error_words(worst), note=note, tone=tone)
+
+
+def _without(report: BuildReport, had: Callable[[FolderReport], bool]) -> int:
+    """How many groups of which nothing came were not looked at before they failed."""
+    return sum(
+        group.state in ("failed", "skipped") and not (group.verify and had(group.verify))
+        for group in report.groups
+    )
 
 
 def _taken(model: ModelReport) -> int:

@@ -18,8 +18,20 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from epctx import codec
-from epctx.commands.report import contexts, drawing, overview, tables, timeline
-from epctx.engine.report import BuildReport
+from epctx.commands.report import (
+    contexts,
+    drawing,
+    failures,
+    histogram,
+    overview,
+    sections,
+    spent,
+    tables,
+    timeline,
+)
+from epctx.commands.report.links import Links
+from epctx.engine.report import BuildReport, EpReport
+from epctx.lockfile import yaml_text
 from epctx.stages.report import ModelReport
 from epctx.text import size_words
 
@@ -28,35 +40,48 @@ SCRIPTS: Final = ("viewport.js", "canvas.js", "nodes.js", "graph.js", "page.js")
 """In this order: one script, each part using those before it."""
 
 
-def render(report: BuildReport, folder: Path) -> str:
+def render(report: BuildReport, folder: Path, page: Path | None = None) -> str:
     """The report as one HTML page.
 
     Args:
         folder: where the report lies, and the groups' folders if they have not been moved.
+        page: the folder that the page is for; None: the report's.
     """
-    css, js = _asset(*STYLES), _asset(*SCRIPTS)
+    links = Links(folder=folder, page=page or folder)
     eps = overview.eps(report)
     rows = contexts.contexts(report, folder)
     targets, matrix = overview.matrix(report, eps)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            eps=eps,
-            css=Markup(css),
-            js=Markup(js),
-            policy=_policy(css, js),
-            figures=overview.figures(report, contexts.saved(rows)),
-            targets=targets,
-            matrix=matrix,
-            timeline=timeline.timeline(report),
-            drawings=_Drawings(report, eps),
-            contexts=rows,
-            numbers=tables.numbers(report),
-            checks=tables.checks(report),
-        )
+    return document(
+        "page.html",
+        report=report,
+        eps=eps,
+        failures=failures.failures(report),
+        figures=overview.figures(report, contexts.saved(rows)),
+        targets=targets,
+        matrix=matrix,
+        spent=spent.sentence(report),
+        timeline=timeline.timeline(report),
+        sections=sections.sections(report, eps, links),
+        drawings=_Drawings(report, eps),
+        contexts=rows,
+        links=links,
+        numbers=tables.numbers(report.groups),
+        checks=tables.checks(report.groups),
+        eps_known=_known(report),
     )
+
+
+def document(template: str, **names: object) -> str:
+    """A page of a template with this package's style and script, and a policy for both."""
+    css, js = _asset(*STYLES), _asset(*SCRIPTS)
+    made = _environment().get_template(template)
+    return made.render(names, css=Markup(css), js=Markup(js), policy=_policy(css, js))
+
+
+def _known(report: BuildReport) -> tuple[EpReport, ...]:
+    """Every EP of every group, each toolchain once."""
+    eps = (ep for group in report.groups for ep in group.execution_providers)
+    return tuple({(ep.alias, str(ep.toolchain)): ep for ep in eps}.values())
 
 
 class _Drawings:
@@ -98,8 +123,14 @@ def _environment() -> jinja2.Environment:
         "left": tables.left,
         "number": _number,
         "tolerated": _tolerated,
+        "yaml": yaml_text.text,
     }
-    made.globals |= {"shares": overview.shares, "stages": timeline.STAGES}
+    made.globals |= {
+        "histogram": histogram.histogram,
+        "histogram_size": (histogram.WIDTH, histogram.HEIGHT),
+        "shares": overview.shares,
+        "shown": sections.SHOWN,
+    }
     return made
 
 

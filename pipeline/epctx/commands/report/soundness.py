@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epctx.commands.report.histogram import NAMES
 from epctx.engine.report import BuildReport
 from epctx.files import filenames
 from epctx.stages.report import ModelReport
@@ -25,12 +26,27 @@ def _objections(report: BuildReport) -> Iterator[str]:
         for part in group.folder.split("/") if group.folder is not None else ():
             if problem := filenames.problem(part):
                 yield f"groups[{number}]: a part of its folder {problem}"
-        for file in group.files:
+        if group.log is not None and (problem := _no_place(group.log.file)):
+            yield f"groups[{number}]: the path of its log {problem}"
+        for file in (*group.files, *group.golden):
             if problem := filenames.problem(file.name, limit=filenames.MAX_FILE_LENGTH):
                 yield f"groups[{number}]: the name of a file {problem}"
+        for found in group.verify.numbers if group.verify else ():
+            counts = found.comparison.histogram
+            if counts and (len(counts) != len(NAMES) or min(counts) < 0):
+                yield f"groups[{number}]: a histogram has {len(counts)} counts, or one below 0"
         for place, model in enumerate(group.models):
             for what in _of_model(model):
                 yield f"groups[{number}].models[{place}]: {what}"
+
+
+def _no_place(path: str) -> str | None:
+    """What keeps a path from lying below the report's folder, on every system."""
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        return "leaves the report's folder"
+    if any(character in "\\:" or not character.isprintable() for character in path):
+        return "has a character that no path of a log has"
+    return None
 
 
 def _of_model(model: ModelReport) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from epctx.commands.report.drawing import reason
-from epctx.engine.report import BuildReport, GroupReport
+from epctx.engine.report import GroupReport
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import Finding, OutputNumbers
 
@@ -61,10 +61,10 @@ def left(model: ModelReport) -> tuple[LeftRow, ...]:
     return tuple(sorted(rows, key=lambda row: -row.count))
 
 
-def numbers(report: BuildReport) -> tuple[NumbersRow, ...]:
+def numbers(groups: Iterable[GroupReport]) -> tuple[NumbersRow, ...]:
     """Every output of every model, what is nearest to its tolerance or beyond it first."""
     rows: list[NumbersRow] = []
-    for group in report.groups:
+    for group in groups:
         outputs: dict[tuple[str, str, str], list[OutputNumbers]] = {}
         for each in group.verify.numbers if group.verify else ():
             outputs.setdefault((each.model, each.output, each.right), []).append(each)
@@ -76,12 +76,12 @@ def numbers(report: BuildReport) -> tuple[NumbersRow, ...]:
     return tuple(sorted(rows, key=lambda row: _severity(row.worst), reverse=True))
 
 
-def checks(report: BuildReport) -> tuple[CheckRow, ...]:
+def checks(groups: Iterable[GroupReport]) -> tuple[CheckRow, ...]:
     """Every finding, what failed first, then what could not be checked."""
     order = ("fail", "not checkable", "pass")
     rows = (
         CheckRow(group=label(group), finding=finding)
-        for group in report.groups
+        for group in groups
         for finding in (group.verify.findings if group.verify else ())
     )
     return tuple(sorted(rows, key=lambda row: order.index(row.finding.outcome)))

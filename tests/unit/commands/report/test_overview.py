@@ -6,7 +6,7 @@ import pytest
 
 from epctx.commands.report import overview
 from epctx.stages.report import CompositionReport
-from tests.kit.reports import report
+from tests.kit.reports import failing, report
 
 
 def test_the_figures_at_a_glance() -> None:
@@ -14,11 +14,44 @@ def test_the_figures_at_a_glance() -> None:
     assert told == {
         "Groups": ("3", "1 built, 1 failed, 1 up to date", "bad"),
         "On EPs": ("75.0 %", "18 of 24 nodes in 2 models", "warn"),
-        "Checks passed": ("1", "1 not checkable", "warn"),
-        "Largest error": ("2.0e-02", "1 beyond the tolerance", "bad"),
+        "Checks passed": ("1", "1 not checkable, 1 group not checked", "warn"),
+        "Largest error": ("2.0e-02", "1 beyond the tolerance; 1 group not compared", "bad"),
         "Size": ("3.0 MB", "2 files; sharing saved 2.0 MB", ""),
         "Time": ("10.0 s", "wall clock", ""),
     }
+
+
+def test_figures_are_honest_where_something_failed() -> None:
+    told = {f.name: (f.value, f.note, f.tone) for f in overview.figures(failing(), None)}
+    assert told["Largest error"] == (
+        "4.0e-01",
+        "2 beyond the tolerance; 3 groups not compared",
+        "bad",
+    )
+    assert told["Checks passed"] == (
+        "2",
+        "1 failed, 2 not checkable, 3 groups not checked",
+        "bad",
+    )
+    built = failing().groups[0]
+    assert built.verify is not None
+    fine = replace(built, verify=replace(built.verify, numbers=built.verify.numbers[:1]))
+    (error,) = (
+        f
+        for f in overview.figures(replace(failing(), groups=(fine, failing().groups[1])), None)
+        if f.name == "Largest error"
+    )
+    assert error.note == "relative, within the tolerance; 1 group not compared"
+    assert error.tone == "warn"
+
+
+def test_what_cannot_be_compared_is_no_small_error() -> None:
+    verify = failing().groups[2].verify
+    assert verify is not None
+    (far,) = verify.numbers
+    other = replace(far.comparison, problem="another shape", max_abs=None, max_rel=None)
+    found = overview.error([far, replace(far, comparison=other)])
+    assert overview.error_words(found) == "not comparable"
 
 
 def test_a_composition_counts_no_node_twice() -> None:

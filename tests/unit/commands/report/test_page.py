@@ -13,7 +13,7 @@ import pytest
 from epctx.commands.report import page
 from epctx.engine.report import GroupReport
 from epctx.stages.report import CompositionReport
-from tests.kit.reports import chain, numbers, report
+from tests.kit.reports import chain, failing, numbers, report
 
 HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
 
@@ -109,6 +109,38 @@ def test_a_build_of_which_nothing_came_has_a_page(tmp_path: Path, groups: slice)
     made = report()
     text = page.render(replace(made, groups=made.groups[groups]), tmp_path)
     assert "Nothing was made." in text
+
+
+def test_what_failed_comes_first_and_leads_to_its_section(tmp_path: Path) -> None:
+    text = page.render(failing(), tmp_path)
+    first = text[text.index("<main") : text.index('id="overview"')]
+    assert "2 of 5 groups failed" in first and "2 others were skipped" in first
+    assert '<a href="#group-3">nose@edge</a> <code>model chain</code>' in first
+    assert "output &#39;far&#39; is 0.4 off</b>: float16 overflows" in first
+    assert 'id="failed"' not in page.render(replace(failing(), groups=()), tmp_path)
+
+
+def test_a_section_of_what_failed_has_log_options_manifest_and_histogram(tmp_path: Path) -> None:
+    text = page.render(failing(), tmp_path)
+    section = text[text.index('id="group-3"') : text.index('id="group-4"')]
+    for told in (
+        "[W] overflow\n[E] &lt;b&gt;end&lt;/b&gt;</pre>",
+        "made.logs/nose.log, which is no longer there",
+        '<th scope="row">soc_model</th><td><code>60</code>',
+        '<th scope="row">QAIRT</th><td><code>2.51</code>',
+        "partition:\n  require_coverage: 0.5",
+        "Of 10 elements: 2 below 0.001, 1 below 0.01, 7 below 1",
+        "data-drawing=",
+    ):
+        assert told in section, told
+
+
+def test_files_that_are_there_are_links(tmp_path: Path) -> None:
+    (tmp_path / "made/edge/eye").mkdir(parents=True)
+    (tmp_path / "made/edge/eye/chain_ctx.onnx").touch()
+    text = page.render(report(), tmp_path, tmp_path / "pages")
+    assert '<a href="./../made/edge/eye/chain_ctx.onnx">chain_ctx.onnx</a>' in text
+    assert '<th scope="row">chain_npu.bin</th>' in text
 
 
 def test_a_failure_says_why_and_what_to_do(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from epctx import codec
 from epctx.commands.report import command, soundness
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.errors import UsageError
+from epctx.errors import LogTail, UsageError
 from epctx.graph.model import Outline
 from epctx.stages.report import ModelReport
-from tests.kit.reports import chain, file, report
+from tests.kit.reports import chain, failing, file, report
 
 
 def group(**changes: Any) -> BuildReport:
@@ -32,6 +32,14 @@ def outline(change: Callable[[Outline], dict[str, Any]]) -> BuildReport:
     return model(outline=replace(of.outline, **change(of.outline)))
 
 
+def histogram(*counts: int) -> BuildReport:
+    verify = report().groups[0].verify
+    assert verify is not None
+    (first, *_) = verify.numbers
+    counted = replace(first, comparison=replace(first.comparison, histogram=counts))
+    return group(verify=replace(verify, numbers=(counted,)))
+
+
 UNSOUND = {
     "a name that is a path": (replace(report(), name=".."), "the name starts with"),
     "a name too long": (replace(report(), name="x" * 5000), "the name is longer"),
@@ -39,6 +47,13 @@ UNSOUND = {
     "an absolute folder": (group(folder="/etc"), "a part of its folder is empty"),
     "a folder with NUL": (group(folder="a\0b"), "a part of its folder has the character U+0000"),
     "a file outside": (group(files=(file("../x.bin", 1),)), "the name of a file has the character"),
+    "a golden file outside": (group(golden=(file("../x.npz", 1),)), "the name of a file has the"),
+    "a log outside": (group(log=LogTail(file="logs/../../x", lines=())), "leaves the report's"),
+    "an absolute log": (group(log=LogTail(file="/etc/passwd", lines=())), "leaves the report's"),
+    "a log on a drive": (group(log=LogTail(file="c:x", lines=())), "that no path of a log has"),
+    "a log with NUL": (group(log=LogTail(file="a\0", lines=())), "that no path of a log has"),
+    "a histogram of two": (histogram(1, 2), "a histogram has 2 counts"),
+    "fewer than no elements": (histogram(*[0] * 10, -1), "a histogram has 11 counts"),
     "no nodes, in a partition": (model(nodes=0), "more nodes than it has"),
     "fewer than no nodes": (model(nodes=-1, partitions=()), "more nodes than it has"),
     "no partitions": (model(partitions=()), "a node of its outline is in no partition"),
@@ -64,6 +79,7 @@ UNSOUND = {
 
 def test_what_a_build_writes_is_sound() -> None:
     assert soundness.objection(report()) is None
+    assert soundness.objection(failing()) is None
 
 
 @pytest.mark.parametrize("what", UNSOUND)

@@ -132,7 +132,7 @@ class GraphView {
     const left = nodes.eps.flatMap((ep, node) => (ep < 0 ? [node] : []));
     const told = [
       element("h5", "", this.details.dataset.model),
-      element("p", "muted", `${nodes.names.length.toLocaleString("en")} nodes in ${units.names.length.toLocaleString("en")} parts; ${left.length.toLocaleString("en")} on the default EP. Nothing is selected.`),
+      element("p", "muted", `${nodes.names.length.toLocaleString("en")} nodes in ${units.names.length.toLocaleString("en")} ${units.names.length === 1 ? "part" : "parts"}; ${left.length.toLocaleString("en")} on the default EP. Nothing is selected.`),
     ];
     if (left.length) {
       const facts = element("dl");

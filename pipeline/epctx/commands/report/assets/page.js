@@ -47,10 +47,11 @@
   }
 
   function filters(tools) {
-    const rows = [...document.getElementById(tools.dataset.filters).tBodies[0].rows];
+    const filtered = document.getElementById(tools.dataset.filters);
+    const rows = [...(filtered.tBodies?.[0].rows ?? filtered.children)];
     const texts = rows.map((row) => row.textContent.toLowerCase());
     const search = tools.querySelector("input");
-    const buttons = [...tools.querySelectorAll("button")];
+    const buttons = [...tools.querySelectorAll("[data-show]")];
     const count = tools.querySelector(".count");
     const apply = () => {
       const kind = buttons.find((button) => button.getAttribute("aria-pressed") === "true").dataset.show;
@@ -69,21 +70,52 @@
       });
     }
     search.addEventListener("input", apply);
+    for (const button of tools.querySelectorAll("[data-open]")) {
+      button.addEventListener("click", () => {
+        for (const row of rows) row.querySelector("details").open = Boolean(button.dataset.open);
+      });
+    }
     tools.hidden = false;
     apply();
   }
 
+  /** What makes the graphs; what it returns makes those that are open and not made yet. */
   function graphs() {
     const eps = new Providers(JSON.parse(document.getElementById("eps").textContent));
-    const open = (details) => {
-      if (!details.open || details.dataset.ready) return;
-      details.dataset.ready = "yes";
-      views.push(new GraphView(details, eps));
+    const make = (body) => {
+      seen.unobserve(body);
+      waiting.delete(body);
+      views.push(new GraphView(body.closest("details"), eps));
     };
-    for (const details of document.querySelectorAll("details.graph")) {
-      details.addEventListener("toggle", () => open(details));
-      open(details);
+    const waiting = new Set(document.querySelectorAll(".graph-body"));
+    // A graph is made when its frame comes near what is on the screen, be it by opening what it is in.
+    const seen = new IntersectionObserver(
+      (entries) => { for (const entry of entries) if (entry.isIntersecting) make(entry.target); },
+      { rootMargin: "100%" },
+    );
+    for (const body of waiting) seen.observe(body);
+    return () => { for (const body of waiting) if (body.checkVisibility()) make(body); };
+  }
+
+  /** Open what a reference of the page points to, and all that it is in. */
+  function reveal() {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    const inside = target.querySelector(":scope > details");
+    for (let each = inside ?? target; each; each = each.parentElement) {
+      each.hidden = false;
+      if (each.tagName === "DETAILS") each.open = true;
     }
+    target.scrollIntoView();
+  }
+
+  function references() {
+    addEventListener("hashchange", reveal);
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#']");
+      if (link && link.hash === location.hash) reveal();
+    });
+    reveal();
   }
 
   function sections() {
@@ -100,11 +132,12 @@
     mark();
   }
 
-  function printing() {
+  function printing(makeAll) {
     let opened = [];
     addEventListener("beforeprint", () => {
       opened = [...document.querySelectorAll("details:not([open]):not(.graph):not(.nodes)")];
       for (const details of opened) details.open = true;
+      makeAll();
       for (const view of views) view.print();
     });
     addEventListener("afterprint", () => {
@@ -115,8 +148,9 @@
 
   theme();
   for (const tools of document.querySelectorAll("[data-filters]")) filters(tools);
-  graphs();
+  const makeAll = graphs();
   sections();
-  printing();
+  printing(makeAll);
+  references();
   root.dataset.ready = "yes";
 })();

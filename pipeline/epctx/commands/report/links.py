@@ -1,0 +1,36 @@
+"""Where a page may point to: files that lie beside the report, by relative references."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """From a page to files.
+
+    Attributes:
+        folder: the report's; the groups' folders are below it.
+        page: the page's.
+    """
+
+    folder: Path
+    page: Path
+
+    def to(self, *parts: str) -> str | None:
+        """The reference to a file below the report's folder; None: it is not there.
+
+        Every character that means something in a reference is quoted, a colon too: no name makes
+        a scheme.
+        """
+        path = self.folder.joinpath(*parts)
+        try:
+            if not path.is_file():
+                return None
+            there = Path(os.path.relpath(path, self.page))
+        except (OSError, ValueError):  # a name that no file can have; on Windows, another drive
+            return None
+        return f"./{quote(os.fsencode(there.as_posix()))}"

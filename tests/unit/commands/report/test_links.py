@@ -1,0 +1,41 @@
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from epctx.commands.report.links import Links
+
+
+def test_a_file_beside_the_report_is_named_from_the_page(tmp_path: Path) -> None:
+    (tmp_path / "dist/made/eye").mkdir(parents=True)
+    (tmp_path / "dist/made/eye/a.bin").touch()
+    beside = Links(folder=tmp_path / "dist", page=tmp_path / "dist")
+    assert beside.to("made/eye", "a.bin") == "./made/eye/a.bin"
+    elsewhere = Links(folder=tmp_path / "dist", page=tmp_path / "pages")
+    assert elsewhere.to("made/eye", "a.bin") == "./../dist/made/eye/a.bin"
+
+
+def test_what_is_not_there_is_not_pointed_to(tmp_path: Path) -> None:
+    links = Links(folder=tmp_path, page=tmp_path)
+    assert links.to("a.bin") is None
+    assert links.to("a" * 5000) is None, "a name that no file can have"
+    assert links.to() is None, "a folder"
+
+
+@pytest.mark.parametrize("name", ["a b#c?d%41.bin", 'x"><b>.log', "ü.log"])
+def test_every_name_leads_to_its_file_and_nowhere_else(tmp_path: Path, name: str) -> None:
+    try:
+        (tmp_path / name).touch()
+    except OSError:
+        pytest.skip("this system has no such file")
+    found = Links(folder=tmp_path, page=tmp_path).to(name)
+    assert found is not None
+    parts = urlsplit(found)
+    assert (parts.scheme, parts.netloc, parts.query, parts.fragment) == ("", "", "", "")
+    assert unquote(parts.path) == f"./{name}" and not set(found) & set("\"'<>")
+
+
+def test_a_name_like_a_scheme_is_none(tmp_path: Path) -> None:
+    links = Links(folder=tmp_path, page=tmp_path)
+    (tmp_path / "javascript+alert").touch()
+    assert links.to("javascript+alert") == "./javascript%2Balert"
