@@ -253,13 +253,13 @@ def many(count: int) -> BuildReport:
 def test_of_many_groups_the_failed_ones_are_open_and_a_link_opens_any(
     browser: Browser, tmp_path: Path
 ) -> None:
-    found = browsing.Watched(browser, write(tmp_path, many(180)))
+    found = browsing.Watched(browser, write(tmp_path, many(60)))
     page = found.page
     bodies = page.locator("#groups-list > section > details")
-    assert bodies.count() == 180
+    assert bodies.count() == 60
     assert page.locator("#groups-list > section > details[open]").count() == 1
-    assert page.locator("#group-180").get_by_text("float16 overflows").is_visible()
-    assert page.evaluate("() => document.documentElement.scrollHeight") < 180 * 60 + 8000
+    assert page.locator("#group-60").get_by_text("float16 overflows").is_visible()
+    assert page.evaluate("() => document.documentElement.scrollHeight") < 60 * 60 + 8000
     link = page.locator("a[href='#group-7']")
     link.click()
     assert bodies.nth(6).get_attribute("open") is not None
@@ -268,7 +268,7 @@ def test_of_many_groups_the_failed_ones_are_open_and_a_link_opens_any(
     link.click()
     assert bodies.nth(6).get_attribute("open") is not None, "the same link again"
     page.get_by_role("button", name="Open all").click()
-    assert page.locator("#groups-list > section > details[open]").count() == 180
+    assert page.locator("#groups-list > section > details[open]").count() == 60
     page.get_by_role("button", name="Close all").click()
     assert page.locator("#groups-list > section > details[open]").count() == 0
     page.locator("[data-filters=groups-list]").get_by_role("button", name="Failed").click()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from epctx.commands.report import page
+from epctx.commands.report.timeline import STAGES
 from epctx.engine.report import GroupReport
 from epctx.stages.report import CompositionReport
 from tests.kit.reports import chain, failing, numbers, report
@@ -95,6 +96,13 @@ def test_every_reference_within_the_page_leads_somewhere(tmp_path: Path) -> None
         for name in ("aria-labelledby", "href"):
             if (value := attributes.get(name)) is not None:
                 assert value.removeprefix("#") in ids
+
+
+def test_every_stage_and_state_has_its_colour(tmp_path: Path) -> None:
+    style = Elements(page.render(report(), tmp_path)).raw[0]
+    for stage in STAGES:
+        assert f".stage-{stage} {{ fill: var(--stage-{stage}); }}" in style
+        assert f"--stage-{stage}: light-dark(" in style
 
 
 def test_every_table_has_a_caption_and_every_column_a_heading(tmp_path: Path) -> None:
