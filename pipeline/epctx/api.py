@@ -374,36 +374,53 @@ def doctor() -> Diagnosis:
 
 def report(
     source: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
+    new: str | os.PathLike[str] | None = None,
     *,
+    out: str | os.PathLike[str] | None = None,
     dist: str | os.PathLike[str] = "dist",
 ) -> Path:
     """Write the build report of a manifest as one HTML page, which needs no network; its path.
 
     Nothing is built. What context binaries say of themselves is read where they still lie beside
-    the report.
+    the report. With `new` the page tells what became of each group from the build of `source` to
+    that of `new`, and what `diff` finds.
 
     Args:
         source: a manifest, a build report (`.json`), or the folder of the outputs of one build.
-        out: the page; None: beside the report, `<name>.report.html`.
+        new: likewise, of a later build; None: the page is of one build.
+        out: the page; None: beside the report, `<name>.report.html`; of two builds beside that of
+            `new`, `<name>.compared.html`.
         dist: the folder with a manifest's report.
 
     Raises:
-        UsageError: there is no report, or more than one; it is none of this version.
+        UsageError: there is no report, or more than one; it is none of this version; both are one.
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
+    from epctx.commands.compared import command as compared
+    from epctx.commands.report import command
+
+    path = _report_of(Path(source), Path(dist))
+    if new is None:
+        page = Path(out) if out is not None else command.page_of(path)
+        command.write(path, page)
+        return page
+    other = _report_of(Path(new), Path(dist))
+    page = Path(out) if out is not None else compared.page_of(other)
+    compared.write(path, other, page)
+    return page
+
+
+def _report_of(source: Path, dist: Path) -> Path:
+    """The build report of a manifest, or the one that is named."""
     from epctx.commands.report import command
     from epctx.parsing import load
 
-    path = Path(source)
-    if path.is_dir():
-        path = command.of_folder(path)
-    elif path.suffix != ".json":
-        path = command.of_manifest(load.load(path, allow_outside=True).name, Path(dist), path)
-    page = Path(out) if out is not None else command.page_of(path)
-    command.write(path, page)
-    return page
+    if source.is_dir():
+        return command.of_folder(source)
+    if source.suffix == ".json":
+        return source
+    return command.of_manifest(load.load(source, allow_outside=True).name, dist, source)
 
 
 def explain(code: str) -> Explanation:

@@ -243,6 +243,30 @@ def test_it_prints_with_everything_open(opened: browsing.Watched) -> None:
     assert not page.locator("#timeline table").is_visible()
 
 
+def write_compared(folder: Path, old: BuildReport, new: BuildReport) -> Path:
+    paths = folder / "old.build.json", folder / "new.build.json"
+    for path, made in zip(paths, (old, new), strict=True):
+        path.write_bytes(codec.encode(made))
+    return api.report(*paths, out=folder / "page.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_builds_on_one_page(browser: Browser, tmp_path: Path, scheme: browsing.Scheme) -> None:
+    path = write_compared(tmp_path, report(), failing())
+    found = browsing.Watched(browser, path, scheme=scheme)
+    page = found.page
+    page.get_by_role("link", name="nose@edge").click()
+    nose = page.locator("section.group", has_text="nose@edge")
+    assert nose.get_by_text("The new one failed").is_visible()
+    page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+    assert found.faults == [] and found.requests == [path.as_uri()]
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    found.context.close()
+
+
 def many(count: int) -> BuildReport:
     """As many groups, the last of which failed."""
     built, _, failed, *_ = failing().groups

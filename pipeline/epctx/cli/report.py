@@ -1,4 +1,4 @@
-"""`epctx report`: the build report as one HTML page."""
+"""`epctx report`: a build, or what became of one in another, as one HTML page."""
 
 from __future__ import annotations
 
@@ -23,10 +23,19 @@ def report(
         ),
         STARTER,
     ],
+    new: Annotated[
+        Path | None,
+        typer.Argument(metavar="NEW", help="A later build, to compare with the first."),
+        STARTER,
+    ] = None,
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The page; else <name>.report.html beside the report."),
+        typer.Option(
+            metavar="FILE",
+            help="The page; else beside the report: <name>.report.html, of two builds "
+            "<name>.compared.html.",
+        ),
         Written(),
     ] = None,
     dist: Annotated[
@@ -35,11 +44,13 @@ def report(
 ) -> None:
     """Write the report of the last build as one HTML page, which needs no network.
 
-    Nothing is built or run: groups and targets, the timeline, the graph of each model, numbers,
-    checks, files and toolchain are those of dist/<name>.build.json.
+    Nothing is built or run: what failed, groups and targets, the timeline, and of each group its
+    models' graphs, numbers, checks, files, EPs and settings are those of dist/<name>.build.json. Of
+    two builds the page tells what became of each group: state, coverage, partitions, files,
+    numbers, time, toolchain, options.
     """
     from epctx import api
 
-    page = api.report(source, out, dist=dist)
+    page = api.report(source, new, out=out, dist=dist)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

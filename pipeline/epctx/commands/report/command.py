@@ -110,9 +110,9 @@ def of_folder(folder: Path) -> Path:
     raise UsageError(what, file=shown, remedy=remedy)
 
 
-def page_of(path: Path) -> Path:
+def page_of(path: Path, kind: str = "report") -> Path:
     """Where the page of a report goes if nobody says: beside it."""
-    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.report.html")
+    return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.{kind}.html")
 
 
 def write(path: Path, page: Path) -> BuildReport:

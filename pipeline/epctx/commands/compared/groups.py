@@ -1,0 +1,223 @@
+"""What became of each group from one build to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from epctx.commands.diff.result import Changed, ChangedFile, Comparison
+from epctx.commands.report import overview, tables
+from epctx.commands.report.tables import NumbersRow
+from epctx.engine.report import BuildReport, GroupReport
+from epctx.keys.changes import between
+from epctx.text import size_words
+
+NONE: Final = "\N{EN DASH}"
+"""Where there is nothing."""
+_GOOD: Final = ("built", "up to date")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that both builds tell. `tone`: good or bad, what it became; empty: neither."""
+
+    name: str
+    old: str
+    new: str
+    tone: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Nothing became of it."""
+        return self.old == self.new
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedNumbers:
+    """An output of a model on both sides, each on the inputs on which it is worst."""
+
+    model: str
+    output: str
+    old: NumbersRow | None
+    new: NumbersRow | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedGroup:
+    """A group of either build.
+
+    Attributes:
+        label: `group@target`.
+        old, new: None: that build does not have it.
+        changes: what differs but for bytes: settings, toolchain, partitions, models, binaries.
+        files: that are another, or that one build has.
+        same: nothing of it differs but the time that it took and whether it had to be built.
+    """
+
+    label: str
+    old: GroupReport | None
+    new: GroupReport | None
+    facts: tuple[Fact, ...]
+    changes: tuple[Changed, ...]
+    files: tuple[ChangedFile, ...]
+    numbers: tuple[ComparedNumbers, ...]
+    same: bool
+
+
+def groups(old: BuildReport, new: BuildReport, found: Comparison) -> tuple[ComparedGroup, ...]:
+    """Every group of both builds, those that differ first, else in the new one's order."""
+    before, after = ({tables.label(group): group for group in each.groups} for each in (old, new))
+    locked = old.lock is not None and new.lock is not None
+    rows = (
+        _group(name, before.get(name), after.get(name), found, locked)
+        for name in dict.fromkeys([*after, *before])
+    )
+    return tuple(sorted(rows, key=lambda row: row.same))
+
+
+def of_no_group(groups: tuple[ComparedGroup, ...], found: Comparison) -> tuple[Changed, ...]:
+    """What differs of the builds as a whole: toolchain, host, sources."""
+    prefixes = [_prefix(each) for group in groups for each in (group.old, group.new) if each]
+    return tuple(
+        change
+        for change in found.differences
+        if not any(_is_of(change.where, prefix) for prefix in prefixes)
+    )
+
+
+def _group(
+    name: str,
+    old: GroupReport | None,
+    new: GroupReport | None,
+    found: Comparison,
+    locked: bool,
+) -> ComparedGroup:
+    prefix = next(_prefix(each) for each in (new, old) if each is not None)
+    written = tuple(_written(old, new, prefix)) if old and new else ()
+    changes = (
+        *written,
+        *(_toolchains(old, new, prefix) if old and new and not locked else ()),
+        *(
+            change
+            for change in found.differences
+            if _is_of(change.where, prefix) and not (written and change.area == "setting")
+        ),
+    )
+    files = tuple(file for file in found.files if _is_of(file.file, prefix))
+    facts = tuple(_facts(old, new))
+    return ComparedGroup(
+        label=name,
+        old=old,
+        new=new,
+        facts=facts,
+        changes=changes,
+        files=files,
+        numbers=tuple(_numbers(old, new)),
+        same=not changes and not files and all(fact.same for fact in facts if _matters(fact)),
+    )
+
+
+def _prefix(group: GroupReport) -> str:
+    return f"{group.target}/{group.group}"
+
+
+def _is_of(where: str, prefix: str) -> bool:
+    """Whether a place is a group, or in one: `target/group`, `target/group/model_ctx.onnx`."""
+    return where == prefix or where.startswith(f"{prefix}/")
+
+
+def _written(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
+    """What the manifest says of a group, where both reports have it; else the locks tell."""
+    if old.manifest and new.manifest:
+        for change in between(old.manifest, new.manifest):
+            yield Changed(area="setting", where=prefix, what=str(change))
+
+
+def _toolchains(old: GroupReport, new: GroupReport, prefix: str) -> Iterator[Changed]:
+    """What the EPs of a group compile with, where there are no locks to tell."""
+    for change in between(_toolchain(old), _toolchain(new)):
+        yield Changed(area="toolchain", where=prefix, what=str(change))
+
+
+def _toolchain(group: GroupReport) -> Mapping[str, object]:
+    return {ep.alias: ep.toolchain for ep in group.execution_providers}
+
+
+def _matters(fact: Fact) -> bool:
+    if fact.name == "State":
+        return (fact.old in _GOOD) != (fact.new in _GOOD) or fact.old == NONE
+    return fact.name != "Time"
+
+
+def _facts(old: GroupReport | None, new: GroupReport | None) -> tuple[Fact, ...]:
+    return (
+        _fact("State", old, new, lambda group: group.state, lambda group: group.state in _GOOD),
+        _fact("On EPs", old, new, _on_eps, _coverage),
+        _fact("Partitions", old, new, _partitions),
+        _fact("Size", old, new, _size),
+        _fact("Largest error", old, new, _error, _passed),
+        _fact("Time", old, new, _time),
+    )
+
+
+def _fact(
+    name: str,
+    old: GroupReport | None,
+    new: GroupReport | None,
+    words: Callable[[GroupReport], str],
+    good: Callable[[GroupReport], float | None] = lambda _: None,
+) -> Fact:
+    """A fact; `good`: more is better; None: it does not say."""
+    before, after = (good(group) if group else None for group in (old, new))
+    tone = ""
+    if before is not None and after is not None and before != after:
+        tone = "good" if after > before else "bad"
+    said = [words(group) if group else NONE for group in (old, new)]
+    return Fact(name, said[0], said[1], tone)
+
+
+def _taken(group: GroupReport) -> tuple[int, int]:
+    """Nodes on EPs, and all nodes."""
+    taken = sum(part.nodes for model in group.models for part in model.partitions)
+    return taken, sum(model.nodes for model in group.models)
+
+
+def _on_eps(group: GroupReport) -> str:
+    return overview.percent(*_taken(group)) if group.models else NONE
+
+
+def _coverage(group: GroupReport) -> float | None:
+    taken, nodes = _taken(group)
+    return taken / nodes if nodes else None
+
+
+def _partitions(group: GroupReport) -> str:
+    return str(sum(len(model.partitions) for model in group.models)) if group.models else NONE
+
+
+def _size(group: GroupReport) -> str:
+    return size_words(sum(file.size for file in group.files)) if group.files else NONE
+
+
+def _error(group: GroupReport) -> str:
+    return overview.error_words(overview.error(group.verify.numbers if group.verify else ()))
+
+
+def _passed(group: GroupReport) -> float | None:
+    numbers = group.verify.numbers if group.verify else ()
+    return float(all(each.passed for each in numbers)) if numbers else None
+
+
+def _time(group: GroupReport) -> str:
+    seconds = sum(time.end - time.start for time in group.stages)
+    return overview.duration(seconds) if seconds else NONE
+
+
+def _numbers(old: GroupReport | None, new: GroupReport | None) -> Iterator[ComparedNumbers]:
+    before, after = (
+        {(row.worst.model, row.worst.output, row.worst.right): row for row in rows}
+        for rows in (tables.numbers([each] if each else []) for each in (old, new))
+    )
+    for key in dict.fromkeys([*after, *before]):
+        yield ComparedNumbers(model=key[0], output=key[1], old=before.get(key), new=after.get(key))
