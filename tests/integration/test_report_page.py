@@ -318,7 +318,7 @@ def test_printing_opens_every_group_with_its_graph(browser: Browser, tmp_path: P
     page = found.page
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
     assert page.locator("#group-3 canvas").is_visible()
-    assert LIGHT_EP in page.locator("#group-3 canvas").evaluate(PIXELS)
+    assert LIGHT_LEFT in page.locator("#group-3 canvas").evaluate(PIXELS)
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
     assert not page.locator("#group-3 canvas").is_visible()
     assert found.faults == []
@@ -468,6 +468,8 @@ def test_a_graph_of_seventeen_parts_can_be_read_as_it_opens(
 def test_words_are_never_smaller_than_can_be_read(browser: Browser, tmp_path: Path) -> None:
     found = browsing.Watched(browser, write(tmp_path, report(chain(60))), script=RECORD)
     show_nodes(found)
+    told = [each["text"] for each in found.page.evaluate("() => window.texts")]
+    assert {"node 0", "node 3", "npu: excluded"} <= set(told), "it opens where the model starts"
     sizes = []
     for _ in range(12):
         found.page.get_by_role("button", name="Zoom out").first.click()

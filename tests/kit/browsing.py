@@ -82,7 +82,8 @@ class Watched:
         self.faults.append(f"dialog: {dialog}")
 
     def drawn(self, level: str, graph: int = 0) -> None:
-        """Wait until a graph has been drawn at this level."""
+        """Wait until a graph has been drawn at this level: where it can be seen, it is."""
+        self.page.locator("details.graph").nth(graph).scroll_into_view_if_needed()
         self.page.wait_for_selector(
             f"details.graph >> nth={graph} >> css=:scope[data-drawn={level}]"
         )

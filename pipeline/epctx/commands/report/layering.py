@@ -107,7 +107,7 @@ def columns(
     length = max(LEAST_COLUMN, math.ceil(wanted))
     if height <= length * (1 + SLACK):
         return [0] * height
-    length = math.ceil(height / round(height / length))
+    length = math.ceil(height / math.ceil(height / length))
     crossing = _crossing(layer, predecessors, height)
     found: list[int] = []
     column = 0

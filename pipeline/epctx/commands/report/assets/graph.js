@@ -67,7 +67,7 @@ class GraphView {
   start() {
     this.fit();
     if (this.viewport.scale < GraphView.READABLE) {
-      this.viewport.corner(this.level.width, GraphView.READABLE);
+      this.viewport.top(this.level.x[0], this.level.width, GraphView.READABLE);
     }
   }
 

@@ -28,11 +28,13 @@ class Viewport {
     this.y = y - this.height / this.scale / 2;
   }
 
-  /** Show the upper left of a drawing that is so wide, or its middle if all of the width fits. */
-  corner(width, scale) {
+  /** Show the upper end of a drawing that is so wide, as much of it around `x` as there is room for. */
+  top(x, width, scale) {
     const margin = 24 / scale;
+    const seen = this.width / scale;
     this.scale = scale;
-    this.x = -Math.max(margin, (this.width / scale - width) / 2);
+    this.x = Math.max(Math.min(x - seen / 2, width + margin - seen), -margin);
+    if (width + 2 * margin < seen) this.x = (width - seen) / 2;
     this.y = -margin;
   }
 
