@@ -174,6 +174,7 @@ def failing() -> BuildReport:
         failure=Failure(
             kind="VerificationError",
             exit_code=7,
+            code=Code.NUMBERS,
             what="output 'far' is 0.4 off",
             remedy="allow more",
             where="model chain",
