@@ -13,8 +13,11 @@ ROOT = HERE.parent.parent
 
 def main() -> None:
     source = HERE / "models" / "llama"
-    command = [sys.executable, "-m", "scripts.genai_folder", str(source)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    if (ROOT / "scripts" / "genai_folder.py").is_file():
+        command = [sys.executable, "-m", "scripts.genai_folder", str(source)]
+        subprocess.run(command, cwd=ROOT, check=True)
+    elif not source.is_dir():
+        sys.exit(f"put a folder of onnxruntime-genai's model builder here: {source}")
 
     report = epctx.package(HERE / "epctx.yaml", out=HERE / "dist")
     package = HERE / "dist" / report.path

@@ -328,18 +328,20 @@ def validate(
 
 def init(
     models: Sequence[str | os.PathLike[str]],
-    manifest: str | os.PathLike[str] = "epctx.yaml",
+    manifest: str | os.PathLike[str] | None = None,
     *,
     provider: str = "ReferenceExecutionProvider",
     options: Mapping[str, str] | None = None,
     share: bool = False,
     force: bool = False,
 ) -> Path:
-    """Write a starter manifest for `models` and return its path; it validates as it is.
+    """Write a starter manifest for `models` and return its path; it builds as it is.
 
     Args:
-        models: `.onnx` files, read without their weights.
-        manifest: the file to write.
+        models: `.onnx` files, or one folder of onnxruntime-genai. A model with dynamic shapes is
+            run on ONNX Runtime's CPU EP, in a process of its own, at the sizes that are proposed.
+        manifest: the file to write; None: `epctx.yaml` in the current folder, if it holds all
+            models, else in the folder nearest to them that does.
         provider: ONNX Runtime's name of the EP.
         options: of the provider.
         share: the models share one EP context, in the order given.
@@ -352,12 +354,16 @@ def init(
             makes no sense.
         StorageError: the manifest cannot be written.
     """
-    from epctx.commands import init as starter
+    from epctx.commands.init import command
 
     require_list("models", models)
-    paths = [Path(model) for model in models]
-    return starter.write(
-        paths, Path(manifest), provider=provider, options=options, share=share, force=force
+    return command.write(
+        [Path(model) for model in models],
+        None if manifest is None else Path(manifest),
+        provider=provider,
+        options=options,
+        share=share,
+        force=force,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from epctx._version import __version__
 from tests.kit import command_line
 from tests.kit.building import mlp
 from tests.kit.command_line import FAULTY, PROGRAM, environment
@@ -342,8 +344,10 @@ def test_without_a_command_help_is_shown(tmp_path: Path) -> None:
     assert epctx("--version", folder=tmp_path).out.startswith("epctx ")
 
 
-def in_terminal(*arguments: str, folder: Path, width: int = 80, **variables: str) -> str:
-    """What a terminal of this width shows."""
+def in_terminal(
+    *arguments: str, folder: Path, width: int = 80, typed: str = "", **variables: str
+) -> str:
+    """What a terminal of this width shows, in which this is typed."""
     import fcntl
     import pty
     import struct
@@ -360,6 +364,7 @@ def in_terminal(*arguments: str, folder: Path, width: int = 80, **variables: str
         stderr=side,
     )
     os.close(side)
+    os.write(main, typed.encode())
     shown = b""
     while True:
         try:
@@ -393,3 +398,40 @@ def test_colour_is_for_terminals_and_can_be_refused(here: Path) -> None:
     assert not coloured.search(in_terminal(*validate, folder=here, NO_COLOR="1"))
     assert not coloured.search(in_terminal(*validate, "--color", "never", folder=here))
     assert coloured.search(epctx(*validate, "--color", "always", folder=here).out)
+
+
+@pytest.mark.needs("POSIX", "has no pseudo-terminals of this kind")
+@pytest.mark.needs("module onnxruntime_qnn")
+def test_init_asks_in_a_terminal_which_ep_and_which_chip(here: Path) -> None:
+    """Whatever EPs are there beside it: QNN compiles on each host that it is installed on."""
+    (model,) = here.glob("*.onnx")
+    for typed, option in (("1\nsm8650\n", "soc_model: sm8650"), ("0\n1\n\n", "# options: {}")):
+        shown = in_terminal("init", model.name, "--force", folder=here, typed=typed)
+        assert "1  QNNExecutionProvider  ready" in ANSI.sub("", shown)
+        assert "without soc_model the context is for any chip" in shown.replace("\r\n", " ")
+        text = (here / "epctx.yaml").read_text(encoding="utf-8")
+        assert "provider: QNNExecutionProvider" in text and option in text
+    shown = in_terminal("init", model.name, "--force", "--yes", folder=here)
+    assert "for ReferenceExecutionProvider; --provider names another" in shown
+    assert "ReferenceExecutionProvider" in (here / "epctx.yaml").read_text(encoding="utf-8")
+
+
+def test_a_dry_run_is_the_plan_and_options_of_all_commands_may_come_first(here: Path) -> None:
+    (here / "m.yaml").rename(here / "epctx.yaml")
+    shutil.rmtree(here / "dist")
+    planned = epctx("plan", folder=here)
+    assert planned.code == 0 and "runs" in planned.out
+    dry = epctx("-v", "build", "--dry-run", "-o", "dist", folder=here)
+    assert (dry.code, dry.out) == (0, planned.out)
+    assert not (here / "dist").exists()
+    found = json.loads(epctx("--format", "json", "build", folder=here).out)
+    assert [group["state"] for group in found["groups"]] == ["built"]
+
+
+def test_the_version_with_what_it_stands_on(here: Path) -> None:
+    short, long = epctx("-V", folder=here).out, epctx("--version", "-v", folder=here).out
+    assert short == f"epctx {__version__}\n" and long.startswith(short)
+    assert epctx("-v", "-V", folder=here).out == long
+    versions = dict(line.split() for line in long.splitlines())
+    for name in ("onnxruntime", "onnx", "numpy"):
+        assert versions[name] == importlib.metadata.version(name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from epctx.cli import streams
+from epctx.cli import arguments, streams
 from epctx.engine import noop
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
         with streams.guarded():
             try:
                 code = super().main(
-                    args=args,
+                    args=arguments.normal(sys.argv[1:] if args is None else list(args)),
                     prog_name=prog_name,
                     complete_var=complete_var,
                     standalone_mode=False,
@@ -117,12 +117,22 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from epctx._version import __version__
+def _version(context: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    from epctx._version import __version__
 
-        typer.echo(f"epctx {__version__}")
-        raise typer.Exit
+    typer.echo(f"epctx {__version__}")
+    if context.params.get("verbose"):
+        from epctx.engine import report
+        from epctx.providers.onnxruntime import packages
+
+        host = report.host()
+        libraries = {**host.packages, **packages.distributions("onnxruntime")}
+        for name, version in {"python": host.python, **libraries}.items():
+            if name != "epctx":
+                typer.echo(f"{name} {version}")
+    raise typer.Exit
 
 
 @app.callback()
@@ -130,9 +140,16 @@ def _epctx(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, metavar="", help="Print the version."
+            "--version",
+            "-V",
+            callback=_version,
+            metavar="",
+            help="Print the version; with -v those of what it stands on.",
         ),
     ] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, is_eager=True, hidden=True)
+    ] = 0,
 ) -> None:
     pass
 
@@ -140,6 +157,7 @@ def _epctx(
 def main() -> None:
     """The entry point `epctx`."""
     streams.open_closed()
+    sys.argv[1:] = arguments.normal(sys.argv[1:])
     said = noop.recall(sys.argv[1:])
     if said is None:
         atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for

@@ -8,15 +8,25 @@ from typing import Annotated
 import typer
 
 from epctx.cli import github
-from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify, Only
+from epctx.cli.options import (
+    AllowOutside,
+    Jobs,
+    Locked,
+    Manifest,
+    NoCache,
+    NoVerify,
+    Only,
+    Out,
+    located,
+)
 from epctx.cli.render import UI, document
 
 
 def build(
     ui: UI,
-    manifest: Manifest,
+    manifest: Manifest = None,
     *,
-    out: Annotated[Path, typer.Option(help="Where the outputs go.")] = Path("dist"),
+    out: Out = Path("dist"),
     only: Only = None,
     jobs: Jobs = 0,
     keep_going: Annotated[
@@ -44,8 +54,17 @@ def build(
         ),
     ] = None,
     allow_outside: AllowOutside = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done and why, as `epctx plan`.")
+    ] = False,
 ) -> None:
     """Build EPContext models as a manifest declares, verify and publish them."""
+    manifest = located(manifest)
+    if dry_run:
+        from epctx.cli.plan import plan
+
+        plan(ui, manifest, out=out, only=only, no_verify=no_verify, allow_outside=allow_outside)
+        return
     from epctx.cli import progress, step_summary, summary
     from epctx.commands import build as command
     from epctx.engine.build import Options

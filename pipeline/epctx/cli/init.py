@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,21 +22,24 @@ from epctx.errors import UsageError
 def init(
     ui: UI,
     models: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             help="ONNX models, or a model folder of onnxruntime-genai.", metavar="MODEL.onnx|FOLDER"
         ),
         Existing(),
-    ],
+    ] = None,
     *,
+    example: Annotated[
+        bool, typer.Option("--example", help="Write a small model too, and take that.")
+    ] = False,
     provider: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="ONNX Runtime's name of the execution provider.",
+            help="ONNX Runtime's name of the execution provider; else one that is installed.",
             autocompletion=completion.providers,
         ),
-    ] = "ReferenceExecutionProvider",
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,30 +51,105 @@ def init(
     share: Annotated[
         bool, typer.Option("--share", help="All models share one context, in this order.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="The manifest to write."), Written()] = Path(
-        "epctx.yaml"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            show_default=False,
+            help="The manifest to write; else epctx.yaml here, or in the folder nearest to the "
+            "models that holds them all.",
+        ),
+        Written(),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing: take what is proposed.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file if it is there.")
     ] = False,
 ) -> None:
-    """Write a starter manifest for models; it is valid, and says what could be set."""
-    from epctx.commands import init as starter
+    """Write a starter manifest for models; it builds as it stands, and says what could be set."""
+    from epctx.commands.init import command
+    from epctx.commands.init import example as examples
 
+    options = _options(option or ())
+    if example and models:
+        raise UsageError(
+            "--example brings its own model",
+            remedy="leave the models away, or it",
+            code=Code.COMMAND_LINE,
+        )
+    if not example and not models:
+        raise UsageError(
+            "no model is named",
+            remedy="name one: `epctx init MODEL.onnx`; or write --example",
+            code=Code.COMMAND_LINE,
+        )
+    asks = not yes and not ui.json and sys.stdin.isatty() and sys.stderr.isatty()
+    chosen = provider or _provider(ui, options, asks=asks)
+    options |= _left_out(ui, chosen, options, asks=asks)
+    if example:
+        models = [examples.write((out or Path()).parent, force=force)]
+        ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
+    assert models is not None
+    written = command.write(models, out, provider=chosen, options=options, share=share, force=force)
+    ui.emit({"manifest": written, "provider": chosen})
+    ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
+    ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))
+
+
+def _options(given: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for given in option or ():
-        key, separator, value = given.partition("=")
+    for each in given:
+        key, separator, value = each.partition("=")
         if not key or not separator:
             raise UsageError(
-                f'"{given}" is no option',
+                f'"{each}" is no option',
                 where="--option",
                 remedy="write --option KEY=VALUE",
                 code=Code.COMMAND_LINE,
             )
         options[key] = value
-    written = starter.write(
-        models, out, provider=provider, options=options, share=share, force=force
-    )
-    ui.emit({"manifest": written})
-    ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
-    ui.note(Text(f"next: epctx build {written.as_posix()}", style="cyan"))
+    return options
+
+
+def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
+    """The EP: asked for in a terminal, else the most useful one that is installed."""
+    from epctx.commands.init import choice
+
+    found = choice.installed()
+    proposed = choice.proposed(found, options)
+    if asks and len(found) > 1:
+        for number, each in enumerate(found, start=1):
+            state = each.state if each.builds is not False else "does not compile on this host"
+            ui.note(Text.assemble(f"  {number}  ", (each.name, "bold"), f"  {state}"))
+        answer = 0
+        while not 0 < answer <= len(found):
+            answer = typer.prompt("Execution provider", default=1, type=int, err=True)
+        return found[answer - 1].name
+    others = ", ".join(each.name for each in found if each.name != proposed)
+    also = f", {others} {'is' if len(found) == 2 else 'are'} installed too" if others else ""
+    ui.note(Text(f"for {proposed}; --provider names another{also}"))
+    return proposed
+
+
+def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) -> dict[str, str]:
+    """Options that a build rarely should do without: asked for in a terminal, else told."""
+    from epctx.commands.init import choice
+
+    answers = {}
+    for each in choice.left_out(provider, given):
+        name = each.options[0]
+        ui.note(Text(f"without {name} {each.without}"))
+        if asks:
+            words = f"{name}, or Enter"
+            answers[name] = typer.prompt(words, default="", show_default=False, err=True)
+        else:
+            ui.note(Text(f"  -> --option {name}=…: {each.remedy}", style="cyan"))
+    return {name: answer for name, answer in answers.items() if answer}
+
+
+def _command(*words: str) -> str:
+    """A command line as the user's shell takes it."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)

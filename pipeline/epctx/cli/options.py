@@ -9,9 +9,22 @@ import typer
 
 from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
+from epctx.error_codes import Code
+from epctx.errors import UsageError
 
 STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
-Manifest = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest."), STARTER]
+Manifest = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[MANIFEST]",
+        show_default=False,
+        help="The manifest; else epctx.yaml, or the only manifest in manifests/.",
+    ),
+    STARTER,
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Where the outputs go, or are.")
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,3 +56,35 @@ Sarif = Annotated[
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
 ]
+
+
+def located(manifest: Path | None) -> Path:
+    """The manifest that was named, else the one that a project has in its usual place.
+
+    Raises:
+        UsageError: none was named, and there is none, or there are several.
+    """
+    if manifest is not None:
+        return manifest
+    usual = Path("epctx.yaml")
+    if usual.is_file():
+        return usual
+    from epctx.parsing.document import recognize
+
+    paths = (path for pattern in ("*.yaml", "*.yml") for path in Path("manifests").glob(pattern))
+    known = [path for path in sorted(paths) if recognize.is_manifest(path)]
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise UsageError(
+            "no manifest is named, and there is no epctx.yaml here, nor one in manifests/",
+            remedy="name one, or write one: `epctx init MODEL.onnx`",
+            code=Code.COMMAND_LINE,
+        )
+    names = [path.as_posix() for path in known]
+    raise UsageError(
+        "no manifest is named, and manifests/ has several",
+        why=", ".join(names[:5]) + (", ..." if len(names) > 5 else ""),
+        remedy=f"name one, such as {names[0]}",
+        code=Code.COMMAND_LINE,
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify
+from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify, located
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.text import size_words
@@ -16,10 +16,13 @@ from epctx.text import size_words
 
 def package(
     ui: UI,
-    manifest: Manifest,
+    manifest: Manifest = None,
     *,
     out: Annotated[
-        Path, typer.Option(help="Where the outputs go, and DIR/<name>.ortpackage.", metavar="DIR")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Where the outputs go, and DIR/<name>.ortpackage."
+        ),
     ] = Path("dist"),
     jobs: Jobs = 0,
     no_verify: NoVerify = False,
@@ -38,7 +41,7 @@ def package(
 
     with progress.live(ui) as listener:
         done, failure = command.run(
-            manifest,
+            located(manifest),
             Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked),
             cached=not no_cache,
             allow_outside=allow_outside,

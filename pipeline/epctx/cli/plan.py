@@ -11,7 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from epctx.cli import completion
-from epctx.cli.options import AllowOutside, Manifest
+from epctx.cli.options import AllowOutside, Manifest, Out, located
 from epctx.cli.render import UI
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def plan(
     ui: UI,
-    manifest: Manifest,
+    manifest: Manifest = None,
     *,
-    out: Annotated[Path, typer.Option(help="Where the outputs are.")] = Path("dist"),
+    out: Out = Path("dist"),
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,6 +52,7 @@ def plan(
     from epctx.cli import github, summary
     from epctx.engine import plan as planning
 
+    manifest = located(manifest)
     if partition:
         from epctx.commands.plan import partition as preview
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli.options import STARTER
+from epctx.cli.options import STARTER, located
 from epctx.cli.paths import Written
 from epctx.cli.render import UI
 
@@ -16,22 +16,28 @@ from epctx.cli.render import UI
 def report(
     ui: UI,
     source: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="MANIFEST|JSON|DIST",
-            help="A manifest that was built, its report, or the folder of its outputs.",
+            metavar="[MANIFEST|JSON|DIST]",
+            show_default=False,
+            help="A manifest that was built, its report, or the folder of its outputs; else "
+            "epctx.yaml, or the only manifest in manifests/.",
         ),
         STARTER,
-    ],
+    ] = None,
     new: Annotated[
         Path | None,
-        typer.Argument(metavar="NEW", help="A later build, to compare with the first."),
+        typer.Argument(
+            metavar="[NEW]", show_default=False, help="A later build, to compare with the first."
+        ),
         STARTER,
     ] = None,
     *,
     out: Annotated[
         Path | None,
         typer.Option(
+            "--out",
+            "-o",
             metavar="FILE",
             help="The page; else beside the report: <name>.report.html, of two builds "
             "<name>.compared.html.",
@@ -51,6 +57,6 @@ def report(
     """
     from epctx import api
 
-    page = api.report(source, new, out=out, dist=dist)
+    page = api.report(located(source), new, out=out, dist=dist)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from epctx.cli import completion, progress
-from epctx.cli.options import AllowOutside, Jobs, Manifest, Only
+from epctx.cli.options import AllowOutside, Jobs, Manifest, Only, located
 from epctx.cli.render import UI, table
 from epctx.error_codes import Code
 from epctx.errors import LockError
@@ -33,7 +33,7 @@ _LOCKS = {
 
 def reproduce(
     ui: UI,
-    manifest: Manifest,
+    manifest: Manifest = None,
     *,
     only: Only = None,
     vary: Annotated[
@@ -51,7 +51,9 @@ def reproduce(
         ),
     ] = False,
     jobs: Jobs = 0,
-    out: Annotated[Path | None, typer.Option(help="Keep both builds, in this new folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Keep both builds, in this new folder.")
+    ] = None,
     allow_outside: AllowOutside = False,
 ) -> None:
     """Build a manifest twice, without cache, and compare every byte.
@@ -65,7 +67,7 @@ def reproduce(
 
     with progress.live(ui) as listener:
         found = api.reproduce(
-            manifest,
+            located(manifest),
             only=only or (),
             vary=vary,
             find_cause=find_cause,

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli import github, problems
-from epctx.cli.options import STARTER, AllowOutside, Sarif
+from epctx.cli.options import STARTER, AllowOutside, Sarif, located
 from epctx.cli.render import UI, put
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
@@ -18,8 +18,14 @@ from epctx.errors import ManifestError, Violation
 def validate(
     ui: UI,
     manifests: Annotated[
-        list[Path], typer.Argument(help="The manifests.", metavar="MANIFEST"), STARTER
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[MANIFEST]",
+            show_default=False,
+            help="The manifests; else epctx.yaml, or the only one in manifests/.",
+        ),
+        STARTER,
+    ] = None,
     *,
     no_models: Annotated[
         bool,
@@ -41,7 +47,8 @@ def validate(
     """
     from epctx.parsing.document import recognize
 
-    chosen = [path for path in manifests if not if_manifest or recognize.is_manifest(path)]
+    named = manifests or [located(None)]
+    chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
     found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]
     ui.emit([_fields(each) for each in found])
     for each in found:

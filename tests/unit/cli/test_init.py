@@ -1,19 +1,25 @@
 """`epctx init`: what it prints, where, and its exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from epctx.cli.app import app
+from epctx.commands.doctor.diagnosis import ProviderDiagnosis
+from epctx.commands.init import choice
 
 pytestmark = pytest.mark.usefixtures("folder")
 runner = CliRunner()
+OUT = ("--out", "m.yaml")
+REFERENCE = ("--provider", "ReferenceExecutionProvider")
 
 
 def test_init_writes_a_manifest_that_validates() -> None:
     result = runner.invoke(
-        app, ["init", "a.onnx", "a.onnx", "--share", "--option", "source=npu", "--out", "m.yaml"]
+        app,
+        ["init", "a.onnx", "a.onnx", "--share", *REFERENCE, "--option", "source=npu", *OUT],
     )
     assert (result.exit_code, result.stdout) == (0, "wrote m.yaml\n")
     assert "next: epctx build m.yaml" in result.stderr
@@ -21,8 +27,8 @@ def test_init_writes_a_manifest_that_validates() -> None:
 
 
 def test_init_in_json() -> None:
-    result = runner.invoke(app, ["init", "a.onnx", "--format", "json"])
-    assert json.loads(result.stdout) == {"manifest": "epctx.yaml"}
+    result = runner.invoke(app, ["init", "a.onnx", *REFERENCE, "--format", "json"])
+    assert json.loads(result.stdout) == {"manifest": "epctx.yaml", "provider": REFERENCE[1]}
 
 
 def test_init_needs_force_to_replace() -> None:
@@ -38,7 +44,7 @@ def test_init_needs_force_to_replace() -> None:
     [
         (["--option", "source"], 2, "write --option KEY=VALUE"),
         (["--option", "=x"], 2, "write --option KEY=VALUE"),
-        (["--option", "sorce=x"], 3, 'did you mean "source"?'),
+        ([*REFERENCE, "--option", "sorce=x"], 3, 'did you mean "source"?'),
         (["--provider", "QNN"], 3, 'did you mean "QNNExecutionProvider"?'),
         (["--share"], 2, "two models"),
         (["none.onnx"], 2, "none.onnx"),
@@ -48,3 +54,50 @@ def test_init_refuses(arguments: list[str], code: int, told: str) -> None:
     result = runner.invoke(app, ["init", "a.onnx", *arguments])
     assert result.exit_code == code
     assert told in result.stderr
+
+
+def test_without_a_model_it_says_how_to_get_one() -> None:
+    result = runner.invoke(app, ["init"])
+    assert result.exit_code == 2 and "--example" in result.stderr
+    result = runner.invoke(app, ["init", "a.onnx", "--example"])
+    assert result.exit_code == 2 and "its own model" in result.stderr
+
+
+def test_an_example_is_a_model_and_a_manifest_that_validates(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["init", "--example", *REFERENCE])
+    assert (result.exit_code, result.stdout) == (0, "wrote digits.onnx\nwrote epctx.yaml\n")
+    assert "next: epctx build epctx.yaml" in result.stderr
+    assert runner.invoke(app, ["validate"]).exit_code == 0
+    again = runner.invoke(app, ["init", "--example", *REFERENCE])
+    assert again.exit_code == 2 and "use it: `epctx init digits.onnx`" in again.stderr
+
+
+def test_the_command_that_follows_is_one_for_the_shell(tmp_path: Path) -> None:
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (tmp_path / "a.onnx").rename(folder / "a.onnx")
+    result = runner.invoke(
+        app, ["init", "my models/a.onnx", *REFERENCE, "--out", "my models/m.yaml"]
+    )
+    assert "next: epctx build 'my models/m.yaml'" in result.stderr
+
+
+def test_the_ep_that_is_taken_is_told_with_what_is_rarely_left_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = (
+        ProviderDiagnosis(name="QNNExecutionProvider", package="p", state="ready", versions={}),
+    )
+    monkeypatch.setattr(choice, "installed", lambda: found)
+    result = runner.invoke(app, ["init", "a.onnx"])
+    assert result.exit_code == 0
+    assert result.stderr.startswith("for ReferenceExecutionProvider; --provider names another, QNN")
+    chosen = ["--option", "soc_model=60", "--out", "chip.yaml"]
+    result = runner.invoke(app, ["init", "a.onnx", *chosen])
+    assert result.stderr.startswith("for QNNExecutionProvider; --provider names another\n")
+    assert "without" not in result.stderr
+    result = runner.invoke(app, ["init", "a.onnx", "--provider", "QNNExecutionProvider", "--force"])
+    assert "without soc_model the context is for any chip" in result.stderr
+    assert "--option soc_model=" in result.stderr
+    text = Path("epctx.yaml").read_text(encoding="utf-8")
+    assert "# without soc_model the context is for any chip" in text

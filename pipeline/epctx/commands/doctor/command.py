@@ -44,7 +44,7 @@ def diagnose() -> Diagnosis:
     """Look at this host. Changes nothing; takes a few seconds."""
     names = (probe.BUILT_IN, *registry.names())
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        providers = tuple(found for each in pool.map(_probe, names) for found in each)
+        providers = tuple(found for each in pool.map(ask, names) for found in each)
     problems: list[Failure] = [error.failure for error in conflicts()]
     problems += [
         replace(each.failure, where=each.failure.where or each.name)
@@ -112,7 +112,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _probe(name: str) -> list[ProviderDiagnosis]:
+def ask(name: str) -> list[ProviderDiagnosis]:
+    """What an EP, or all that ONNX Runtime has built in, says of this host, in its own process."""
     with tempfile.TemporaryDirectory(prefix="epctx-doctor-") as folder:
         log = Path(folder, "log")
         with log.open("wb") as stream:

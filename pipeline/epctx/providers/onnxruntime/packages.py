@@ -92,6 +92,12 @@ def onnxruntimes() -> dict[str, str]:
     return {name: version for name, version in versions.items() if version is not None}
 
 
+def distributions(prefix: str) -> dict[str, str]:
+    """The installed distributions whose names begin so, sorted, with their versions."""
+    found = importlib.metadata.distributions()
+    return dict(sorted((d.name, d.version) for d in found if d.name.startswith(prefix)))
+
+
 def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
     """The library of a plugin EP in an installed package, and the version of its distribution.
 

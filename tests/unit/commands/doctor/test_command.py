@@ -70,7 +70,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any EP: no process is started to ask one."""
-    monkeypatch.setattr(command, "_probe", lambda name: [])
+    monkeypatch.setattr(command, "ask", lambda name: [])
 
 
 def doctor(*options: str) -> Result:

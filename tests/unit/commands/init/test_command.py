@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from epctx import api
-from epctx.commands import init
-from epctx.commands.init import REFERENCE
+from epctx.commands.init import command as init
+from epctx.commands.init.choice import REFERENCE
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.parsing import load
 
@@ -152,14 +152,31 @@ def test_it_replaces_nothing_unless_forced(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "m.yaml"]
 
 
-def test_a_model_outside_is_refused_with_a_place_that_works(tmp_path: Path) -> None:
+def test_a_model_outside_is_refused_with_a_place_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = model(tmp_path / "models" / "a.onnx", 1)
     folder = tmp_path / "work"
     folder.mkdir()
     with pytest.raises(UsageError, match="outside") as caught:
         init.write([one], folder / "m.yaml")
-    beside = Path(caught.value.remedy.split("--out ")[1])
-    assert api.validate(init.write([one], beside)) == ()
+    assert "leave --out away" in caught.value.remedy
+    monkeypatch.chdir(folder)
+    written = init.write([one])
+    assert written == one.parent / "epctx.yaml" and api.validate(written) == ()
+
+
+def test_it_is_in_the_nearest_folder_that_holds_all_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = model(tmp_path / "x" / "a.onnx", 1), model(tmp_path / "y" / "z" / "b.onnx", 1)
+    monkeypatch.chdir(tmp_path)
+    assert init.write([one, two]) == Path("epctx.yaml")
+    assert init.folder([Path("x/a.onnx")]) == Path()
+    monkeypatch.chdir(tmp_path / "x")
+    assert init.folder([one, two]) == tmp_path
+    with pytest.raises(UsageError, match="no folder holds all the models"):
+        init.folder([one, Path("/elsewhere/c.onnx")])
 
 
 @pytest.mark.parametrize(

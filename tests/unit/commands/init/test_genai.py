@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from epctx.commands import init
+from epctx.commands.init import command as init
 from epctx.errors import ModelError, UsageError
 from epctx.manifest import GENAI_CONFIG
 from epctx.parsing import load

@@ -1,29 +1,22 @@
-"""A starter manifest for models, or for a folder of onnxruntime-genai: what `epctx init` writes.
-
-It is valid as it stands.
-"""
+"""A starter manifest for models, or for a folder of onnxruntime-genai: it builds as it stands."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from epctx.commands import init_genai
+from epctx.commands.init import choice, genai, sizes
+from epctx.commands.init.choice import REFERENCE
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
 from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
 
-if TYPE_CHECKING:
-    from epctx.graph.inputs import InputSpec
-
-REFERENCE = "ReferenceExecutionProvider"
-"""The provider that needs no vendor SDK: a manifest for it builds anywhere."""
-
+NAME = "epctx.yaml"
 _HEAD = (
     "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
     "# Editors complete it: write `epctx schema manifest` to manifest.schema.json, and make",
@@ -36,18 +29,19 @@ _OPTION = re.compile(r"execution_providers\.\w+\.options\.?(.*)")
 
 def write(
     models: Sequence[Path],
-    path: Path,
+    path: Path | None = None,
     *,
     provider: str = REFERENCE,
     options: Mapping[str, str] | None = None,
     share: bool = False,
     force: bool = False,
 ) -> Path:
-    """Write a starter manifest for `models`, in the folder of `path` or below; as `api.init`."""
+    """Write a starter manifest for `models`; as `api.init`."""
+    path = path or folder(models) / NAME
     given = dict(options or {})
     beside: dict[Path, str] = {}
     if any(model.is_dir() for model in models):
-        for option, content in init_genai.option_files(provider, given).items():
+        for option, content in genai.option_files(provider, given).items():
             file = path.with_name(f"{path.stem}.{option}.json")
             given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
     for file in (path, *beside):
@@ -73,6 +67,29 @@ def write(
     return path
 
 
+def folder(models: Sequence[Path]) -> Path:
+    """Where a manifest can name all models: the current folder, else the nearest to them.
+
+    Raises:
+        UsageError: no folder holds them all, but the root of the file system.
+    """
+    places = [model.absolute() if model.is_dir() else model.absolute().parent for model in models]
+    here = Path.cwd()
+    if all(place.is_relative_to(here) for place in places):
+        return Path()
+    try:
+        found = Path(os.path.commonpath(places))
+    except ValueError:  # Windows: on several drives
+        found = Path(places[0].anchor)
+    if found == Path(found.anchor):
+        raise UsageError(
+            "no folder holds all the models",
+            where=", ".join(model.as_posix() for model in models),
+            remedy="copy them into one folder: a manifest names what lies beside or below it",
+        )
+    return found
+
+
 def text(
     models: Sequence[Path],
     path: Path,
@@ -91,7 +108,7 @@ def text(
     lines = [*_HEAD, f"name: {name}", "", "models:"]
     for key, model in zip(keys, models, strict=True):
         lines += [f"  {key}:", f"    path: {_scalar(_relative(model, path))}"]
-        lines += [f"    # {line}" for line in _shapes(_inputs(model))]
+        lines += [f"    {line}" for line in _shapes(model)]
     lines += ["", "execution_providers:", *_provider(provider, options), "", "model_groups:"]
     lines += ["  main:", f"    models: [{', '.join(keys)}]"]
     lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
@@ -113,14 +130,12 @@ def _of_folder(
             f"{len(models)} models or folders, and a folder among them",
             remedy="name a folder of onnxruntime-genai alone, and ONNX models without folders",
         )
-    found = init_genai.folder(models[0])
+    found = genai.folder(models[0])
     name = _name(models[0].resolve().name, "llm")
     lines = [*_HEAD, f"name: {name}", "", "models:"]
-    lines += init_genai.models(found, _scalar(_relative(found.model, path)), _scalar)
+    lines += genai.models(found, _scalar(_relative(found.model, path)), _scalar)
     lines += ["", "execution_providers:", *_provider(provider, options), ""]
-    lines += init_genai.group(
-        found, provider, alias(provider), _scalar(_relative(found.path, path))
-    )
+    lines += genai.group(found, provider, alias(provider), _scalar(_relative(found.path, path)))
     return "\n".join(lines) + "\n"
 
 
@@ -140,28 +155,30 @@ def alias(provider: str) -> str:
     return _name(provider.removesuffix("ExecutionProvider").lower(), "ep")
 
 
-def _inputs(model: Path) -> Sequence[InputSpec]:
-    """The graph inputs that a run must be given; weights are not read. Raises ModelError."""
+def _shapes(model: Path) -> Iterator[str]:
+    """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
     from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
-    return inputs.specs(skeleton.read(model))
-
-
-def _shapes(found: Sequence[InputSpec]) -> Iterator[str]:
-    """Comments that propose to fix what is dynamic."""
-    symbols = {d: 1 for i in found for d in i.shape if isinstance(d, str)}
+    found = inputs.specs(skeleton.read(model))
+    if not any(spec.open for spec in found):
+        return
+    known = sizes.find(model, found)
+    chosen = known or {}
+    mark = "" if known else "# "
+    yield "# Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with:"
+    symbols = {d: chosen.get(d, 1) for spec in found for d in spec.shape if isinstance(d, str)}
     unnamed = {
-        i.name: [d if isinstance(d, int) else 1 for d in i.shape] for i in found if None in i.shape
+        spec.name: list(spec.fixed(dict.fromkeys(spec.open.values(), 1) | dict(chosen)).shape)
+        for spec in found
+        if None in spec.shape
     }
-    if symbols or unnamed:
-        yield "Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with:"
     if symbols:
-        sizes = ", ".join(f"{_scalar(name)}: {size}" for name, size in symbols.items())
-        yield f"dimensions: {{{sizes}}}"
+        told = ", ".join(f"{_scalar(name)}: {size}" for name, size in symbols.items())
+        yield f"{mark}dimensions: {{{told}}}"
     if unnamed:
-        fixed = ", ".join(f"{_scalar(name)}: {shape}" for name, shape in unnamed.items())
-        yield f"shapes: {{{fixed}}}"
+        told = ", ".join(f"{_scalar(name)}: {shape}" for name, shape in unnamed.items())
+        yield f"{mark}shapes: {{{told}}}"
 
 
 def _provider(provider: str, options: Mapping[str, str]) -> Iterator[str]:
@@ -171,6 +188,8 @@ def _provider(provider: str, options: Mapping[str, str]) -> Iterator[str]:
         yield "    options:"
     for name, value in options.items():
         yield f"      {_scalar(name)}: {_option(value)}"
+    for each in choice.left_out(provider, options):
+        yield f"    # without {each.options[0]} {each.without}: {each.remedy}"
     if not options:
         yield f"    # options: {{}}    # `epctx schema providers/{provider}` lists them"
 
@@ -217,7 +236,7 @@ def _relative(model: Path, manifest: Path) -> str:
     raise UsageError(
         "the model lies outside the manifest's folder",
         file=model.as_posix(),
-        remedy=f"write the manifest beside it: --out {model.parent.as_posix()}/epctx.yaml",
+        remedy="leave --out away: the manifest goes to the nearest folder that holds all models",
     )
 
 

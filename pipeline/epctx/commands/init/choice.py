@@ -1,0 +1,55 @@
+"""Which execution providers a starter manifest can be for on this host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from epctx.commands.doctor.command import ask
+from epctx.commands.doctor.diagnosis import ProviderDiagnosis
+from epctx.parsing.schema import providers
+from epctx.parsing.schema.providers import Advised
+from epctx.providers import registry
+
+REFERENCE = "ReferenceExecutionProvider"
+"""The provider that needs no vendor SDK: a manifest for it builds anywhere."""
+
+
+def installed() -> tuple[ProviderDiagnosis, ...]:
+    """The EPs that compile contexts and are installed here, the most useful first.
+
+    That is one that compiles on this host, then the reference EP, then those that have no device
+    here. Each is asked in a process of its own, which takes about a second.
+    """
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+        found = [each for asked in threads.map(ask, registry.names()) for each in asked]
+    return tuple(sorted((each for each in found if each.state != "not installed"), key=_rank))
+
+
+def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:
+    """The EP that is taken where nobody chooses: the most useful one that builds as it stands.
+
+    That is one that has the options which are given, and rarely needs others: which chip it is for
+    nobody but the user knows.
+    """
+    return next((each.name for each in found if _is_enough(each.name, options)), REFERENCE)
+
+
+def left_out(provider: str, options: Mapping[str, str]) -> tuple[Advised, ...]:
+    """What a build for an EP can do without, rarely should, and is not given."""
+    schema = providers.find(provider)
+    known = schema.knowledge.advised if schema is not None else ()
+    return tuple(each for each in known if not any(name in options for name in each.options))
+
+
+def _is_enough(provider: str, options: Mapping[str, str]) -> bool:
+    schema = providers.find(provider)
+    known = schema is None or set(options) <= set(schema.properties)
+    return known and not left_out(provider, options)
+
+
+def _rank(found: ProviderDiagnosis) -> int:
+    if found.name == REFERENCE:
+        return 1
+    return 0 if found.state == "ready" and found.builds is not False else 2

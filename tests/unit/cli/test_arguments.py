@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from epctx.cli.arguments import normal
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ("build m.yaml -v", "build m.yaml -v"),
+        ("-v build m.yaml", "build m.yaml -v"),
+        ("-vv -q --color never cache info", "cache info -vv -q --color never"),
+        ("--format=json plan m.yaml", "plan m.yaml --format=json"),
+        ("--format json run a.onnx -- -x", "run a.onnx --format json -- -x"),
+        ("--version -v", "--version -v"),
+        ("-v --version", "-v --version"),
+        ("-v", "-v"),
+        ("--verbos build", "--verbos build"),
+        ("--help", "--help"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_options_of_all_commands_may_come_first(given: str, understood: str) -> None:
+    assert " ".join(normal(given.split())) == understood
+    assert normal(normal(given.split())) == normal(given.split())

@@ -1,0 +1,63 @@
+"""Which EPs a starter manifest can be for; those of this host are asked, as a user's are."""
+
+from __future__ import annotations
+
+import pytest
+
+from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
+from epctx.commands.init import choice
+from epctx.commands.init.choice import REFERENCE
+from epctx.providers import registry
+
+
+def test_those_of_this_host_are_found() -> None:
+    names = [each.name for each in choice.installed()]
+    assert REFERENCE in names
+    assert all(each.state != "not installed" for each in choice.installed())
+
+
+@pytest.mark.parametrize(
+    ("states", "proposed"),
+    [
+        ({REFERENCE: ("ready", True), "Q": ("ready", True)}, "Q"),
+        ({REFERENCE: ("ready", True), "Q": ("ready", None)}, "Q"),
+        ({REFERENCE: ("ready", True), "Q": ("ready", False)}, REFERENCE),
+        ({"Q": ("no device", None), REFERENCE: ("ready", True)}, REFERENCE),
+        ({"Q": ("broken", None), REFERENCE: ("ready", True)}, REFERENCE),
+        ({"Q": ("not installed", None), REFERENCE: ("ready", True)}, REFERENCE),
+    ],
+)
+def test_one_that_compiles_here_comes_before_the_reference_ep(
+    states: dict[str, tuple[State, bool | None]], proposed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(name: str) -> list[ProviderDiagnosis]:
+        state, builds = states[name]
+        return [ProviderDiagnosis(name=name, package="p", state=state, versions={}, builds=builds)]
+
+    monkeypatch.setattr(choice, "ask", ask)
+    monkeypatch.setattr(registry, "names", lambda: tuple(states))
+    assert choice.proposed(choice.installed(), {}) == proposed
+
+
+def test_without_any_it_is_the_reference_ep() -> None:
+    assert choice.proposed((), {}) == REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("options", "proposed"),
+    [
+        ({}, REFERENCE),  # for which chip nobody has said
+        ({"soc_model": "60"}, "QNNExecutionProvider"),
+        ({"soc_model": "60", "vtcm_mb": "8"}, "QNNExecutionProvider"),
+        ({"source": "npu"}, REFERENCE),
+        ({"nobody": "knows"}, REFERENCE),
+    ],
+)
+def test_it_builds_as_it_stands_with_the_options_that_are_given(
+    options: dict[str, str], proposed: str
+) -> None:
+    found = [
+        ProviderDiagnosis(name=name, package="p", state="ready", versions={})
+        for name in ("QNNExecutionProvider", REFERENCE)
+    ]
+    assert choice.proposed(found, options) == proposed
