@@ -61,8 +61,7 @@ _HOMES = dict.fromkeys(__all__[1:], "epctx.api") | {
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        home = importlib.import_module(_HOMES[name])
-        return home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
+        return getattr(home := importlib.import_module(_HOMES[name]), name, home)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -67,7 +67,7 @@ def test_a_valid_manifest_has_none(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_not_there_is_of_no_file() -> None:
     (found,) = annotations(call("plan", "none.yaml"))
-    assert found.startswith("::error title=epctx E0201::none.yaml: does not exist%0A-> ")
+    assert found.startswith("::error title=epctx E0202::none.yaml: does not exist%0A-> ")
 
 
 def test_a_group_that_fails_is_at_its_line(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_validate_tells_every_violation_of_every_manifest() -> None:
 def test_a_manifest_that_is_typed_and_not_there_is_a_wrong_command() -> None:
     result = runner.invoke(app, ["validate", "good.yaml", "none.yaml"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.splitlines()[0] == "error: none.yaml: does not exist"
+    assert result.stderr.splitlines()[0] == "error[E0202]: none.yaml: does not exist"
 
 
 def test_validate_quietly_tells_only_what_is_wrong() -> None:

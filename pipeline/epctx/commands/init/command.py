@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from epctx import codec
 from epctx.commands.init import choice, genai, sizes
 from epctx.commands.init.choice import REFERENCE
 from epctx.error_codes import Code
@@ -263,7 +264,15 @@ def _option(value: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in double quotes, as YAML has them: JSON's escapes, but for pairs of surrogates."""
+    """A text in double quotes, as YAML has them: JSON's escapes, but for pairs of surrogates.
+
+    Raises:
+        UsageError: it is no text, as the name of a file can be.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise codec.no_text(error) from error
     return f'"{"".join(map(_escaped, text))}"'
 
 
