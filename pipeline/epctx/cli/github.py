@@ -117,7 +117,7 @@ def _command(
     given: dict[str, object] = {} if file is None else {"file": _in_repository(file)}
     if file is not None:
         given |= {name: at for name, at in (("line", line), ("col", column)) if at}
-    given["title"] = f"epctx {code}"
+    given["title"] = "epctx" if kind == "warning" and code is Code.MANIFEST else f"epctx {code}"
     properties = ",".join(
         f"{key}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
         for key, value in given.items()
