@@ -333,6 +333,7 @@ def init(
     provider: str = "ReferenceExecutionProvider",
     options: Mapping[str, str] | None = None,
     share: bool = False,
+    schema: bool = False,
     force: bool = False,
 ) -> Path:
     """Write a starter manifest for `models` and return its path; it builds as it is.
@@ -345,6 +346,8 @@ def init(
         provider: ONNX Runtime's name of the EP.
         options: of the provider.
         share: the models share one EP context, in the order given.
+        schema: write `epctx.manifest.schema.json` beside it, too, by which editors complete it and
+            which the manifest names in a comment.
         force: overwrite a manifest that is there.
 
     Raises:
@@ -363,6 +366,7 @@ def init(
         provider=provider,
         options=options,
         share=share,
+        schema=schema,
         force=force,
     )
 

@@ -62,6 +62,9 @@ def init(
         ),
         Written(),
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Write the schema by which editors complete it, too.")
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: take what is proposed.")
     ] = False,
@@ -93,7 +96,9 @@ def init(
         models = [examples.write((out or Path()).parent, force=force)]
         ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
     assert models is not None
-    written = command.write(models, out, provider=chosen, options=options, share=share, force=force)
+    written = command.write(
+        models, out, provider=chosen, options=options, share=share, schema=schema, force=force
+    )
     ui.emit({"manifest": written, "provider": chosen})
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
     ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))

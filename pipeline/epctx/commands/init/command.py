@@ -16,12 +16,15 @@ from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Vi
 from epctx.files import filenames
 from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
+from epctx.parsing.schema import apply as schemas
 
 NAME = "epctx.yaml"
+_SCHEMA = "epctx.manifest.schema.json"
+_MODELINE = f"# yaml-language-server: $schema={_SCHEMA}"
+_HINT = "# Editors complete it with a schema beside it: `epctx init --schema` writes both."
 _HEAD = (
     "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
-    "# Editors complete it: write `epctx schema manifest` to manifest.schema.json, and make",
-    "# `yaml-language-server: $schema=manifest.schema.json` the first comment.",
+    _HINT,
     "schema_version: 1",
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+ -]*(?<! )")
@@ -35,6 +38,7 @@ def write(
     provider: str = REFERENCE,
     options: Mapping[str, str] | None = None,
     share: bool = False,
+    schema: bool = False,
     force: bool = False,
 ) -> Path:
     """Write a starter manifest for `models`; as `api.init`."""
@@ -55,6 +59,9 @@ def write(
             )
     manifest = text(models, path, provider=provider, options=given, share=share)
     _check(manifest, path)
+    if schema:
+        manifest = manifest.replace(_HINT, _MODELINE, 1)
+        beside[path.with_name(_SCHEMA)] = schemas.text("manifest")
     for file, content in {**beside, path: manifest}.items():
         with (
             StorageError.if_refused(

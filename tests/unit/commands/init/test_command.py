@@ -1,9 +1,12 @@
 """The starter manifest: valid as it stands, for whatever models and names."""
 
+import json
 from pathlib import Path
 
+import jsonschema
 import onnx
 import pytest
+import yaml
 from onnx import TensorProto, helper
 
 from epctx import api
@@ -11,6 +14,7 @@ from epctx.commands.init import command as init
 from epctx.commands.init.choice import REFERENCE
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.parsing import load
+from epctx.parsing.document import recognize
 
 
 def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
@@ -244,3 +248,19 @@ def test_a_model_whose_name_is_no_text_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not UTF-8"):
         init.write([path], tmp_path / "epctx.yaml")
     assert not (tmp_path / "epctx.yaml").exists()
+
+
+def test_editors_get_the_schema_and_the_line_that_names_it(tmp_path: Path) -> None:
+    one = model(tmp_path / "a.onnx", 1)
+    path = init.write([one], tmp_path / "m.yaml", schema=True)
+    second = path.read_text(encoding="utf-8").splitlines()[1]
+    assert second == "# yaml-language-server: $schema=epctx.manifest.schema.json"
+    schema = json.loads((tmp_path / "epctx.manifest.schema.json").read_text(encoding="utf-8"))
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(document)
+    document["model_groups"]["main"]["embed_mod"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="embed_mod"):
+        jsonschema.Draft202012Validator(schema).validate(document)
+    assert recognize.is_manifest(path)
+    other = init.write([one], tmp_path / "other.yaml", schema=True)
+    assert "$schema=" in other.read_text(encoding="utf-8")
