@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from epctx import limits
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
 from epctx.graph.inputs import InputSpec
@@ -39,7 +40,8 @@ def find(model: Path, inputs: Sequence[InputSpec]) -> Sizes | None:
         inputs: what it must be fed.
 
     Returns:
-        None: it does not run here at any that was tried, or its weights are missing.
+        None: it does not run here at any that was tried, in the time that a search may take, or its
+        weights are missing.
     """
     for asked in _proposals(open_names(inputs)):
         found = _run(model, asked)
@@ -73,7 +75,13 @@ def _run(model: Path, asked: Mapping[str, int]) -> Sizes | None:
         pool = Pool(work=folder / "work", logs=folder / "logs")
         try:
             with Scheduler(pool) as scheduler, scheduler.executor.lane(_MODEL) as lane:
-                result = lane.run(job, SourceResult, started=lambda stage: None)
+                result = lane.run(
+                    job,
+                    SourceResult,
+                    started=lambda stage: None,
+                    # The search ends by itself; a model that it runs may not.
+                    timeout=2 * limits.SIZE_SECONDS.value,
+                )
             found = recordings.read_sizes(job.folder, _MODEL)
         except EpctxError:  # a build will say it better
             return None

@@ -55,3 +55,14 @@ def test_of_a_model_that_runs_at_none_nothing_is_known(tmp_path: Path) -> None:
         "w = Expand(q, s) y = Gather(w, i) }"
     )
     assert found(tmp_path, body) is None
+
+
+def test_a_model_that_does_not_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_SECONDS", "3")
+    body = """g (float[n] x) => (float[n] y) <int64 most = {9000000000000000000}, bool on = {1}> {
+        y = Loop (most, on, x) <body = each (int64 i, bool before, float[n] old)
+            => (bool after, float[n] new) { after = Identity(before) new = Identity(old) }>
+    }"""
+    assert found(tmp_path, body) is None
