@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     options = SessionOptions()
     options.log_severity_level = 3  # errors only
+    (HERE / "models").mkdir(exist_ok=True)
     example = ["init", "--example", "--force", "--quiet", "--out", "models/epctx.yaml"]
     subprocess.run([sys.executable, "-m", "epctx", *example], cwd=HERE, check=True)
 

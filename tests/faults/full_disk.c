@@ -5,7 +5,7 @@
  * Or a disk that is broken in one place: the n-th call fails, be it of those or one that reads, and
  * no other. Or no disk is at fault: what is about to rename for the n-th time is killed.
  *
- * EPCTX_FULL_DISK_UNDER: folders, separated by ':'.  EPCTX_FULL_DISK_COUNT: a file of four 32-bit
+ * FULL_DISK_UNDER: folders, separated by ':'.  FULL_DISK_COUNT: a file of four 32-bit
  * numbers: calls so far, which one fails (0: none), with which error, and what happens: 0, it is full;
  * 1, it is broken; 2, a kill.
  */
@@ -34,8 +34,8 @@ static uint32_t *state;
 static const char *under;
 
 __attribute__((constructor)) void epctx_full_disk_begin(void) {
-    const char *file = getenv("EPCTX_FULL_DISK_COUNT");
-    under = getenv("EPCTX_FULL_DISK_UNDER");
+    const char *file = getenv("FULL_DISK_COUNT");
+    under = getenv("FULL_DISK_UNDER");
     if (!file || !under) return;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, file, O_RDWR);
     if (fd < 0) return;

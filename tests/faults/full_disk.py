@@ -18,7 +18,7 @@ from unittest import mock
 SOURCE = Path(__file__).with_suffix(".c")
 KILLED = 0
 """In the place of an error: the build is killed just before that rename in the project."""
-VARIABLES = ("LD_PRELOAD", "EPCTX_FULL_DISK_UNDER", "EPCTX_FULL_DISK_COUNT")
+VARIABLES = ("LD_PRELOAD", "FULL_DISK_UNDER", "FULL_DISK_COUNT")
 COMMAND = ("build", "m.yaml", "--jobs", "1")
 _WITH_WORKERS = f"""
 import sys
@@ -127,8 +127,8 @@ def _environment(room: Room, library: Path) -> dict[str, str]:
     return {
         "LD_PRELOAD": str(library),
         "EPCTX_CACHE_DIR": str(room.cache),
-        "EPCTX_FULL_DISK_UNDER": room.disk,
-        "EPCTX_FULL_DISK_COUNT": str(room.folder / "count"),
+        "FULL_DISK_UNDER": room.disk,
+        "FULL_DISK_COUNT": str(room.folder / "count"),
     }
 
 
@@ -164,7 +164,7 @@ def _build_inline(room: Room, under: str) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.chdir(room.project)
-    os.environ |= _environment(room, Path()) | {"EPCTX_FULL_DISK_UNDER": under}
+    os.environ |= _environment(room, Path()) | {"FULL_DISK_UNDER": under}
     ctypes.CDLL(None).epctx_full_disk_begin()
     code = 1
     try:

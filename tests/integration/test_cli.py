@@ -100,7 +100,8 @@ TENSORRT = HEAD + REFERENCE.replace("Reference", "Tensorrt") + GROUPS
 FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "an unknown option": (2, "build m.yaml --key-going", "--keep-going", nothing),
     "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
-    "no argument": (2, "build", "missing argument 'MANIFEST'", nothing),
+    "no argument": (2, "inspect", "missing argument 'FILE'", nothing),
+    "no manifest anywhere": (2, "build", "no manifest is named", nothing),
     "a number that is none": (2, "build m.yaml -j many", "valid integer", nothing),
     "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
     "a file that is there": (2, "init m.onnx --out m.yaml", "--force", nothing),
@@ -300,7 +301,7 @@ def test_quiet_says_nothing_but_errors(here: Path) -> None:
     assert epctx("build", "m.yaml", "--no-cache", "-q", folder=here) == Ran(0, "", "")
     assert epctx("verify", "dist", "-q", folder=here) == Ran(0, "", "")
     assert epctx("build", "gone.yaml", "-q", folder=here).err.startswith(
-        "error[E0301]: gone.yaml: "
+        "error[E0202]: gone.yaml: "
     )
 
 

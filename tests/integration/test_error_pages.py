@@ -43,9 +43,9 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="modes and signals of
 EXIT_CODES = {13: 130}
 RUN = re.compile(
     r"(?<![\w.])(/[\w.+-]+)+|\d+ MiB|(?<=may have )\d+|(?<=had )\d+"
-    r"|[0-9a-f]{64}|\d\.\d{4,}(e-\d+)?"
+    r"|[0-9a-f]{64}|\d\.\d{4,}(e-\d+)?|\d+\.\d s and \d+\.\d s"
 )
-"""What differs between runs or hosts: absolute paths, memory, digests, digits of errors."""
+"""What differs between runs or hosts: absolute paths, memory, digests, digits of errors, times."""
 
 
 def save(model: onnx.ModelProto, path: str, *, data: str | None = None) -> None:

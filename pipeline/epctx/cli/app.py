@@ -94,7 +94,7 @@ class _Commands(TyperGroup):
                     raise
                 code = usage.report(error, given, prog_name or "epctx")
             if standalone_mode:
-                sys.exit(code)
+                sys.exit(code or 0)
             return code
 
 
@@ -125,13 +125,9 @@ def _version(context: typer.Context, asked: bool) -> None:
     typer.echo(f"epctx {__version__}")
     if context.params.get("verbose"):
         from epctx.engine import report
-        from epctx.providers.onnxruntime import packages
 
-        host = report.host()
-        libraries = {**host.packages, **packages.distributions("onnxruntime")}
-        for name, version in {"python": host.python, **libraries}.items():
-            if name != "epctx":
-                typer.echo(f"{name} {version}")
+        for name, version in report.versions().items():
+            typer.echo(f"{name} {version}")
     raise typer.Exit
 
 

@@ -155,6 +155,13 @@ class BuildReport(Brief):
         return shown
 
 
+def versions() -> dict[str, str]:
+    """What epctx stands on: Python, its libraries, ONNX Runtime and the EPs that are installed."""
+    here = host()
+    found = {"python": here.python, **here.packages, **packages.distributions("onnxruntime")}
+    return {name: version for name, version in found.items() if name != "epctx"}
+
+
 def host() -> Host:
     """What the report says of this host."""
     return Host(
