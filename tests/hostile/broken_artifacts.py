@@ -260,8 +260,8 @@ for tried, make in {"flipped": _flipped_binary, "cut": _cut_binary, "deleted": _
     _file(f"{tried}, verified", BINARY, make, VERIFY, 7, "a_reference.bin")
 for tried, make in {"cut": _cut_binary, "flipped": _flipped_binary}.items():
     says = "is not a sound context binary"
-    _file(f"{tried}, inspected", BINARY, make, INSPECT, 0, says)
-    _file(f"{tried}, inspected with its model", BINARY, make, ("inspect", NODE), 0, says)
+    _file(f"{tried}, inspected", BINARY, make, INSPECT, 7, says)
+    _file(f"{tried}, inspected with its model", BINARY, make, ("inspect", NODE), 7, says)
 for tried, make in {"flipped": _flipped_binary, "cut": _cut_binary, "deleted": _gone}.items():
     name = f"{tried}, verified without SHA256SUMS"
     _file(name, BINARY, _without_sums(make), VERIFY, 7, "a_reference.bin")

@@ -7,10 +7,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
+from tests.kit import onnx_text
 from tests.kit.command_line import FAULTY, epctx
-from tests.kit.projects import make
+from tests.kit.projects import Project, document, make
 
 QNN = "QNNExecutionProvider"
 pytestmark = [
@@ -130,3 +132,22 @@ def test_each_group_says_what_the_manifest_says_of_it(groups: dict[str, dict[str
         },
     }
     assert groups["sound"]["log"] is None
+
+
+def test_what_an_ep_leaves_is_counted_whether_nodes_have_names_or_not(tmp_path: Path) -> None:
+    """QNN has no Det: it was taken for compiled where no node has a name."""
+    body = """g (float[4, 4] x) => (float[4, 4] y) <float[4, 4] w = {1, 0, 0, 2, 0, 1, 3, 0, 0, 4, 1, 0,
+        5, 0, 0, 1}> { a = MatMul(x, w) d = Det(a) y = Mul(a, d) }"""
+    onnx.save(onnx_text.proto(body), tmp_path / "a.onnx")
+    project = Project(folder=tmp_path, document=document({"g": ["a"]}))
+    project.section("execution_providers")["ref"] = {
+        "provider": QNN,
+        "options": {"soc_model": "60"},
+    }
+    project.section("model_groups", "g")["partition"] = {"require_coverage": 1.0}
+    project.write()
+    ran = epctx("build", "m.yaml", cwd=tmp_path)
+    assert ran.returncode == 6
+    assert "take 2 of 3 nodes, 66.7% where require_coverage asks for 100.0%: 1 Det" in ran.stderr
+    planned = epctx("plan", "m.yaml", "--partition", cwd=tmp_path)
+    assert "default EP: 1 node" in planned.stdout and "`Det`" in planned.stdout

@@ -33,7 +33,7 @@ def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir
         path = probe.write(model, partition, Path(folder))
         log = session.ask_verbosely(str(path), provider)
     reasons = provider.reasons(log)
-    named = {node.name: node for node in partition.nodes if node.name}
+    named = {probe.name_of(node): node for node in partition.nodes}
     return {named[name]: why for name, why in reasons.items() if name in named}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -106,6 +106,16 @@ def contexts_of(model: ir.Model, main: ir.Node) -> list[ir.Node]:
     return found
 
 
-def left(model: ir.Model) -> Sequence[ir.Node]:
-    """The nodes that stayed on the CPU."""
-    return [node for node in model.graph if not epcontext.is_epcontext(node)]
+def left(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[ir.Node]:
+    """Those of a partition's nodes that stayed on the CPU in what was compiled of it.
+
+    They are known by their names; those without one by what they make.
+    """
+    stayed = [node for node in model.graph if not epcontext.is_epcontext(node)]
+    names = {node.name for node in stayed}
+    made = {value.name for node in stayed for value in node.outputs if value.name}
+    return [
+        node
+        for node in nodes
+        if (node.name in names if node.name else any(v.name in made for v in node.outputs))
+    ]

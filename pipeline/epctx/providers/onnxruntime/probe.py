@@ -52,10 +52,17 @@ def write(model: ir.Model, partition: Partition, folder: Path) -> Path:
     """
     alone = surgery.extract(model, partition)
     staging.sink_captured_initializers(alone)
+    for node in alone.graph:
+        node.name = name_of(node)
     _leave_out_weights(alone, folder)
     path = folder / "probe.onnx"
     staging.write(alone, path)
     return path
+
+
+def name_of(node: ir.Node) -> str:
+    """What a node is called in such a model: one without a name after what it makes."""
+    return node.name or "unnamed_" + "_".join(v.name for v in node.outputs if v.name)
 
 
 def _partition(node: ir.Node) -> Partition:

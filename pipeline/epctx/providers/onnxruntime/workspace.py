@@ -197,16 +197,16 @@ class OrtWorkspace:
         return found
 
     def _left_out(self, part: Part) -> Mapping[ir.Node, str]:
-        kept = None
-        if part.fragment is not None:
-            kept = {node.name for node in fragment.left(part.fragment)}
-        left = [n for n in part.partition.nodes if kept is None or (n.name and n.name in kept)]
+        nodes = part.partition.nodes
+        left = nodes if part.fragment is None else fragment.left(part.fragment, nodes)
         known = {node: self._provider.why_left(node) for node in left}
         if None not in known.values():
             return {node: why or "" for node, why in known.items()}
         with chdir(self._folder):
             log = session.ask_verbosely(f"{part.stem}.onnx", self._provider)
         reasons = self._provider.reasons(log)
+        if sum(not node.name for node in left) > 1:
+            reasons = {name: why for name, why in reasons.items() if name}  # whose is not told
         silent = f"{self._provider.name} did not take it, and does not say why"
         return {node: reasons.get(node.name or "", why or silent) for node, why in known.items()}
 
