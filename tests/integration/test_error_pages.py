@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +38,7 @@ PLUGINS = {
 }
 """EPs that are no part of epctx, and where they are."""
 Prepare: TypeAlias = Callable[[pytest.MonkeyPatch], None]
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="modes and signals of POSIX")
+POSIX = pytest.mark.needs("POSIX", "modes and signals")
 EXIT_CODES = {13: 130}
 RUN = re.compile(
     r"(?<![\w.])(/[\w.+-]+)+|\d+ MiB|(?<=may have )\d+|(?<=had )\d+"

@@ -136,8 +136,9 @@ def test_each_group_says_what_the_manifest_says_of_it(groups: dict[str, dict[str
 
 def test_what_an_ep_leaves_is_counted_whether_nodes_have_names_or_not(tmp_path: Path) -> None:
     """QNN has no Det: it was taken for compiled where no node has a name."""
-    body = """g (float[4, 4] x) => (float[4, 4] y) <float[4, 4] w = {1, 0, 0, 2, 0, 1, 3, 0, 0, 4, 1, 0,
-        5, 0, 0, 1}> { a = MatMul(x, w) d = Det(a) y = Mul(a, d) }"""
+    weights = ", ".join(map(str, range(1, 17)))
+    body = f"""g (float[4, 4] x) => (float[4, 4] y) <float[4, 4] w = {{{weights}}}>
+        {{ a = MatMul(x, w) d = Det(a) y = Mul(a, d) }}"""
     onnx.save(onnx_text.proto(body), tmp_path / "a.onnx")
     project = Project(folder=tmp_path, document=document({"g": ["a"]}))
     project.section("execution_providers")["ref"] = {

@@ -87,9 +87,7 @@ NEEDS: Final[Mapping[str, Callable[[Path], bool]]] = {
     "a C compiler": lambda folder: full_disk.possible(),
     "affinities": lambda folder: hasattr(os, "sched_getaffinity"),
     "copy_file_range": lambda folder: hasattr(os, "copy_file_range"),
-    "two cores": lambda folder: (
-        hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
-    ),
+    "two cores": lambda folder: _two_cores(),
     "/dev/full": lambda folder: Path("/dev/full").exists(),
     "/proc": lambda folder: Path("/proc/self/status").exists(),
     "faketime": lambda folder: faketime() is not None,

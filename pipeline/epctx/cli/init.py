@@ -16,7 +16,7 @@ from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.error_codes import Code
-from epctx.errors import UsageError
+from epctx.errors import EpctxError, UsageError
 
 
 def init(
@@ -94,11 +94,17 @@ def init(
     options |= _left_out(ui, chosen, options, asks=asks)
     if example:
         models = [examples.write((out or Path()).parent, force=force)]
-        ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
     assert models is not None
-    written = command.write(
-        models, out, provider=chosen, options=options, share=share, schema=schema, force=force
-    )
+    try:
+        written = command.write(
+            models, out, provider=chosen, options=options, share=share, schema=schema, force=force
+        )
+    except EpctxError:
+        if example:
+            models[0].unlink()
+        raise
+    if example:
+        ui.print(Text.assemble("wrote ", (models[0].as_posix(), "bold")))
     ui.emit({"manifest": written, "provider": chosen})
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))
     ui.note(Text(f"next: {_command('epctx', 'build', written.as_posix())}", style="cyan"))
@@ -129,14 +135,24 @@ def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
         for number, each in enumerate(found, start=1):
             state = each.state if each.builds is not False else "does not compile on this host"
             ui.note(Text.assemble(f"  {number}  ", (each.name, "bold"), f"  {state}"))
-        answer = 0
-        while not 0 < answer <= len(found):
-            answer = typer.prompt("Execution provider", default=1, type=int, err=True)
-        return found[answer - 1].name
+        names = [each.name for each in found]
+        return _chosen(ui, names, default=names.index(proposed) if proposed in names else 0)
     others = ", ".join(each.name for each in found if each.name != proposed)
-    also = f", {others} {'is' if len(found) == 2 else 'are'} installed too" if others else ""
+    also = f"; also installed: {others}" if others else ""
     ui.note(Text(f"for {proposed}; --provider names another{also}"))
     return proposed
+
+
+def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
+    """One of several, by its number or the beginning of its name."""
+    while True:
+        answer = str(typer.prompt("Execution provider", default=default + 1, err=True)).strip()
+        if answer.isdecimal() and 0 < int(answer) <= len(names):
+            return names[int(answer) - 1]
+        found = [name for name in names if name.lower().startswith(answer.lower())]
+        if answer and len(found) == 1:
+            return found[0]
+        ui.note(Text(f"answer a number from 1 to {len(names)}, or a name", style="cyan"))
 
 
 def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) -> dict[str, str]:

@@ -298,7 +298,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             paths.require(own, kwargs)
             for name, near in environment.unknown():
                 ui.note(
-                    warning(f"{name} is no variable of epctx", f"{near} `epctx env` lists them")
+                    warning(f"{name} is no variable of epctx", f"{near} (`epctx env` lists them)")
                 )
             with _ended_as_by_its_user():
                 function(ui, *args, **kwargs)

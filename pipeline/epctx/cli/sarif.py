@@ -119,7 +119,7 @@ def _location(told: Result) -> Mapping[str, object]:
     path, root = Path(os.path.abspath(told.file)), _root()  # noqa: PTH100 - links not followed
     inside = path.is_relative_to(root)
     artifact = (
-        {"uri": quote(path.relative_to(root).as_posix()), "uriBaseId": _BASE}
+        {"uri": quote(os.fsencode(path.relative_to(root).as_posix())), "uriBaseId": _BASE}
         if inside
         else {"uri": path.as_uri()}
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from epctx.cli.render import shortened, visible
-from epctx.errors import Failure, StorageError
+from epctx.errors import Failure
 from epctx.text import size_words
 from epctx.verification.findings import CODES, POLICIES, VerifyReport
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from epctx.engine.report import BuildReport
 
 _VARIABLE: Final = "GITHUB_STEP_SUMMARY"
+_MOST: Final = 1 << 20
+"""Bytes: of a step that appends more GitHub shows nothing."""
 _ROWS: Final = 200
 """Rows of a table that are shown."""
 _CELL: Final = 500
@@ -131,11 +134,13 @@ def escaped(text: str) -> str:
 
 
 def _append(lines: Iterable[str]) -> None:
+    """What is told ends as it would have without a summary, which is only shown."""
     path = Path(os.environ[_VARIABLE])
-    with (
-        StorageError.if_refused(
-            "cannot be written", file=str(path), remedy=f"unset {_VARIABLE}, or name another file"
-        ),
-        path.open("a", encoding="utf-8", newline="\n") as stream,
-    ):
-        stream.write("\n".join([*lines, ""]))
+    text = "\n".join([*lines, ""]).encode(errors="replace")
+    if len(text) > _MOST:
+        text = text[:_MOST].decode(errors="ignore").rpartition("\n")[0].encode() + b"\n\n...\n"
+    try:
+        with path.open("ab") as stream:
+            stream.write(text)
+    except OSError as error:
+        print(f"warning: {_VARIABLE}: {path}: {error.strerror}", file=sys.stderr)

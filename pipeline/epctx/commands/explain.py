@@ -15,7 +15,7 @@ from pathlib import Path
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.text import did_you_mean
+from epctx.text import Brief, did_you_mean
 
 _PAGE = re.compile(
     r"# (?P<code>E\d{4}): (?P<title>[^\n]+)\n\n"
@@ -27,8 +27,8 @@ _PAGE = re.compile(
 """Every page has these sections."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Explanation(Brief):
     """What one kind of error is.
 
     Attributes:

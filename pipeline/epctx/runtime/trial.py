@@ -16,7 +16,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
 from epctx.manifest import OptionValue
-from epctx.text import did_you_mean
+from epctx.text import Brief, did_you_mean
 
 if TYPE_CHECKING:
     from epctx.graph.inputs import Array, InputSpec
@@ -54,8 +54,8 @@ class CaseReport:
     saved: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunReport:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunReport(Brief):
     """What `run` did.
 
     Attributes:

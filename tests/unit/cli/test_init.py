@@ -91,7 +91,9 @@ def test_the_ep_that_is_taken_is_told_with_what_is_rarely_left_away(
     monkeypatch.setattr(choice, "installed", lambda: found)
     result = runner.invoke(app, ["init", "a.onnx"])
     assert result.exit_code == 0
-    assert result.stderr.startswith("for ReferenceExecutionProvider; --provider names another, QNN")
+    assert result.stderr.startswith(
+        "for ReferenceExecutionProvider; --provider names another; also installed: QNN"
+    )
     chosen = ["--option", "soc_model=60", "--out", "chip.yaml"]
     result = runner.invoke(app, ["init", "a.onnx", *chosen])
     assert result.stderr.startswith("for QNNExecutionProvider; --provider names another\n")
@@ -101,3 +103,11 @@ def test_the_ep_that_is_taken_is_told_with_what_is_rarely_left_away(
     assert "--option soc_model=" in result.stderr
     text = Path("epctx.yaml").read_text(encoding="utf-8")
     assert "# without soc_model the context is for any chip" in text
+
+
+def test_an_example_leaves_nothing_where_its_manifest_cannot_be_written() -> None:
+    Path("epctx.yaml").write_text("mine", encoding="utf-8")
+    assert runner.invoke(app, ["init", "--example", *REFERENCE]).exit_code == 2
+    assert runner.invoke(app, ["init", "--example", "--option", "no=1", *OUT]).exit_code == 3
+    assert not Path("digits.onnx").exists()
+    assert Path("epctx.yaml").read_text(encoding="utf-8") == "mine"

@@ -81,7 +81,8 @@ def folder(models: Sequence[Path]) -> Path:
     Raises:
         UsageError: no folder holds them all, but the root of the file system.
     """
-    places = [model.absolute() if model.is_dir() else model.absolute().parent for model in models]
+    paths = [_absolute(model) for model in models]
+    places = [path if path.is_dir() else path.parent for path in paths]
     here = Path.cwd()
     if all(place.is_relative_to(here) for place in places):
         return Path()
@@ -236,9 +237,14 @@ def _refusal(violation: Violation) -> EpctxError:
     return UsageError(violation.what, where=violation.path, remedy=violation.remedy)
 
 
+def _absolute(path: Path) -> Path:
+    """A path without `..`, links left alone."""
+    return Path(os.path.normpath(path.absolute()))
+
+
 def _relative(model: Path, manifest: Path) -> str:
-    folder = manifest.absolute().parent
-    for base, target in ((folder, model.absolute()), (folder.resolve(), model.resolve())):
+    folder, path = _absolute(manifest.parent), _absolute(model)
+    for base, target in ((folder, path), (folder.resolve(), model.resolve())):
         if target.is_relative_to(base):
             return target.relative_to(base).as_posix()
     raise UsageError(

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from epctx import limits
+from epctx.engine.executor import Cancelled
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, Interrupted
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from epctx.verification.numbers import recordings
@@ -83,6 +84,8 @@ def _run(model: Path, asked: Mapping[str, int]) -> Sizes | None:
                     timeout=2 * limits.SIZE_SECONDS.value,
                 )
             found = recordings.read_sizes(job.folder, _MODEL)
+        except (Interrupted, Cancelled):
+            raise
         except EpctxError:  # a build will say it better
             return None
     return None if result.unfed or not found else found[0]

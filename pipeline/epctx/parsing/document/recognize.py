@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ _VERSION: Final = re.compile(rb"""^["']?schema_version["']?\s*:""", re.MULTILINE
 _OWN: Final = re.compile(rb"""^["']?(model_groups|execution_providers)["']?\s*:""", re.MULTILINE)
 _LOCK: Final = re.compile(rb"^lock_version\s*:", re.MULTILINE)
 _MODELINE: Final = re.compile(
-    rb"^#\s*yaml-language-server:\s*\$schema=\S*(epctx\S*|/schemas/)manifest\.schema\.json\s*$",
+    rb"^#\s*yaml-language-server:\s*\$schema=\S*(epctx\S*|/schemas/)manifest(\.bundle)?\.schema\.json\s*$",
     re.MULTILINE,
 )
 
@@ -27,8 +28,10 @@ def is_manifest(path: Path) -> bool:
     What cannot be read is none: whoever wants to know why asks `epctx validate` for it.
     """
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as stream:
-            data = stream.read(limits.MANIFEST_BYTES.value)
+            data = stream.read(limits.MANIFEST_BYTES.value).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError):
         return False
     if not _VERSION.search(data) or _LOCK.search(data):

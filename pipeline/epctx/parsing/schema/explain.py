@@ -155,8 +155,8 @@ def _unknown_keys(
         else:
             what, _, listed = str(note.get("unknown", "unknown key")).partition("; ")
             remedy = listed if listed and not nearest(key, known) else did_you_mean(key, known)
-            wanted = _inside(key, failed, schema) or remedy
-            yield at_key(node, key, what, wanted, Code.UNKNOWN_KEY)
+            inside = None if nearest(key, known) else _inside(key, failed, schema)
+            yield at_key(node, key, what, inside or remedy, Code.UNKNOWN_KEY)
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:

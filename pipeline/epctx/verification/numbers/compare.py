@@ -96,7 +96,7 @@ def _excesses(comparison: Comparison, tolerance: Tolerance) -> Iterator[str]:
             if least is not None and found is not None:
                 judged = True
                 if not found >= least:
-                    yield f"{name} {found:.9g}{unit} < {least:g}{unit}"
+                    yield f"{name} {found:.9g}{unit} < {least:.12g}{unit}"
         if judged:
             yield from _losers(
                 comparison, 1.0 if tolerance.top_k_min is None else tolerance.top_k_min

@@ -19,7 +19,7 @@ def render(folder: Path, old: BuildReport, new: BuildReport) -> str:
 
 def test_what_became_of_each_group_is_on_the_page(tmp_path: Path) -> None:
     text = render(tmp_path, report(), failing())
-    assert "nose@edge" in text and "The new one failed: VerificationError" in text
+    assert "nose@edge" in text and "The new one failed: E0704 VerificationError" in text
     assert ">eye@cloud</h3>" in text and '<span class="state state-gone">gone</span>' in text
     # Only the old report's groups are the same: eye@edge and ear@edge.
     assert "4 of 6 groups differ" in text

@@ -179,6 +179,8 @@ def test_it_is_in_the_nearest_folder_that_holds_all_models(
     assert init.folder([Path("x/a.onnx")]) == Path()
     monkeypatch.chdir(tmp_path / "x")
     assert init.folder([one, two]) == tmp_path
+    beside = init.write([Path("../y/z/b.onnx")])
+    assert beside == tmp_path / "y" / "z" / "epctx.yaml" and api.validate(beside) == ()
     with pytest.raises(UsageError, match="no folder holds all the models"):
         init.folder([one, Path("/elsewhere/c.onnx")])
 

@@ -1,5 +1,6 @@
 """Which YAML files are manifests of epctx."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ OURS = "# yaml-language-server: $schema=../schemas/manifest.schema.json\n"
         f"{OURS}schema_version: 1\nname: a\n",
         "# yaml-language-server: $schema=https://x.org/epctx/v1/manifest.schema.json\r\n"
         "schema_version: 1\r\n",
+        "\ufeffschema_version: 1\nmodel_groups: {}\n",
+        "# yaml-language-server: $schema=../schemas/manifest.bundle.schema.json\nschema_version: 1\n",
     ],
 )
 def test_a_manifest_is_known_even_where_it_is_wrong(tmp_path: Path, text: str) -> None:
@@ -44,6 +47,12 @@ def test_what_is_of_another_tool_is_left_alone(tmp_path: Path, text: str) -> Non
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")
     assert not recognize.is_manifest(path)
+
+
+@pytest.mark.needs("POSIX", "has no FIFOs")
+def test_a_pipe_is_none_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    assert not recognize.is_manifest(tmp_path / "a.yaml")
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
