@@ -184,5 +184,5 @@ def _unreadable(path: Path, error: OSError, remedy: str) -> ModelError:
         file=str(path),
         why=error.strerror,
         remedy=remedy,
-        code=Code.NOT_REGULAR if path.is_dir() else None,
+        code=Code.NOT_REGULAR if isinstance(error, IsADirectoryError) else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def parse(data: bytes, *, file: str, path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise _refusal(file, 0, 0, "is not UTF-8, but UTF-16", "save it as UTF-8") from None
         if b"\0" in data:
             raise _refusal(file, 0, 0, "is no text", "name a YAML file") from None
         raise _refusal(file, line, column, "is not UTF-8", "save the file as UTF-8") from None

@@ -22,7 +22,8 @@ OURS = "# yaml-language-server: $schema=../schemas/manifest.schema.json\n"
         "# yaml-language-server: $schema=https://x.org/epctx/v1/manifest.schema.json\r\n"
         "schema_version: 1\r\n",
         "\ufeffschema_version: 1\nmodel_groups: {}\n",
-        "# yaml-language-server: $schema=../schemas/manifest.bundle.schema.json\nschema_version: 1\n",
+        "# yaml-language-server: $schema=../schemas/manifest.bundle.schema.json\n"
+        "schema_version: 1\n",
     ],
 )
 def test_a_manifest_is_known_even_where_it_is_wrong(tmp_path: Path, text: str) -> None:
