@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from epctx.commands.compared import groups
 from epctx.commands.compared.groups import NONE, Fact
-from epctx.commands.diff.differing import diff
-from epctx.commands.diff.result import Comparison
+from epctx.commands.diff.differing import compare
+from epctx.commands.diff.sides import side
 from epctx.commands.report import command, overview
 from epctx.commands.report.page import document
 from epctx.engine.report import BuildReport
@@ -21,7 +22,10 @@ FEW: Final = 3
 
 def render(old: Path, new: Path) -> str:
     """The page of two reports. What differs inside files is told where they still lie there."""
-    found = diff(old, new)
+    # No path of the builder is on the page.
+    found = compare(
+        replace(side(old), name="the old build"), replace(side(new), name="the new build")
+    )
     one, other = command.read(old), command.read(new)
     rows = groups.groups(one, other, found)
     return document(
@@ -32,7 +36,7 @@ def render(old: Path, new: Path) -> str:
         groups=[row for row in rows if not row.same],
         same=[row for row in rows if row.same],
         changes=groups.of_no_group(rows, found),
-        not_compared=_not_compared(found),
+        not_compared=found.not_compared,
         shown=SHOWN,
         few=FEW,
         nothing=NONE,
@@ -52,12 +56,3 @@ def _figures(old: BuildReport, new: BuildReport) -> list[Fact]:
         )
         for name in dict.fromkeys([*after, *before])
     ]
-
-
-def _not_compared(found: Comparison) -> list[str]:
-    """What only one side tells, without the paths by which the sides were named."""
-    sides = ((found.old, "the old build"), (found.new, "the new build"))
-    told = list(found.not_compared)
-    for path, words in sides:
-        told = [each.replace(path, words) for each in told]
-    return told

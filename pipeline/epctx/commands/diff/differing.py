@@ -16,10 +16,11 @@ from epctx.stages.report import ModelReport
 
 def diff(old: Path, new: Path) -> Comparison:
     """Compare two builds, two locks, or a build and a lock; as `api.diff`. Raises OSError, too."""
-    return _compare(side(old), side(new))
+    return compare(side(old), side(new))
 
 
-def _compare(old: Side, new: Side) -> Comparison:
+def compare(old: Side, new: Side) -> Comparison:
+    """What differs between two sides, which are told by their names. Raises OSError, too."""
     files = tuple(_files(old, new))
     both = old.files.keys() & new.files.keys()
     differences = (

@@ -93,11 +93,13 @@ def of_folder(folder: Path) -> Path:
     Raises:
         UsageError: there is none, or there are several.
     """
-    named = folder if folder.name not in ("", "..") else folder.resolve()
+    named = folder.resolve() if ".." in folder.parts else folder.absolute()
     for place in (named, *named.parents[:_DEPTH]):
         own = Path(f"{place}{SUFFIX}")
         if own.is_file():
-            return own
+            here = Path.cwd()
+            relative = not folder.is_absolute() and own.is_relative_to(here)
+            return own.relative_to(here) if relative else own
     found = sorted(folder.glob(f"*{SUFFIX}"))
     if len(found) == 1:
         return found[0]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import Final
 from urllib.parse import quote
+
+_SYSTEMS: Final[tuple[type[PurePath], ...]] = (PurePosixPath, PureWindowsPath)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +24,14 @@ class Links:
     page: Path
 
     def to(self, *parts: str) -> str | None:
-        """The reference to a file below the report's folder; None: it is not there.
+        """The reference to a file below the report's folder; None: it is not there, or a part
+        leads elsewhere on some system: it is absolute, on a drive, or has `..`.
 
         Every character that means something in a reference is quoted, a colon too: no name makes
         a scheme.
         """
+        if any(_leads_elsewhere(part) for part in parts):
+            return None
         path = self.folder.joinpath(*parts)
         try:
             if not path.is_file():
@@ -34,3 +40,8 @@ class Links:
         except (OSError, ValueError):  # a name that no file can have; on Windows, another drive
             return None
         return f"./{quote(os.fsencode(there.as_posix()))}"
+
+
+def _leads_elsewhere(part: str) -> bool:
+    paths = [system(part) for system in _SYSTEMS]
+    return any(path.anchor or ".." in path.parts for path in paths)

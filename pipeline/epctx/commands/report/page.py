@@ -128,6 +128,7 @@ def _environment() -> jinja2.Environment:
     made.globals |= {
         "histogram": histogram.histogram,
         "histogram_size": (histogram.WIDTH, histogram.HEIGHT),
+        "rows_shown": tables.ROWS,
         "shares": overview.shares,
         "shown": sections.SHOWN,
     }

@@ -6,12 +6,17 @@ lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from epctx import limits
 from epctx.commands.report.histogram import NAMES
 from epctx.engine.report import BuildReport
 from epctx.files import filenames
 from epctx.stages.report import ModelReport
+
+_LONGEST: Final = 366 * 24 * 3600
+"""Seconds that no build takes: a year."""
 
 
 def objection(report: BuildReport) -> str | None:
@@ -22,6 +27,12 @@ def objection(report: BuildReport) -> str | None:
 def _objections(report: BuildReport) -> Iterator[str]:
     if problem := filenames.problem(report.name):
         yield f"the name {problem}"
+    if not 0 <= report.seconds <= _LONGEST:
+        yield f"its {report.seconds:g} s are no time that a build takes"
+    made = report.release
+    for file in (made.archive, made.attestation) if made is not None else ():
+        if file is not None and (problem := _no_file(file.name)):
+            yield f"the name of a file of its release {problem}"
     for number, group in enumerate(report.groups):
         for part in group.folder.split("/") if group.folder is not None else ():
             if problem := filenames.problem(part):
@@ -29,8 +40,15 @@ def _objections(report: BuildReport) -> Iterator[str]:
         if group.log is not None and (problem := _no_place(group.log.file)):
             yield f"groups[{number}]: the path of its log {problem}"
         for file in (*group.files, *group.golden):
-            if problem := filenames.problem(file.name, limit=filenames.MAX_FILE_LENGTH):
+            if problem := _no_file(file.name):
                 yield f"groups[{number}]: the name of a file {problem}"
+        if not all(0 <= time.start <= time.end <= _LONGEST for time in group.stages):
+            yield f"groups[{number}]: a stage begins or ends at no time of a build"
+        if _is_deep(group.manifest):
+            yield (
+                f"groups[{number}]: what its manifest says is nested deeper than "
+                f"{limits.MANIFEST_DEPTH}"
+            )
         for found in group.verify.numbers if group.verify else ():
             counts = found.comparison.histogram
             if counts and (len(counts) != len(NAMES) or min(counts) < 0):
@@ -38,6 +56,26 @@ def _objections(report: BuildReport) -> Iterator[str]:
         for place, model in enumerate(group.models):
             for what in _of_model(model):
                 yield f"groups[{number}].models[{place}]: {what}"
+
+
+def _no_file(name: str) -> str | None:
+    return filenames.problem(name, limit=filenames.MAX_FILE_LENGTH)
+
+
+def _is_deep(value: object) -> bool:
+    """Whether a value is nested deeper than a manifest may be; lists and mappings are levels."""
+    level = [value]
+    for _ in range(limits.MANIFEST_DEPTH.value + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def _no_place(path: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from epctx.commands.report.drawing import reason
 from epctx.engine.report import GroupReport
@@ -12,6 +13,9 @@ from epctx.verification.findings import Finding, OutputNumbers
 
 SHOWN = 5
 """Names of nodes that a row tells."""
+
+ROWS: Final = 1000
+"""Rows of numbers or checks that a table of the page has; the report has the others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from epctx import codec
 from epctx.commands.compared import page
 from epctx.engine.report import BuildReport
+from epctx.error_codes import Code
+from epctx.files.outputs import SUMS
 from tests.kit.reports import chain, failing, report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&{{ 7*7 }}"
@@ -19,11 +23,26 @@ def render(folder: Path, old: BuildReport, new: BuildReport) -> str:
 
 def test_what_became_of_each_group_is_on_the_page(tmp_path: Path) -> None:
     text = render(tmp_path, report(), failing())
-    assert "nose@edge" in text and "The new one failed: E0704 VerificationError" in text
+    assert "nose@edge" in text and f"The new one failed: {Code.NUMBERS} VerificationError" in text
     assert ">eye@cloud</h3>" in text and '<span class="state state-gone">gone</span>' in text
     # Only the old report's groups are the same: eye@edge and ear@edge.
     assert "4 of 6 groups differ" in text
     assert str(tmp_path) not in text, "a path of the builder"
+
+
+def test_what_only_one_side_tells_names_the_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One path is part of the other."""
+    for folder in (tmp_path, tmp_path / "i"):
+        folder.mkdir(exist_ok=True)
+        (folder / "m.build.json").write_bytes(codec.encode(report()))
+    (tmp_path / "made/edge/eye").mkdir(parents=True)
+    for name in (SUMS, "chain_ctx.onnx"):
+        (tmp_path / "made/edge/eye" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    text = page.render(Path("m.build.json"), Path("i/m.build.json"))
+    assert "nodes and attributes: the files of the new build are not here" in text
 
 
 def test_two_builds_of_which_nothing_differs_say_so(tmp_path: Path) -> None:

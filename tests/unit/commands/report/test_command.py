@@ -72,3 +72,18 @@ def test_the_current_folder_is_known_by_its_name(
     (tmp_path / "a.build.json").touch()
     monkeypatch.chdir(tmp_path / "a")
     assert command.of_folder(Path()) == (tmp_path / "a.build.json").resolve()
+
+
+def test_a_folder_is_looked_for_from_inside_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "dist" / "a" / "target" / "group"
+    group.mkdir(parents=True)
+    own = tmp_path / "dist" / "a.build.json"
+    own.touch()
+    monkeypatch.chdir(group.parent)
+    for folder in (Path("group"), Path(), Path(".."), Path("../target"), Path("../../a/target")):
+        assert command.of_folder(folder) == own.resolve(), folder
+    monkeypatch.chdir(tmp_path)
+    for name in ("dist", "dist/a", "dist/a/target/group"):
+        assert command.of_folder(Path(name)) == Path("dist/a.build.json")

@@ -7,10 +7,11 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from epctx.commands.report import page
+from epctx.commands.report import page, sections, tables
 from epctx.commands.report.timeline import STAGES
 from epctx.engine.report import GroupReport
 from epctx.stages.report import CompositionReport
@@ -181,3 +182,35 @@ def test_how_much_of_the_tolerance_an_error_takes(tmp_path: Path, error: float, 
     compared = replace(verify, numbers=(numbers("y", error, passed=error < 0.01),))
     groups = (replace(made.groups[0], verify=compared),)
     assert f"</svg> {told}</td>" in page.render(replace(made, groups=groups), tmp_path)
+
+
+@pytest.mark.parametrize("state", ["built", "failed"])
+def test_a_table_of_very_many_rows_has_the_first_and_what_failed_among_them(
+    tmp_path: Path, state: Literal["built", "failed"]
+) -> None:
+    made = report()
+    first = made.groups[0]
+    assert first.verify is not None
+    passed, undecided = first.verify.findings
+    broken = replace(passed, outcome="fail", message="the last of all")
+    many = replace(
+        first.verify,
+        findings=(*[passed] * tables.ROWS, *[undecided] * tables.ROWS, broken),
+        numbers=(
+            *(numbers(f"output {n}", 0.001) for n in range(tables.ROWS + 6)),
+            numbers("bad", 0.02, passed=False),
+        ),
+    )
+    group = replace(first, state=state, verify=many)
+    text = page.render(replace(made, groups=(group,)), tmp_path)
+    for name in ("checks", "numbers"):
+        rows = text[text.index(f'<table id="{name}-rows"') :]
+        rows = rows[: rows.index("</section>")]
+        assert rows.count("<tr data-kind") == tables.ROWS
+        assert rows.index('data-kind="fail"') == rows.index("data-kind")
+        more = {"checks": tables.ROWS + 1, "numbers": 7}[name]
+        assert f"And {more:,} more, which <code>made.build.json</code> has." in rows
+    section = text[text.index('id="group-1"') : text.index('id="numbers"')]
+    assert section.count("<tr data-kind") == tables.ROWS + sections.SHOWN
+    assert "the last of all" in section
+    assert "more, which <code>" not in page.render(made, tmp_path)

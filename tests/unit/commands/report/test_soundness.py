@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from epctx import codec
 from epctx.commands.report import command, soundness
-from epctx.engine.report import BuildReport, GroupReport
+from epctx.engine.report import BuildReport, EpReport, GroupReport, ReleaseReport, StageTime
 from epctx.errors import LogTail, UsageError
 from epctx.graph.model import Outline
 from epctx.stages.report import ModelReport
@@ -40,6 +41,23 @@ def histogram(*counts: int) -> BuildReport:
     return group(verify=replace(verify, numbers=(counted,)))
 
 
+def released(archive: str = "made.tar", attestation: str = "made.intoto.json") -> BuildReport:
+    files = ReleaseReport(archive=file(archive, 1), attestation=file(attestation, 1))
+    return replace(report(), release=files)
+
+
+def stage(start: float, end: float) -> BuildReport:
+    return group(stages=(StageTime(stage="load", subject="chain", start=start, end=end),))
+
+
+def nested(levels: int) -> BuildReport:
+    """Of a manifest with so many levels, mappings and lists in turn."""
+    value: Any = "x"
+    for level in range(levels - 1):
+        value = [value] if level % 2 else {"a": value}
+    return group(manifest={"a": value})
+
+
 UNSOUND = {
     "a name that is a path": (replace(report(), name=".."), "the name starts with"),
     "a name too long": (replace(report(), name="x" * 5000), "the name is longer"),
@@ -52,6 +70,22 @@ UNSOUND = {
     "an absolute log": (group(log=LogTail(file="/etc/passwd", lines=())), "leaves the report's"),
     "a log on a drive": (group(log=LogTail(file="c:x", lines=())), "that no path of a log has"),
     "a log with NUL": (group(log=LogTail(file="a\0", lines=())), "that no path of a log has"),
+    "an archive outside": (
+        released(archive="../../../../etc/passwd"),
+        "the name of a file of its release has the character",
+    ),
+    "an absolute attestation": (
+        released(attestation="/etc/hostname"),
+        "the name of a file of its release has the character",
+    ),
+    "a build of less than no time": (replace(report(), seconds=-0.1), "are no time that a build"),
+    "a build of ages": (replace(report(), seconds=1e308), "are no time that a build"),
+    "a stage of all time": (stage(-1e308, 1e308), "a stage begins or ends at no time"),
+    "a stage before the build": (stage(-0.1, 1), "a stage begins or ends at no time"),
+    "a stage that ends first": (stage(2, 1), "a stage begins or ends at no time"),
+    "a stage of ages": (stage(0, 1e9), "a stage begins or ends at no time"),
+    "a deep manifest": (nested(65), "what its manifest says is nested deeper than 64 levels"),
+    "a manifest without an end": (nested(400), "what its manifest says is nested deeper"),
     "a histogram of two": (histogram(1, 2), "a histogram has 2 counts"),
     "fewer than no elements": (histogram(*[0] * 10, -1), "a histogram has 11 counts"),
     "no nodes, in a partition": (model(nodes=0), "more nodes than it has"),
@@ -80,6 +114,21 @@ UNSOUND = {
 def test_what_a_build_writes_is_sound() -> None:
     assert soundness.objection(report()) is None
     assert soundness.objection(failing()) is None
+    for made in (released(), stage(0, 0), nested(64)):
+        assert soundness.objection(made) is None
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf")])
+def test_no_time_is_beyond_all_numbers(time: float) -> None:
+    for made in (replace(report(), seconds=time), stage(time, 1), stage(0, time)):
+        assert soundness.objection(made) is not None
+
+
+def test_an_option_of_an_ep_is_not_nested() -> None:
+    made = group(execution_providers=(EpReport(alias="a", provider="b", options={"o": ("leaf",)}),))
+    assert codec.decode(codec.encode(made), BuildReport) == made
+    with pytest.raises(msgspec.ValidationError, match="options"):
+        codec.decode(codec.encode(made).replace(b'["leaf"]', b'[["leaf"]]'), BuildReport)
 
 
 @pytest.mark.parametrize("what", UNSOUND)
