@@ -1,6 +1,6 @@
 """The manifest as types: parsed once, frozen, keyword-only; no dict beyond this module.
 
-Everything here is resolved: defaults < group < target < command line (design section 5).
+Everything here is resolved: defaults < group < target < command line.
 `parsing.load` makes it of a file.
 """
 
@@ -233,7 +233,7 @@ class CompositionPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """EPContext models joined into one (design section 6; spec/: "merge and interconnect").
+    """EPContext models joined into one (the design's "merge and interconnect").
 
     Attributes:
         name: of the folder and the model.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-_FLAGS: Final = frozenset({"-q", "--quiet", "--verbose"})
+_FLAGS: Final = frozenset({"--quiet", "--verbose"})
+_SHORT: Final = re.compile(r"-[qv]+")
+_WITH_COMMANDS: Final = frozenset({"cache"})
+"""Commands that have commands of their own."""
 _VALUED: Final = frozenset({"--format", "--color"})
 
 
@@ -14,21 +18,27 @@ def normal(arguments: Sequence[str]) -> list[str]:
 
     `epctx -v --format json build m.yaml` is `epctx build m.yaml -v --format json`.
     """
-    moved: list[str] = []
-    rest = list(arguments)
-    while rest and _is_common(rest[0]):
-        count = 2 if rest[0] in _VALUED else 1
-        moved += rest[:count]
-        rest = rest[count:]
+    moved, rest = _split(arguments)
     if not rest or rest[0].startswith("-"):
         return list(arguments)  # no command: help, the version
+    command, rest = rest[:1], rest[1:]
+    if command[0] in _WITH_COMMANDS:
+        more, rest = _split(rest)
+        moved += more
     end = rest.index("--") if "--" in rest else len(rest)
-    return [*rest[:end], *moved, *rest[end:]]
+    return [*command, *rest[:end], *moved, *rest[end:]]
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of all commands at the beginning, and the rest."""
+    end = 0
+    while end < len(arguments) and _is_common(arguments[end]):
+        end += 2 if arguments[end] in _VALUED else 1
+    return list(arguments[:end]), list(arguments[end:])
 
 
 def _is_common(argument: str) -> bool:
     name, equals, _ = argument.partition("=")
     if equals:
         return name in _VALUED
-    counted = argument.startswith("-v") and set(argument[1:]) == {"v"}
-    return argument in _FLAGS | _VALUED or counted
+    return argument in _FLAGS | _VALUED or _SHORT.fullmatch(argument) is not None

@@ -1,4 +1,4 @@
-"""Seeded random values for the inputs of a model (design sections 5 and 7).
+"""Seeded random values for the inputs of a model.
 
 A value depends on the seed, the number of the set and the input's name alone: not on the order of
 inputs, not on the other inputs.

@@ -1,6 +1,6 @@
 """A model made ready to run: its EPs' kernels loaded, the rest given to onnxruntime.
 
-Source: spec/ep-context-design.md, "Inference Workflow for EP Context Cache Models".
+Source: the EPContext design, "Inference Workflow for EP Context Cache Models".
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def load(
 def _require_host(
     found: Claim, nodes: Sequence[EPContextNode], source: ModelSource, *, sharing: bool
 ) -> None:
-    """Refuse what would not fail in onnxruntime, but end the process (real-eps.md section 5).
+    """Refuse what would not fail in onnxruntime, but end the process (measured).
 
     Raises:
         ProviderUnavailable: this host cannot run it.

@@ -1,7 +1,7 @@
 """A model without contexts on EPs of onnxruntime that a caller names: run there, or refused.
 
 onnxruntime runs on the CPU what an EP does not take, and what an EP that cannot be made should have
-run, without a word (real-eps.md section 9).
+run, without a word (measured).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nodes of one EP of onnxruntime in a session of its own, run one by one.
 
 So nodes of several EPs can take turns in a model that onnxruntime does not run in one session: on
-the x86 simulator, QNN fails to run beside OpenVINO (real-eps.md section 11). All nodes of an EP are
+the x86 simulator, QNN fails to run beside OpenVINO (measured). All nodes of an EP are
 in one session, since nodes of `main_context` 0 find their graphs in the context of another.
 """
 

@@ -1,6 +1,6 @@
 """Session options of the runtime: the entries of the spec's table, checked; the rest as it is.
 
-Source: spec/ep-context-design.md, "OnnxRuntime Session Options Related to EP Context Cache
+Source: the EPContext design, "OnnxRuntime Session Options Related to EP Context Cache
 Generation And Inference" and "EPContext with Weight Sharing".
 """
 

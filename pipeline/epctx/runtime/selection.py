@@ -1,6 +1,6 @@
 """Which EP takes which EPContext node: by `source`, in priority order.
 
-Source: spec/ep-context-design.md, "Inference Workflow", Model Identification.
+Source: the EPContext design, "Inference Workflow", Model Identification.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def bind(
 
 def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
     """An EP bound to options that its schema allows: real EPs take any, and ignore what they do not
-    know (real-eps.md section 9).
+    know (measured).
     """
     if not given:
         return registry.bind(name, {})

@@ -1,6 +1,6 @@
 """The process's shared workspace: EP contexts of sessions with `ep.share_ep_contexts`.
 
-Source: spec/ep-context-design.md, "Implementation Guidelines for Inferencing from EPContext Models
+Source: the EPContext design, "Implementation Guidelines for Inferencing from EPContext Models
 with Weight Sharing". A graph is in at most one place: here, or in the session that took it.
 """
 

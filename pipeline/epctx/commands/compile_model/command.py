@@ -1,6 +1,6 @@
 """`epctx.compile_model`: one EPContext model, by the session options of the spec, no manifest.
 
-Source: spec/ep-context-design.md, "EP Context Cache Model Generation Guidelines" and "EPContext
+Source: the EPContext design, "EP Context Cache Model Generation Guidelines" and "EPContext
 Model Generation with Weight Sharing Workflow".
 """
 

@@ -1,6 +1,6 @@
 """EPs that compile in this process: each call is a session, and a workspace is shared by calls.
 
-Source: spec/ep-context-design.md, "Implementation Guidelines for EPContext Model Generation with
+Source: the EPContext design, "Implementation Guidelines for EPContext Model Generation with
 Weight Sharing": the first session names the binary, the last one writes it and clears the
 workspace; an empty workspace means that the next session is the first.
 """
