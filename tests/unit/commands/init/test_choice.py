@@ -11,9 +11,9 @@ from epctx.providers import registry
 
 
 def test_those_of_this_host_are_found() -> None:
-    names = [each.name for each in choice.installed()]
-    assert REFERENCE in names
-    assert all(each.state != "not installed" for each in choice.installed())
+    found = choice.installed()
+    assert REFERENCE in [each.name for each in found]
+    assert all(each.state != "not installed" for each in found)
 
 
 @pytest.mark.parametrize(

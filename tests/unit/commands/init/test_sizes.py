@@ -48,7 +48,10 @@ def test_those_that_depend_on_each_other_are_searched_for(tmp_path: Path) -> Non
     assert known["total_len"] == known["past_len"] + known["seq_len"]
 
 
-def test_of_a_model_that_runs_at_none_nothing_is_known(tmp_path: Path) -> None:
+def test_of_a_model_that_runs_at_none_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_SECONDS", "2")
     body = (
         "g (float[a, 3] x) => (float[c] y) <int64[1] s = {0}> "
         "{ z = Reshape(x, s) q = ReduceSum<keepdims = 0>(z) i = Cast<to = 7>(q) "
@@ -60,7 +63,7 @@ def test_of_a_model_that_runs_at_none_nothing_is_known(tmp_path: Path) -> None:
 def test_a_model_that_does_not_end_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EPCTX_LIMIT_SIZE_SECONDS", "3")
+    monkeypatch.setenv("EPCTX_LIMIT_SIZE_SECONDS", "1")
     body = """g (float[n] x) => (float[n] y) <int64 most = {9000000000000000000}, bool on = {1}> {
         y = Loop (most, on, x) <body = each (int64 i, bool before, float[n] old)
             => (bool after, float[n] new) { after = Identity(before) new = Identity(old) }>
