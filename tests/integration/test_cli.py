@@ -100,7 +100,7 @@ TENSORRT = HEAD + REFERENCE.replace("Reference", "Tensorrt") + GROUPS
 FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "an unknown option": (2, "build m.yaml --key-going", "--keep-going", nothing),
     "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
-    "no argument": (2, "inspect", "missing argument 'FILE'", nothing),
+    "no argument": (2, "inspect", "missing argument 'file'", nothing),
     "no manifest anywhere": (2, "build", "no manifest is named", nothing),
     "a number that is none": (2, "build m.yaml -j many", "valid integer", nothing),
     "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
