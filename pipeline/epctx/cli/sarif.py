@@ -116,7 +116,7 @@ def _result(told: Result, codes: list[Code]) -> Mapping[str, object]:
 
 def _location(told: Result) -> Mapping[str, object]:
     assert told.file is not None
-    path, root = Path(os.path.abspath(told.file)), _root()  # noqa: PTH100 - links not followed
+    path, root = Path(os.path.normpath(Path(told.file).absolute())), _root()  # links are kept
     inside = path.is_relative_to(root)
     artifact = (
         {"uri": quote(os.fsencode(path.relative_to(root).as_posix())), "uriBaseId": _BASE}

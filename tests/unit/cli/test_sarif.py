@@ -91,3 +91,11 @@ def test_paths_are_relative_to_the_checkout_or_whole(
     assert one[0]["physicalLocation"]["artifactLocation"]["uri"] == "models/m.yaml"
     assert other[0]["physicalLocation"]["artifactLocation"] == {"uri": outside.as_uri()}
     assert none == []
+
+
+@pytest.mark.needs("POSIX", "names of files are text elsewhere")
+def test_a_file_whose_name_is_no_text_is_named_all_the_same() -> None:
+    told = sarif.Result(code=Code.MANIFEST, message="is wrong", file="x/../b\udcff.yaml")
+    (result,) = run_of(sarif.document([told]))["results"]
+    place = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert place.endswith("b%FF.yaml") and ".." not in place

@@ -66,3 +66,11 @@ def test_nowhere_else_is_anything_written(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     assert not step_summary.wanted()
     step_summary.build(made())
+
+
+def test_a_summary_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "page.md"))
+    step_summary.build(made())
+    assert capsys.readouterr().err.startswith("warning: GITHUB_STEP_SUMMARY: ")
