@@ -128,7 +128,7 @@ def test_what_was_built_before_is_run_and_checked_nowhere_now(
     assert f"{QNN}: {HIDDEN}" in wrong
     code, told, _ = user.epctx("verify", folder, "--manifest", "m.yaml")
     assert code == 0
-    assert f"not checkable: m_ctx.onnx: not on this host: {QNN}: {HIDDEN}" in told
+    assert f"not checkable: {folder}/m_ctx.onnx: not on this host: {QNN}: {HIDDEN}" in told
     assert f"this host has no device of {QNN}: {HIDDEN}" in told
     # Numbers would be computed by sessions that this host cannot open.
     code, _, wrong = user.epctx("build", "m.yaml", *only)

@@ -18,6 +18,7 @@ from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, Outline, PassRecord
 from epctx.manifest import Tolerance
+from epctx.providers.hooks import Outcome
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers, Worst
 
@@ -82,6 +83,10 @@ def numbers(output: str, max_rel: float, *, passed: bool = True) -> OutputNumber
     )
 
 
+def _found(outcome: Outcome, message: str, remedy: str) -> Finding:
+    return Finding("numbers", "outputs", "chain_ctx.onnx", outcome, message, remedy)
+
+
 def report(model: ModelReport | None = None) -> BuildReport:
     """A group that was built for two targets, and one that failed."""
     built = GroupReport(
@@ -95,17 +100,8 @@ def report(model: ModelReport | None = None) -> BuildReport:
             folder="eye@edge",
             models=("chain_ctx.onnx",),
             findings=(
-                Finding(
-                    policy="integrity", check="sums", subject=".", outcome="pass", message="ok"
-                ),
-                Finding(
-                    policy="numbers",
-                    check="outputs",
-                    subject="chain_ctx.onnx",
-                    outcome="not checkable",
-                    message="not on this host",
-                    remedy="run it on a device",
-                ),
+                Finding("integrity", "sums", ".", "pass", "ok"),
+                _found("not checkable", "not on this host", "run it on a device"),
             ),
             numbers=(numbers("near", 0.009), numbers("far", 0.02, passed=False)),
         ),
@@ -152,14 +148,7 @@ def failing() -> BuildReport:
     assert built.verify is not None
     far = numbers("far", 0.4, passed=False)
     counted = replace(far.comparison, histogram=(0, 0, 0, 0, 0, 0, 2, 1, 0, 7, 0))
-    broken = Finding(
-        policy="numbers",
-        check="outputs",
-        subject="chain_ctx.onnx",
-        outcome="fail",
-        message="output 'far' is 0.4 off",
-        remedy="allow more",
-    )
+    broken = _found("fail", "output 'far' is 0.4 off", "allow more")
     failed = replace(
         built,
         state="failed",

@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
         with streams.guarded():
             try:
                 code = super().main(
-                    args=arguments.normal(sys.argv[1:] if args is None else list(args)),
+                    args=arguments.normal(given),
                     prog_name=prog_name,
                     complete_var=complete_var,
                     standalone_mode=False,

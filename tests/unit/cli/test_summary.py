@@ -23,12 +23,7 @@ from epctx.verification.findings import Comparison, Finding, FolderReport, Outpu
 
 ZERO = Digest(algorithm="sha256", hex="0" * 64)
 UNCHECKED = Finding(
-    policy="numbers",
-    check="outputs",
-    subject="m_ctx.onnx",
-    outcome="not checkable",
-    message="no device",
-    remedy="check it there",
+    "numbers", "outputs", "m_ctx.onnx", "not checkable", "no device", "check it there"
 )
 PASSED = replace(UNCHECKED, outcome="pass", message="fine", remedy="")
 
