@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+# What forbids bytecode in a container makes Python compile this checkout anew for each of the tests' commands.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: quickstart test lint unit integration soak bench zoo wheels tools clean
 
