@@ -6,9 +6,10 @@ Every verb of the command line is a function here; nothing heavy is imported bef
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from epctx._version import __version__
+
+TYPE_CHECKING = False  # as of `typing`, which small processes need not import
 
 if TYPE_CHECKING:
     from epctx import errors, runtime

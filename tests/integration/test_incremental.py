@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from epctx import api
 from epctx.cache import Cache, collect, locate
 from epctx.cache.collect import Limits
-from epctx.cli.app import main
+from epctx.cli.entry import main
 from epctx.engine import plan
 from epctx.errors import CompileError, EpctxError
 from epctx.files import identity

@@ -46,7 +46,7 @@ def _re_exports(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):  # for type checkers
         return all(map(_re_exports, statement.body))
     if isinstance(statement, ast.Assign):
-        return ast.unparse(statement.targets[0]) == "__all__"
+        return ast.unparse(statement.targets[0]) in ("__all__", "TYPE_CHECKING")
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     return isinstance(statement, ast.Import | ast.ImportFrom)

@@ -18,8 +18,9 @@ def test_a_command_that_needs_nothing_heavy_imports_nothing_heavy(module: str) -
 def test_a_command_that_reads_its_arguments_imports_nothing_heavy() -> None:
     """Typer 0.29 imports pydantic for the first argument that has a value."""
     code = (
-        "import sys; from epctx.cli.app import app; app(['explain', 'E0201'], standalone_mode=False)"
-        f"; print(*[m for m in {(*HEAVY, 'pydantic')!r} if m in sys.modules], file=sys.stderr)"
+        "import sys; from epctx.cli.app import app; "
+        "app(['explain', 'E0201'], standalone_mode=False); "
+        f"print(*[m for m in {(*HEAVY, 'pydantic')!r} if m in sys.modules], file=sys.stderr)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stderr.split() == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,7 +11,6 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from epctx.cli import arguments, streams
-from epctx.engine import noop
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
@@ -148,20 +145,3 @@ def _epctx(
     ] = 0,
 ) -> None:
     pass
-
-
-def main() -> None:
-    """The entry point `epctx`."""
-    streams.open_closed()
-    sys.argv[1:] = arguments.normal(sys.argv[1:])
-    said = noop.recall(sys.argv[1:])
-    if said is None:
-        atexit.register(gc.freeze)  # what the end of the process frees anyway is not looked for
-        if sys.argv[1:2] == ["build"] and not {"-h", "--help"} & set(sys.argv):
-            from epctx.worker import spare
-
-            spare.start()  # something is to be done: else it was known
-        app(prog_name="epctx")
-    else:
-        with streams.guarded():
-            sys.stdout.write("".join(f"{line}\n" for line in said))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +20,11 @@ from epctx.cli.options import (
     Out,
     located,
 )
+from epctx.cli.paths import Written
 from epctx.cli.render import UI, document
+
+if TYPE_CHECKING:
+    from epctx.engine.build import Options
 
 
 def build(
@@ -54,6 +59,14 @@ def build(
         ),
     ] = None,
     allow_outside: AllowOutside = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what each process did, each 2 ms, as a trace for https://ui.perfetto.dev.",
+        ),
+        Written(),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done and why, as `epctx plan`.")
     ] = False,
@@ -65,35 +78,54 @@ def build(
 
         plan(ui, manifest, out=out, only=only, no_verify=no_verify, allow_outside=allow_outside)
         return
-    from epctx.cli import progress, step_summary, summary
-    from epctx.commands import build as command
+    from epctx.cli import profiled
     from epctx.engine.build import Options
     from epctx.engine.release import Release
+
+    options = Options(
+        out=out,
+        jobs=jobs,
+        keep_going=keep_going,
+        numbers=not no_verify,
+        locked=locked,
+        release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
+    )
+    with profiled.written(ui, profile):
+        _build(
+            ui, manifest, options, only=only or (), cached=not no_cache, allow_outside=allow_outside
+        )
+
+
+def _build(
+    ui: UI,
+    manifest: Path,
+    options: Options,
+    *,
+    only: Sequence[str],
+    cached: bool,
+    allow_outside: bool,
+) -> None:
+    """Carry it out, and tell what came of it."""
+    from epctx.cli import progress, step_summary, summary
+    from epctx.commands import build as command
 
     with progress.live(ui) as listener:
         done = command.run(
             manifest,
-            Options(
-                out=out,
-                jobs=jobs,
-                keep_going=keep_going,
-                numbers=not no_verify,
-                locked=locked,
-                release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
-            ),
+            options,
             listener=listener,
-            only=only or (),
-            cached=not no_cache,
+            only=only,
+            cached=cached,
             allow_outside=allow_outside,
             watch=True,
         )
     ui.emit(done.report)
-    summary.summary(ui, done.report, out)
+    summary.summary(ui, done.report, options.out)
     if summary.nothing_done(done.report):
         if ui.json and not ui.lines and not ui.verbose:
             done.remember(document(done.report).split("\n"), report=True)
         elif ui.plain:
-            done.remember([] if ui.quiet else summary.nothing(done.report, out))
+            done.remember([] if ui.quiet else summary.nothing(done.report, options.out))
     told = list(summary.failures(done.report))
     for each in told:
         ui.error(each)

@@ -205,6 +205,7 @@ class _Run:
     def _build(self, groups: list[GroupState]) -> list[GroupState]:
         if not groups:
             return []
+        self._lookup.prepare([group.planned.group for group in groups])
         self._place.forget_logs()
         scheduler, actions = self._carry_out(
             self._place.work, threads=self._options.jobs or os.cpu_count() or 1

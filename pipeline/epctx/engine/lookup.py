@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from epctx.cache import Action, Cache
@@ -10,6 +12,7 @@ from epctx.cache.digests import FileDigests
 from epctx.engine.plan import SessionGroup
 from epctx.engine.results import StoredCompile, StoredOptimize, StoredRecording, objection
 from epctx.engine.state import Compiled, Optimized, Verified
+from epctx.errors import EpctxError
 from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.keys import (
@@ -70,16 +73,20 @@ class Lookup:
             action=self._find(name, StoredOptimize),
         )
 
-    def prepare(self, group: ModelGroup) -> None:
-        """Look at what the keys of a group's compile ask for, while there is nothing else to do.
-
-        Raises:
-            ProviderUnavailable: an EP is not installed, or its package is broken.
-            ManifestError: an EP refuses its options.
+    def prepare(self, groups: Iterable[ModelGroup]) -> None:
+        """Look at what the keys of groups' compiles ask for, in a thread, while there is nothing
+        else to do. What it raises is raised again when a key asks for it.
         """
-        self.toolchain.of("compile")
-        for spec in group.execution_providers:
-            self.toolchain.provider(spec)
+
+        def look() -> None:
+            with contextlib.suppress(EpctxError):
+                self.toolchain.of("compile")
+            for group in groups:
+                for spec in group.execution_providers:
+                    with contextlib.suppress(EpctxError):
+                        self.toolchain.provider(spec)
+
+        threading.Thread(target=look, name="epctx-toolchain", daemon=True).start()
 
     def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
         """A name for the optimize action of a model of which only the file is known.

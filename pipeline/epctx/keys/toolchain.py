@@ -7,10 +7,11 @@ import importlib.metadata
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from epctx import codec
 from epctx.cache.digests import FileDigests
@@ -24,6 +25,8 @@ from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import HasDrivers
 from epctx.providers.onnxruntime import host, plugins
 
+K = TypeVar("K")
+V = TypeVar("V")
 _EVERY = (
     "_version.py",
     "codec.py",
@@ -78,6 +81,26 @@ LIBRARIES: Mapping[Running, tuple[str, ...]] = {
 that reaches bytes is computed by it that it does not define exactly."""
 
 
+class _Once(Generic[K, V]):
+    """Values that are made when somebody asks for them, once each; others wait for that one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[K, Future[V]] = {}
+
+    def get(self, name: K, make: Callable[[], V]) -> V:
+        """The value of a name. Raises what `make` raised, each time."""
+        made: Future[V] = Future()
+        with self._lock:
+            known = self._known.setdefault(name, made)
+        if known is made:
+            try:
+                made.set_result(make())
+            except BaseException as error:
+                made.set_exception(error)
+        return known.result()
+
+
 class Toolchain:
     """The toolchain of this process's environment, each part looked at once. Thread-safe.
 
@@ -87,10 +110,9 @@ class Toolchain:
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
-        self._lock = threading.RLock()
-        self._actions: dict[Running, Mapping[str, str]] = {}
-        self._eps: dict[bytes, ExecutionProvider] = {}
-        self._providers: dict[bytes, ProviderRecord] = {}
+        self._actions = _Once[Running, Mapping[str, str]]()
+        self._eps = _Once[bytes, ExecutionProvider]()
+        self._providers = _Once[bytes, ProviderRecord]()
         self._driven: dict[bytes, Mapping[str, str]] = {}
         self._cpu: Mapping[str, str] | None = None
 
@@ -99,14 +121,7 @@ class Toolchain:
 
         Of a library that is installed from a folder, or that another comes before, its sources too.
         """
-        with self._lock:
-            known = self._actions.get(action)
-            if known is None:
-                known = {"epctx": self._own(SOURCES[action])}
-                for name in LIBRARIES[action]:
-                    known |= self._distribution(name)
-                self._actions[action] = known
-            return known
+        return self._actions.get(action, lambda: self._action(action))
 
     def passes(self, wanted: Sequence[str]) -> Mapping[str, str]:
         """Of those of other packages each with its package, version, and the digest of its code.
@@ -131,20 +146,12 @@ class Toolchain:
             ManifestError: it refuses the options, or a path among them leads nowhere.
         """
         name = codec.encode((spec.provider, spec.options, spec.path_options))
-        with self._lock:
-            known = self._providers.get(name)
-            if known is None:
-                known = self._providers[name] = self._provider(spec)
-            return known
+        return self._providers.get(name, lambda: self._provider(spec))
 
     def ep(self, spec: ProviderSpec) -> ExecutionProvider:
         """The EP itself, bound to its options; made once. Raises as `provider`."""
         name = codec.encode((spec.provider, spec.options))
-        with self._lock:
-            known = self._eps.get(name)
-            if known is None:
-                known = self._eps[name] = registry.create(spec)
-            return known
+        return self._eps.get(name, lambda: registry.create(spec))
 
     def devices(self, specs: Iterable[ProviderSpec]) -> Mapping[str, str]:
         """What runs models on this host: its CPU, and the drivers of the EPs that have some.
@@ -162,6 +169,12 @@ class Toolchain:
         for spec in specs:
             found |= self._drivers(spec)
         return found
+
+    def _action(self, action: Running) -> Mapping[str, str]:
+        known = {"epctx": self._own(SOURCES[action])}
+        for name in LIBRARIES[action]:
+            known |= self._distribution(name)
+        return known
 
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
         name = codec.encode((spec.provider, spec.options))

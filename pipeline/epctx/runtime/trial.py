@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import statistics
 import time
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -237,7 +235,9 @@ def _measure(
                 code=Code.INPUT_MISFIT,
             ) from error
         times.append(time.perf_counter() - begun)
-    return statistics.median(times), dict(_tensors(outputs, found))
+    from statistics import median
+
+    return median(times), dict(_tensors(outputs, found))
 
 
 def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
@@ -292,7 +292,9 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
         "cannot be written", file=str(path), remedy="give another file in --save"
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        from zipfile import ZipFile
+
+        with replacing(path) as file, ZipFile(file, "w") as archive:
             for name, array in outputs.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     write_array(stream, _storable(array), allow_pickle=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from epctx import codec
+from epctx.errors import Failure
 from epctx.files import outputs
 from epctx.graph import native
 from epctx.graph.model import OptimizedModel, Placement
@@ -16,13 +17,12 @@ from epctx.graph.partition.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
-from epctx.runtime import trial
 from epctx.runtime.trial import RunJob
-from epctx.stages import compile, dump, load, optimize, partition, verify
+from epctx.stages import compile, dump, load, optimize, partition
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker import record_outputs, run_sources
+from epctx.worker import lazy_modules
 from epctx.worker.jobs import (
     MODELS,
     CompileJob,
@@ -80,6 +80,8 @@ def _execute(message: Message, started: Started) -> object:
         case "VerifyRequest":
             return _verify(codec.decode(encoded, VerifyRequest), started)
         case "RunJob":
+            from epctx.runtime import trial
+
             return trial.run(codec.decode(encoded, RunJob))
     raise ValueError(f"no such job: {message.kind}")
 
@@ -103,6 +105,8 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
 def _source(job: SourceJob, started: Started) -> SourceResult:
     def running(model: str) -> None:
         started(StageStarted(stage="source", model=f"{model} (source)"))
+
+    from epctx.worker import run_sources
 
     unfed = run_sources.run_sources(job, running)
     return SourceResult(unfed=unfed, peak_memory=peak_memory())
@@ -169,7 +173,9 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
-    sessions = record_outputs.prepare(partitioned, providers, job.scratch)
+    if job.check is not None:
+        lazy_modules.ahead("epctx.stages.verify")
+    recording = None if job.recorded is None else _Recording(job, partitioned, providers)
 
     def compiling(model: str, provider: ExecutionProvider) -> None:
         started(StageStarted(stage="compile", model=model, provider=provider.name))
@@ -184,9 +190,7 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
             partition.require(settled, found.context_nodes, group.partition)
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
-        unrun = None
-        if job.recorded is not None and sessions is not None:
-            unrun = record_outputs.record(sessions, compiled, job, running)
+        unrun = None if recording is None else recording.record(compiled, running)
     checked = None
     if job.check is not None:
         outputs.write_sums(job.folder, output.files)
@@ -200,6 +204,30 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         checked=checked,
         peak_memory=peak_memory(),
     )
+
+
+class _Recording:
+    """What the sessions that compile compute: prepared before, and recorded after the compile."""
+
+    def __init__(
+        self,
+        job: CompileJob,
+        models: Sequence[PartitionedModel],
+        providers: Sequence[ExecutionProvider],
+    ) -> None:
+        from epctx.worker import record_outputs
+
+        self._outputs = record_outputs
+        self._job = job
+        self._sessions = record_outputs.prepare(models, providers, job.scratch)
+
+    def record(
+        self, compiled: compile.CompiledGroup, running: Callable[[str, str], None]
+    ) -> tuple[Failure, ...] | None:
+        """As `record_outputs.record`; None, too: no EP compiles with a session."""
+        if self._sessions is None:
+            return None
+        return self._outputs.record(self._sessions, compiled, self._job, running)
 
 
 def _compose(job: ComposeJob, started: Started) -> ComposeResult:
@@ -233,6 +261,8 @@ def _verify(request: VerifyRequest, started: Started) -> FolderReport:
 
     def running(model: str) -> None:
         started(StageStarted(stage="verify", model=model))
+
+    from epctx.stages import verify
 
     return verify.run(request, running)
 

@@ -6,16 +6,21 @@ worker's start, of which a build has one for each session group.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterable, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
-SELDOM: Final = ("sympy", "onnx_ir._symbolic_shapes")
-"""What of onnx_ir 1.1 needs sympy when it is imported, and sympy."""
+SELDOM: Final = (
+    *("sympy", "onnx_ir._symbolic_shapes"),
+    *("google.protobuf.json_format", "google.protobuf.text_format"),
+)
+"""What of onnx_ir 1.1 needs sympy when it is imported, and sympy; what onnx has for models that are
+text."""
 
 
 def defer(names: Iterable[str]) -> None:
@@ -27,7 +32,12 @@ def defer(names: Iterable[str]) -> None:
     sys.meta_path.insert(0, _Deferring(frozenset(names)))
 
 
-class _Deferring(MetaPathFinder):
+def ahead(name: str) -> None:
+    """Import a module in a thread, while native code does the work that comes first."""
+    threading.Thread(target=importlib.import_module, args=(name,), daemon=True).start()
+
+
+class _Deferring:
     """Finds what the finders after it do, and gives it the standard library's lazy loader."""
 
     def __init__(self, names: frozenset[str]) -> None:

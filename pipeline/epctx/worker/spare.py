@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from epctx.providers.onnxruntime.native_process import NativeProcess
+from epctx.worker import sampling
 from epctx.worker.environment import environment
 
 _lock = threading.Lock()
@@ -52,7 +53,7 @@ def launch(variables: Mapping[str, str], *, folder: Path, log: IO[bytes] | int) 
     return NativeProcess(
         [sys.executable, "-P", "-m", "epctx.worker"],
         folder=folder,
-        variables=variables,
+        variables={**variables, **sampling.variables()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

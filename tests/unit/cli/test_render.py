@@ -20,6 +20,7 @@ from epctx.cli.render import UI, command
 from epctx.engine.events import Event
 from epctx.errors import CompileError, InvalidManifest, ModelError, Violation
 from epctx.parsing.schema import files
+from tests.kit.command_line import PROGRAM
 
 runner = CliRunner()
 
@@ -167,11 +168,8 @@ def test_every_command_has_help(name: str) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    code = (
-        "import sys; from epctx.cli.app import main; sys.argv[1:] = ['schema', 'manifest']; main()"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [*PROGRAM, "schema", "manifest"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -131,8 +131,6 @@ class Optimizing:
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
-            chosen.start()
-            lookup.prepare(progress.planned.group)  # meanwhile
             result = loading.optimize(
                 job, lambda job: progress.run(chosen, source.name, job, OptimizeResult)
             )

@@ -6,7 +6,6 @@ Source: design section 5; schemas/providers/README.md.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -190,6 +189,8 @@ def _nearest_provider(name: str) -> str | None:
     near = nearest(_short(name), known)
     if near is not None:
         return known[near]
+    import difflib
+
     whole = difflib.get_close_matches(name, known.values(), n=1, cutoff=0.9)
     return whole[0] if whole else None
 

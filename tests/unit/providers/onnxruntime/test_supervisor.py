@@ -170,7 +170,7 @@ def test_its_end_is_told_as_it_was(code: str, expected: int) -> None:
     [
         "epctx.worker",
         "epctx.commands.doctor.probe",
-        "epctx.providers.onnxruntime.qnn.binary",
+        "epctx.providers.onnxruntime.qnn.binary_reader",
     ],
 )
 def test_who_runs_native_code_is_supervised(module: str) -> None:

@@ -1,22 +1,15 @@
 """What a QNN context binary says of itself, read by the SDK's system library.
 
 That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so it is loaded in
-a process of its own: `python -m epctx.providers.onnxruntime.qnn.binary LIBRARY BINARY` prints JSON.
-It finds a binary cut short, lengthened or overwritten with zeros, and no changed weight.
-
-The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
-QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
+a process of its own, `binary_reader`. It finds a binary cut short, lengthened or overwritten with
+zeros, and no changed weight.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
-import mmap
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +18,9 @@ import msgspec
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
-from epctx.providers.hooks import BinaryGraph, BinaryTensor
-from epctx.providers.onnxruntime import crash, native_process, supervisor
-
-_MISSING, _REFUSED = 3, 4
+from epctx.providers.hooks import BinaryGraph
+from epctx.providers.onnxruntime import crash, native_process
+from epctx.providers.onnxruntime.qnn import binary_reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +68,7 @@ _KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnContext]] = {}
 
 def _asked(library: Path, binary: Path) -> QnnContext:
     seconds = limits.READ_BINARY_SECONDS.value
-    command = [sys.executable, "-P", "-m", __name__, str(library), str(binary)]
+    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library), str(binary)]
     try:
         process = native_process.run(command, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -84,14 +76,14 @@ def _asked(library: Path, binary: Path) -> QnnContext:
     if process.returncode == 0:
         return msgspec.json.decode(process.stdout, type=QnnContext)
     words = process.stderr.decode(errors="replace").strip()
-    if process.returncode == _MISSING:
+    if process.returncode == binary_reader.MISSING:
         raise ProviderUnavailable(
             "the QNN system library cannot be used",
             file=str(library),
             why=words,
             remedy='run `pip install --force-reinstall "epctx[qnn]"`',
         )
-    if process.returncode == _REFUSED:
+    if process.returncode == binary_reader.REFUSED:
         raise _broken(binary, words)
     ended = crash.describe(process.returncode)
     raise _broken(binary, f"the QNN system library was {ended}" if ended else words)
@@ -104,224 +96,3 @@ def _broken(binary: Path, why: str) -> InvalidGraph:
         why=why,
         remedy="copy it again from where it was built, or build it again",
     )
-
-
-class _Version(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("patch", ctypes.c_uint32)]
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
-
-
-class _Tensor(ctypes.Structure):
-    """Qnn_Tensor_t: version 1 and 2 agree in all that is read here."""
-
-    _fields_ = [
-        ("version", ctypes.c_uint32),
-        ("id", ctypes.c_uint64),  # uint32_t and padding
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_uint32),
-        ("data_format", ctypes.c_uint32),
-        ("data_type", ctypes.c_uint32),
-        ("quantization", ctypes.c_uint64 * 5),
-        ("rank", ctypes.c_uint32),
-        ("dimensions", ctypes.POINTER(ctypes.c_uint32)),
-        ("rest", ctypes.c_uint64 * 6),  # version 2 ends here; the union is as large as it
-    ]
-
-
-_Tensors = ctypes.POINTER(_Tensor)
-
-
-class _GraphV1(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("input_count", ctypes.c_uint32),
-        ("inputs", _Tensors),
-        ("output_count", ctypes.c_uint32),
-        ("outputs", _Tensors),
-    ]
-
-
-class _Graph(ctypes.Structure):
-    """QnnSystemContext_GraphInfo_t: its versions begin alike; version 3 is the largest."""
-
-    _fields_ = [
-        ("version", ctypes.c_uint32),
-        ("v1", _GraphV1),
-        ("rest", ctypes.c_uint64 * 5),
-    ]
-
-
-class _BinaryV1(ctypes.Structure):
-    """Version 2 has one pointer more, at the end."""
-
-    _fields_ = [
-        ("backend", ctypes.c_uint32),
-        ("build_id", ctypes.c_char_p),
-        ("core_api", _Version),
-        ("backend_api", _Version),
-        ("soc", ctypes.c_char_p),
-        ("hardware_version", _Version),
-        ("blob_version", _Version),
-        ("hardware_size", ctypes.c_uint32),
-        ("hardware", ctypes.c_void_p),
-        ("blob_size", ctypes.c_uint64),
-        ("tensor_count", ctypes.c_uint32),
-        ("tensors", _Tensors),
-        ("graph_count", ctypes.c_uint32),
-        ("graphs", ctypes.POINTER(_Graph)),
-    ]
-
-
-class _BinaryV3(ctypes.Structure):
-    _fields_ = [
-        ("backend", ctypes.c_uint32),
-        ("build_id", ctypes.c_char_p),
-        ("core_api", _Version),
-        ("backend_api", _Version),
-        ("soc", ctypes.c_char_p),
-        ("blob_version", _Version),
-        ("blob_size", ctypes.c_uint64),
-        ("tensor_count", ctypes.c_uint32),
-        ("tensors", _Tensors),
-        ("graph_count", ctypes.c_uint32),
-        ("graphs", ctypes.POINTER(_Graph)),
-        ("platform", ctypes.c_void_p),
-        ("metadata_size", ctypes.c_uint32),
-        ("metadata", ctypes.c_void_p),
-        ("soc_model", ctypes.c_uint32),
-    ]
-
-
-class _BinaryUnion(ctypes.Union):
-    _fields_ = [("v1", _BinaryV1), ("v3", _BinaryV3)]
-
-
-class _Binary(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint32), ("u", _BinaryUnion)]
-
-
-_Handle = ctypes.c_void_p
-_Create = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(_Handle))
-_GetBinaryInfo = ctypes.CFUNCTYPE(
-    ctypes.c_uint64,
-    _Handle,
-    ctypes.c_void_p,
-    ctypes.c_uint64,
-    ctypes.POINTER(ctypes.POINTER(_Binary)),
-    ctypes.POINTER(ctypes.c_uint64),
-)
-_Free = ctypes.CFUNCTYPE(ctypes.c_uint64, _Handle)
-
-
-class _Interface(ctypes.Structure):
-    """QnnSystemInterface_t; later API versions have more functions behind these."""
-
-    _fields_ = [
-        ("backend", ctypes.c_uint32),
-        ("provider", ctypes.c_char_p),
-        ("api", _Version),
-        ("create", _Create),
-        ("get_binary_info", _GetBinaryInfo),
-        ("get_metadata", ctypes.c_void_p),
-        ("free", _Free),
-    ]
-
-
-class _Refused(Exception):
-    """The library does not take the binary."""
-
-
-def _interface(library: str) -> _Interface:
-    loaded = ctypes.CDLL(library)
-    providers = ctypes.POINTER(ctypes.POINTER(_Interface))()
-    count = ctypes.c_uint32()
-    get = loaded.QnnSystemInterface_getProviders
-    get.restype = ctypes.c_uint64
-    if get(ctypes.byref(providers), ctypes.byref(count)) or not count.value:
-        raise OSError("it offers no interface")
-    interface: _Interface = providers[0].contents
-    return interface
-
-
-def _parse(interface: _Interface, data: ctypes.Array[ctypes.c_char]) -> QnnContext:
-    handle = _Handle()
-    if error := interface.create(ctypes.byref(handle)):
-        raise _Refused(f"no context to read it with: error {error}")
-    found = ctypes.POINTER(_Binary)()
-    length = ctypes.c_uint64()
-    error = interface.get_binary_info(
-        handle, ctypes.addressof(data), len(data), ctypes.byref(found), ctypes.byref(length)
-    )
-    if error or not found:
-        raise _Refused(f"the QNN system library refuses it: error {error}")
-    binary = found.contents
-    if binary.version not in (1, 2, 3):
-        raise _Refused(f"its tables have version {binary.version}; 1 to 3 are known")
-    table = binary.u.v3 if binary.version == 3 else binary.u.v1
-    context = QnnContext(
-        build_id=(table.build_id or b"").decode(errors="replace"),
-        api=str(table.core_api),
-        blob=str(table.blob_version),
-        blob_size=table.blob_size,
-        soc_model=table.soc_model if binary.version == 3 else None,
-        graphs=tuple(_graph(table.graphs[i]) for i in range(table.graph_count)),
-    )
-    interface.free(handle)
-    return context
-
-
-def _graph(graph: _Graph) -> BinaryGraph:
-    table = graph.v1
-    return BinaryGraph(
-        name=(table.name or b"").decode(errors="replace"),
-        inputs=tuple(_tensors(table.inputs, table.input_count)),
-        outputs=tuple(_tensors(table.outputs, table.output_count)),
-    )
-
-
-def _tensors(tensors: Sequence[_Tensor], count: int) -> Iterator[BinaryTensor]:
-    for index in range(count):
-        tensor = tensors[index]
-        yield BinaryTensor(
-            name=(tensor.name or b"").decode(errors="replace"),
-            dtype=_DATA_TYPES.get(tensor.data_type, f"{tensor.data_type:#06x}").lower(),
-            shape=tuple(tensor.dimensions[axis] for axis in range(tensor.rank)),
-        )
-
-
-_DATA_TYPES: Final = {
-    0x0008: "INT_8", 0x0016: "INT_16", 0x0032: "INT_32", 0x0064: "INT_64",
-    0x0108: "UINT_8", 0x0116: "UINT_16", 0x0132: "UINT_32", 0x0164: "UINT_64",
-    0x0216: "FLOAT_16", 0x0217: "BFLOAT_16", 0x0232: "FLOAT_32", 0x0264: "FLOAT_64",
-    0x0304: "SFIXED_POINT_4", 0x0308: "SFIXED_POINT_8", 0x0316: "SFIXED_POINT_16",
-    0x0332: "SFIXED_POINT_32", 0x0404: "UFIXED_POINT_4", 0x0408: "UFIXED_POINT_8",
-    0x0416: "UFIXED_POINT_16", 0x0432: "UFIXED_POINT_32", 0x0508: "BOOL_8", 0x0608: "STRING",
-}  # fmt: skip
-"""Qnn_DataType_t; the hexadecimal digits are the width in bits, as decimal."""
-
-
-def main(library: str, binary: str) -> int:
-    """Print what is in `binary` as JSON; the exit code is for `read`."""
-    try:
-        interface = _interface(library)
-    except (OSError, AttributeError) as error:
-        print(error, file=sys.stderr)
-        return _MISSING
-    try:
-        with open(binary, "rb") as stream:  # noqa: PTH123 - nothing else of pathlib is needed
-            # A private map: ctypes wants a writable buffer, the file stays as it is.
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
-        data = (ctypes.c_char * len(mapped)).from_buffer(mapped)
-        context = _parse(interface, data)
-    except (OSError, ValueError, _Refused) as error:
-        print(error, file=sys.stderr)
-        return _REFUSED
-    print(json.dumps(asdict(context)))
-    return 0
-
-
-if __name__ == "__main__":
-    supervisor.supervise()
-    sys.exit(main(*sys.argv[1:]))

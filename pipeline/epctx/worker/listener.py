@@ -1,0 +1,96 @@
+"""The worker's own process: jobs from stdin until it ends.
+
+Answers leave on a copy of stdout, one JSON line each; stdout itself becomes the log, as vendor SDKs
+print there. The worker dies with its parent, whatever it does: its supervisor sees to that; where
+there is none, it notices that stdin ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+
+import msgspec
+
+from epctx import codec
+from epctx.graph import native
+from epctx.providers.onnxruntime import host, supervisor
+from epctx.worker import lazy_modules, protocol
+from epctx.worker.jobs import Entry, StageStarted
+from epctx.worker.protocol import Message
+
+
+def main() -> None:
+    """Listen, import what jobs need, carry them out."""
+    supervisor.supervise()
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    if "FAKETIME" in os.environ:
+        _sleep_by_waiting()
+    # Ctrl-C in a terminal reaches the whole group; the parent decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    jobs: queue.Queue[bytes | None] = queue.Queue()
+    busy = threading.Event()
+    threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
+
+    def send(message: Message) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+
+    def started(stage: StageStarted) -> None:
+        send(Message(started=msgspec.Raw(codec.encode(stage))))
+
+    def watch(allowance: native.Allowance | None) -> None:
+        send(Message(native=msgspec.Raw(codec.encode(allowance))))
+
+    gc.disable()  # modules are not garbage: looking for some takes a tenth of their import
+    lazy_modules.defer(lazy_modules.SELDOM)
+    from epctx.worker import dispatch
+
+    gc.freeze()
+    gc.enable()
+    while (line := jobs.get()) is not None:
+        message = msgspec.json.decode(line, type=Message)
+        if message.kind == Entry.__name__:
+            _enter(codec.decode(bytes(message.job), Entry))
+            continue
+        busy.set()
+        try:
+            with native.watched(watch):
+                result = dispatch.execute(message, started)
+            answer = Message(result=msgspec.Raw(codec.encode(result)))
+        except Exception as error:
+            answer = Message(error=protocol.report(error))
+        busy.clear()
+        send(answer)
+    gc.freeze()  # nor is there any to be found at the end
+
+
+def _enter(entry: Entry) -> None:
+    """Be the worker of a build, after a start as nobody's."""
+    os.chdir(entry.folder)
+    log = os.open(entry.log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 2)
+    os.dup2(log, 1)
+    os.close(log)
+    if entry.place is not None:
+        os.environ[host.PLACE] = str(entry.place)
+
+
+def _sleep_by_waiting() -> None:
+    """Libfaketime 0.9.10, under which `epctx reproduce` runs workers, makes `time.sleep` fail."""
+    # An assignment would be refused by mypy: the function has another signature.
+    setattr(time, "sleep", lambda seconds: threading.Event().wait(seconds))  # noqa: B010
+
+
+def _listen(jobs: queue.Queue[bytes | None], busy: threading.Event) -> None:
+    for line in sys.stdin.buffer:
+        jobs.put(line)
+    if busy.is_set():
+        # The parent is gone in the middle of a job: nobody wants its result.
+        os._exit(1)
+    jobs.put(None)
