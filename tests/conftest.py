@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,17 @@ from tests.kit import devices, host
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("EPCTX_HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of many rows that are alike `make test` runs one in so many, always the same; `make soak` the
+    others. `pytest.mark.wide(one_in)` says it.
+    """
+    for item in items:
+        wide = item.get_closest_marker("wide")
+        if wide is not None and zlib.crc32(item.name.encode()) % wide.args[0]:
+            item.add_marker("soak")
 
 
 @pytest.hookimpl(tryfirst=True)

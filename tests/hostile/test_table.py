@@ -18,6 +18,7 @@ from tests.hostile.table import Row
 AGAIN = "if this is meant: python -m tests.hostile, and read the diff"
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("row", [row for row in ALL if row.possible], ids=lambda row: row.id)
 def test_a_row_ends_as_the_table_says(row: Row, tmp_path: Path) -> None:
     said = running.carry_out(row, tmp_path)

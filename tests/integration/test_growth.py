@@ -60,6 +60,7 @@ def steepness(run: Callable[[int], object], n: int) -> float:
     return (counts[2] - counts[0]) / max(1, counts[1] - counts[0])
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("dimension", growing.DIMENSIONS, ids=lambda d: f"{d.command}: {d.what}")
 def test_work_grows_with_the_file(dimension: Dimension, tmp_path: Path) -> None:
     commands: dict[int, tuple[Sequence[str], Path]] = {}

@@ -41,6 +41,7 @@ def line(name: str, folder: Path) -> table.Line:
     return table.Line(name, "", None, judged, built, None, None)
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_what_a_stock_session_runs_builds_and_agrees(name: str, tmp_path: Path) -> None:
     found = line(name, tmp_path)
