@@ -37,7 +37,8 @@ soak: $(READY)
 	$(BIN)/pytest -m soak -s
 	EPCTX_HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2 tests/property
 
-bench: $(READY)
+# Some of its models are exported by torch, which is in .venv-zoo.
+bench: $(READY) .venv-zoo/.ready
 	$(BIN)/pytest -m bench -s
 
 # Models that nobody here wrote, by some hundreds: what ONNX Runtime does with them, what epctx does. An hour or more.

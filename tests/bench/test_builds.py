@@ -20,27 +20,9 @@ from tests.bench.measuring import (
     ratio,
     wall,
 )
-from tests.bench.projects import BUILD, write_manifest, write_mlp
+from tests.bench.projects import BARE_QNN, BUILD, write_manifest, write_mlp
 
 pytestmark = pytest.mark.bench
-
-BARE_QNN = """\
-import hashlib, sys
-from pathlib import Path
-import onnxruntime as ort, onnxruntime_qnn as qnn
-ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
-device = next(d for d in ort.get_ep_devices() if d.ep_name == "QNNExecutionProvider")
-options = ort.SessionOptions()
-options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-options.add_provider_for_devices(
-    [device], {"backend_path": qnn.get_qnn_htp_path(), "soc_model": "60"})
-options.add_session_config_entry("ep.context_enable", "1")
-options.add_session_config_entry("ep.context_file_path", sys.argv[2])
-ort.InferenceSession(sys.argv[1], options, enable_fallback=0)
-for path in sorted(Path(sys.argv[2]).parent.iterdir()):
-    with path.open("rb") as stream:
-        print(path.name, hashlib.file_digest(stream, "sha256").hexdigest())
-"""
 
 
 def epctx(folder: Path, *arguments: str) -> float:

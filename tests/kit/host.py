@@ -96,6 +96,7 @@ NEEDS: Final[Mapping[str, Callable[[Path], bool]]] = {
     "links": _links,
     "namespaces": lambda folder: _namespaces(),
     "permissions": lambda folder: _permissions(),
+    "torch in .venv-zoo": lambda folder: Path(".venv-zoo/.ready").exists(),
     "root": lambda folder: hasattr(os, "geteuid") and os.geteuid() == 0,
 }
 """By name: whether this host has it."""

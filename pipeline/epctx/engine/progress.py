@@ -139,6 +139,10 @@ class Progress:
             Event(group=self.label, state=state, subject=subject, stage=stage, detail=detail)
         )
 
+    def notice(self, words: str) -> None:
+        """Tell something of it that is no state."""
+        self.emit("notice", detail=words)
+
     def waiting(self, what: str, subject: str, proceed: Callable[[], None]) -> Callable[[], None]:
         """To be called while another process is waited for; is told once.
 

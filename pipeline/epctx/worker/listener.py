@@ -8,12 +8,14 @@ there is none, it notices that stdin ends.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import queue
 import signal
 import sys
 import threading
 import time
+from typing import Final
 
 import msgspec
 
@@ -23,6 +25,16 @@ from epctx.providers.onnxruntime import host, supervisor
 from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Message
+
+LIKELY: Final = (
+    *(
+        f"epctx.graph.passes.{name}"
+        for name in ("names", "fold", "rules", "duplicates", "dead_code")
+    ),
+    "epctx.stages.verify",
+    "epctx.providers.onnxruntime.qnn.provider",
+)
+"""What most jobs need, imported while there is none."""
 
 
 def main() -> None:
@@ -51,6 +63,9 @@ def main() -> None:
     lazy_modules.defer(lazy_modules.SELDOM)
     from epctx.worker import dispatch
 
+    for name in LIKELY:
+        if jobs.empty():
+            importlib.import_module(name)
     gc.freeze()
     gc.enable()
     while (line := jobs.get()) is not None:

@@ -18,6 +18,7 @@ from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
+from epctx.engine.room import Room
 from epctx.engine.state import Compiled, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
@@ -35,6 +36,9 @@ class Compiling:
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
         self._optimizing = Optimizing(actions)
+        cache = actions.lookup.cache
+        stores = [] if cache is None or cache.location.readonly else [cache.location.root]
+        self._room = Room([actions.work, *stores])
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> Staged:
         """The compile action of a session group, with its files in `folder`.
@@ -54,7 +58,9 @@ class Compiling:
                 with self._actions.alone(progress, session.label, known.key):
                     known = lookup.session(group, session, models)
                     staged = self._fetched(progress, known, folder)
-                    staged = staged or self._run(progress, known, folder, lane)
+                    if staged is None:
+                        with self._room.promised(_size(known), progress.notice):
+                            staged = self._run(progress, known, folder, lane)
         self._actions.did(progress, "compile", session.label, known.key, ran=not staged.restored)
         return staged
 
@@ -198,6 +204,17 @@ class Compiling:
 
         cpu = host.cpu()
         return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
+
+
+def _size(known: Compiled) -> int:
+    """Bytes of the files that its models are made of; of what is gone meanwhile none."""
+    files = {
+        path
+        for model in known.models
+        if model.found is not None
+        for path in model.found.files(model.source)
+    }
+    return sum(path.stat().st_size for path in files if path.exists())
 
 
 def _models(scratch: Path) -> tuple[ModelReport, ...]:

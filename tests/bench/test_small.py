@@ -1,0 +1,60 @@
+"""Cold QNN builds of models as users have them, against the bare script (the whole processes)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.bench.measuring import Row, ratio, wall
+from tests.bench.projects import BARE_QNN, BUILD, write_manifest
+from tests.kit import building
+
+pytestmark = [pytest.mark.bench, pytest.mark.needs("module onnxruntime_qnn")]
+
+ROOT = Path(__file__).parents[2]
+MLP = Row(what="cold QNN build, 3-layer MLP", against="bare script that hashes", hold=1.6)
+EXPORTED = {
+    "mobilenet": Row(what="cold QNN build, MobileNetV3-small", against=MLP.against, hold=1.3),
+    "resnet": Row(what="cold QNN build, ResNet-50", against=MLP.against, hold=1.1),
+}
+
+
+def export(name: str, folder: Path) -> None:
+    """Have a model written by the environment that has torch."""
+    python = ROOT / ".venv-zoo" / "bin" / "python"
+    script = Path(__file__).with_name("exported.py")
+    subprocess.run([python, script, name, folder], check=True, capture_output=True)
+
+
+def against_a_bare_script(folder: Path, name: str, row: Row) -> None:
+    write_manifest(folder, [name], "QNNExecutionProvider", ', options: {soc_model: "60"}')
+
+    def ours() -> float:
+        shutil.rmtree(folder / "dist", ignore_errors=True)
+        return wall([*BUILD, "--no-cache"], folder)
+
+    def bare() -> float:
+        out = folder / "bare"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        script = [sys.executable, "-c", BARE_QNN, f"{name}.onnx", "bare/bare_ctx.onnx"]
+        return wall(script, folder)
+
+    ratio(row, ours, bare, runs=7)
+
+
+def test_a_small_mlp(tmp_path: Path) -> None:
+    onnx.save(building.mlp(), tmp_path / "mlp.onnx")
+    against_a_bare_script(tmp_path, "mlp", MLP)
+
+
+@pytest.mark.needs("torch in .venv-zoo", "made by `make .venv-zoo/.ready`")
+@pytest.mark.parametrize("name", EXPORTED)
+def test_what_torch_exports(name: str, tmp_path: Path) -> None:
+    export(name, tmp_path)
+    against_a_bare_script(tmp_path, name, EXPORTED[name])
