@@ -14,11 +14,11 @@ from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
+from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
-from epctx.engine.room import Room
 from epctx.engine.state import Compiled, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
@@ -38,7 +38,7 @@ class Compiling:
         self._optimizing = Optimizing(actions)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
-        self._room = Room([actions.work, *stores])
+        self._space = DiskSpace([actions.work, *stores])
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> Staged:
         """The compile action of a session group, with its files in `folder`.
@@ -59,7 +59,7 @@ class Compiling:
                     known = lookup.session(group, session, models)
                     staged = self._fetched(progress, known, folder)
                     if staged is None:
-                        with self._room.promised(_size(known), progress.notice):
+                        with self._space.promised(_size(known), progress.notice):
                             staged = self._run(progress, known, folder, lane)
         self._actions.did(progress, "compile", session.label, known.key, ran=not staged.restored)
         return staged

@@ -19,7 +19,7 @@ _LEAST: Final = 2
 """A context has half the bytes of its source or more: float32 becomes float16."""
 
 
-class Room:
+class DiskSpace:
     """The disks of a build. Thread-safe.
 
     Args:

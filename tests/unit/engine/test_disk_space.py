@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from epctx.engine.room import TOLD, Room
+from epctx.engine.disk_space import TOLD, DiskSpace
 from epctx.errors import StorageError
 
 FREE = 10 * TOLD
@@ -22,21 +22,21 @@ def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_little_is_not_told(tmp_path: Path) -> None:
     told: list[str] = []
-    with Room([tmp_path / "not" / "there"]).promised(TOLD - 1, told.append):
+    with DiskSpace([tmp_path / "not" / "there"]).promised(TOLD - 1, told.append):
         assert told == []
 
 
 def test_much_is_told_for_all_folders_of_a_disk_together(tmp_path: Path) -> None:
     told: list[str] = []
-    with Room([tmp_path, tmp_path / "cache"]).promised(2 * TOLD, told.append):
+    with DiskSpace([tmp_path, tmp_path / "cache"]).promised(2 * TOLD, told.append):
         assert "about 4.00 GB of disk are needed, 10.00 GB are free" in told[0]
 
 
 def test_what_cannot_be_enough_is_refused_with_what_others_were_promised(tmp_path: Path) -> None:
-    room = Room([tmp_path])
-    with room.promised(6 * TOLD, lambda words: None):
-        second = room.promised(9 * TOLD, lambda words: None)
+    space = DiskSpace([tmp_path])
+    with space.promised(6 * TOLD, lambda words: None):
+        second = space.promised(9 * TOLD, lambda words: None)
         with pytest.raises(StorageError, match=r"about 9\.00 GB .* needed, 4\.00 GB are free"):
             second.__enter__()
-    with room.promised(9 * TOLD, lambda words: None):
+    with space.promised(9 * TOLD, lambda words: None):
         pass
