@@ -118,14 +118,15 @@ def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
     places += [place.group(each.target, each.composition.name) for each in plan.compositions]
     inputs = [path for planned in plan.groups for path in _inputs(planned)]
     inputs += [path for each in plan.compositions for path in each.composition.verify.inputs.files]
+    replaced = {*places, place.staging}
     for path in dict.fromkeys(inputs):
-        for folder in (*places, place.staging):
-            if any(p.is_relative_to(folder) for p in (path, path.resolve())):
-                raise UsageError(
-                    "is an input of the build, and lies where its outputs replace everything",
-                    file=str(path),
-                    remedy="move it, or give another folder with --out",
-                )
+        resolved = path.resolve()
+        if not replaced.isdisjoint((path, *path.parents, resolved, *resolved.parents)):
+            raise UsageError(
+                "is an input of the build, and lies where its outputs replace everything",
+                file=str(path),
+                remedy="move it, or give another folder with --out",
+            )
 
 
 def _inputs(planned: PlannedGroup) -> Iterator[Path]:
