@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from epctx.error_codes import Code
@@ -34,7 +35,7 @@ class Location:
     folder: Path
     readonly: bool = False
 
-    @property
+    @cached_property
     def root(self) -> Path:
         """The folder of this version's form."""
         return self.folder / FORMAT

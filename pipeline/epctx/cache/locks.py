@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +26,14 @@ Waiting = Callable[[], None]
 """Called again and again, about every second, while somebody else holds a lock; what it raises ends
 the wait."""
 _STEP = 1.0
+_POLL = 0.05
 
 
 @contextmanager
 def shared(location: Location, waiting: Waiting) -> Iterator[None]:
     """Use the cache beside others, and not beside gc."""
     with _users(location) as lock:
-        _wait(lambda timeout: lock.acquire_read(timeout=timeout), location, waiting)
+        _wait(lambda timeout: lock.acquire_read(timeout=timeout), location.root, waiting)
         yield
 
 
@@ -37,25 +41,60 @@ def shared(location: Location, waiting: Waiting) -> Iterator[None]:
 def alone(location: Location, waiting: Waiting) -> Iterator[None]:
     """Use the cache alone."""
     with _users(location) as lock:
-        _wait(lambda timeout: lock.acquire_write(timeout=timeout), location, waiting)
+        _wait(lambda timeout: lock.acquire_write(timeout=timeout), location.root, waiting)
         yield
 
 
 @contextmanager
 def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]:
     """Carry out an action while no other process, and no other thread, carries out the same."""
-    import filelock
-
     folder = location.root / "locks"
-    location.make()
-    with refusing(folder):
-        folder.mkdir(exist_ok=True)
-    lock = filelock.FileLock(str(folder / f"{name}.lock"), thread_local=False)
-    _wait(lambda timeout: lock.acquire(timeout=timeout), location, waiting)
-    try:
+    if not folder.is_dir():
+        location.make()
+        with refusing(folder):
+            folder.mkdir(exist_ok=True)
+    with refusing(location.root):
+        held = _held(folder / f"{name}.lock", waiting)
+    with held:
         yield
-    finally:
-        lock.release()
+
+
+if sys.platform == "win32":
+
+    def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
+        import filelock
+
+        lock = filelock.FileLock(str(path), thread_local=False)
+        _wait(lambda timeout: lock.acquire(timeout=timeout), path, waiting)
+        return filelock.AcquireReturnProxy(lock)
+
+else:
+
+    def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
+        """As `filelock` does it, in an eighth of its time: a build takes hundreds of these."""
+        stream = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | open_flags.NO_LINK, 0o666), "r+")
+        try:
+            _wait(lambda timeout: _lock(stream, timeout), path, waiting)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _lock(stream: FileIO, timeout: float) -> None:
+        """Raises filelock.Timeout if somebody else has it all the time."""
+        import fcntl
+
+        import filelock
+
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise filelock.Timeout(str(stream.name)) from None
+            time.sleep(_POLL)
 
 
 @contextmanager
@@ -92,7 +131,7 @@ def _empty(path: Path) -> None:
         os.close(descriptor)
 
 
-def _wait(acquire: Callable[[float], object], location: Location, waiting: Waiting) -> None:
+def _wait(acquire: Callable[[float], object], path: Path, waiting: Waiting) -> None:
     import sqlite3
 
     import filelock
@@ -106,4 +145,4 @@ def _wait(acquire: Callable[[float], object], location: Location, waiting: Waiti
             waiting()
             timeout = _STEP
         except (OSError, sqlite3.Error) as error:
-            raise refused(location.root, error) from error
+            raise refused(path, error) from error

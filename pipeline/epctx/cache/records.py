@@ -16,7 +16,7 @@ from epctx import codec, limits
 from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
 from epctx.cache.temporary import Temporary, settle
-from epctx.files import digest
+from epctx.files import digest, open_flags
 from epctx.files.entries import entries
 
 T = TypeVar("T")
@@ -39,10 +39,13 @@ class Records:
         """Where a record is."""
         return self.location.root / kind / name[:2] / name
 
-    def read(self, kind: Kind, name: str, form: type[T]) -> T | None:
+    def read(self, kind: Kind, name: str, form: type[T], *, used: bool = False) -> T | None:
         """A record; None where there is none, or none to be trusted, which is told and set aside.
 
         A record of another form, which another version of epctx wrote, is none either.
+
+        Args:
+            used: note, to the hour, that it was of use now: gc removes what was not for long.
         """
         path = self.path(kind, name)
         read = self.quarantine.read(path, lambda file: file.read(limits.RECORD_BYTES.value))
@@ -53,6 +56,9 @@ class Records:
         if content[:_SUM] != _sum(kind, name, payload):
             self.quarantine.take(path, found, "is corrupt")
             return None
+        if used and not self.location.readonly and found.st_mtime < time.time() - _HOUR:
+            with contextlib.suppress(OSError):
+                os.utime(path)
         try:
             return codec.decode(payload, form)
         except msgspec.MsgspecError:
@@ -69,16 +75,10 @@ class Records:
         payload = codec.encode(value)
         temporary = self.temporary.path()
         with refusing(temporary):
-            temporary.touch(mode=self.location.record_mode, exist_ok=False)
-            temporary.write_bytes(_sum(kind, name, payload) + b"\n" + payload)
+            descriptor = os.open(temporary, open_flags.NEW, self.location.record_mode)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(_sum(kind, name, payload) + b"\n" + payload)
         settle(temporary, self.path(kind, name))
-
-    def used(self, kind: Kind, name: str) -> None:
-        """Note that a record was of use now, to the hour: gc removes what was not for long."""
-        path = self.path(kind, name)
-        with contextlib.suppress(OSError):
-            if not self.location.readonly and path.stat().st_mtime < time.time() - _HOUR:
-                os.utime(path)
 
     def names(self, kind: Kind) -> Iterator[str]:
         """The names of all records of a kind."""

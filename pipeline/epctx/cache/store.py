@@ -95,13 +95,12 @@ class Cache:
 
     def find(self, key: Digest, form: type[T]) -> Action[T] | None:
         """What the action `key` made, its result as a `form`; None: it is to be carried out."""
-        stored = self.records.read("actions", key.hex, Action[msgspec.Raw])
+        stored = self.records.read("actions", key.hex, Action[msgspec.Raw], used=True)
         if stored is None:
             return None
         if _digest(stored.record) != key:
             self.records.refuse("actions", key.hex, "has the record of another action")
             return None
-        self.records.used("actions", key.hex)
         try:
             result = codec.decode(bytes(stored.result), form)
         except msgspec.MsgspecError:

@@ -51,7 +51,7 @@ def copy_hashed(source: FileIO, target: Path) -> Digest:
     A byte is read once: in the copy, or from the clone.
     """
     hasher = blake3.blake3()
-    buffer = memoryview(bytearray(_CHUNK))
+    buffer = memoryview(bytearray(min(os.fstat(source.fileno()).st_size + 1, _CHUNK)))
     with target.open("x+b", buffering=0) as writer:
         cloned = _clone(source.fileno(), writer.fileno())
         stream = writer if cloned else source

@@ -1,4 +1,6 @@
-"""Flags of `os.open` for reading what others may have put in a file's place, on each platform."""
+"""Flags of `os.open` for new files, and for reading what others may have put in a file's place, on
+each platform.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,14 @@ from typing import Final
 if sys.platform == "win32":
     READ: Final = os.O_RDONLY | os.O_BINARY
     """Bytes as they are."""
+    NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_BINARY
+    """For a file that is not there yet."""
     NO_LINK: Final = 0
     """There is no such flag: whoever opens a file looks at it before."""
 else:
     READ: Final = os.O_RDONLY | os.O_NONBLOCK
     """A pipe that nobody writes to is not waited for."""
+    NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    """For a file that is not there yet."""
     NO_LINK: Final = os.O_NOFOLLOW
     """A link in the file's place is refused."""

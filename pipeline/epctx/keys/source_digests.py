@@ -64,14 +64,13 @@ class Sources:
             return None
         seen = [_identity(source.path, _MODEL)]
         model = self.model(source)
-        locations = self.records.read("references", model.hex, tuple[str, ...])
+        locations = self.records.read("references", model.hex, tuple[str, ...], used=True)
         if locations is None:
             return None
         fault = next(filter(None, map(location_fault, locations)), None)
         if fault is not None:  # no model with such a location was ever loaded
             self.records.refuse("references", model.hex, f"refers to data outside: {fault}")
             return None
-        self.records.used("references", model.hex)
         return self._of(source, model, locations, seen)
 
     def of(self, source: ModelSource, locations: tuple[str, ...]) -> SourceDigests:

@@ -113,10 +113,10 @@ def test_a_read_only_cache_is_not_written(cache: Cache, notices: list[str]) -> N
 
 
 def test_a_full_disk_is_a_storage_error(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, data: bytes) -> int:
+    def full(path: Path, flags: int, mode: int) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "open", full)
     with pytest.raises(StorageError, match="No space left") as caught:
         cache.records.write("latest", NAME, {})
     assert "--no-cache" in caught.value.remedy
