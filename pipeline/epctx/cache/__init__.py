@@ -4,9 +4,9 @@
     <folder>/v1/
         objects/ab/abcd…            content, named by its BLAKE3
         actions/ab/abcd…            what an action made, named by its key
-        digests/ab/abcd…            digests of unchanged files, named by the file's path
+        digests/ab/abcd…            digests of unchanged files, named by a folder above theirs
         references/ab/abcd…         which data files a model refers to, named by the model's digest
-        latest/ab/abcd…             which keys a session group had last, for `plan --explain`
+        latest/ab/abcd…             which keys a manifest's actions had last, for `plan --explain`
         unchanged/ab/abcd…          what a build that had nothing to do looked at
         locks/abcd….lock            one OS lock an action
         users.db                    the lock that builds share and gc takes alone

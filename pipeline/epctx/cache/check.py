@@ -7,6 +7,7 @@ from typing import get_args
 
 import msgspec
 
+from epctx.cache.digests import remembered_files
 from epctx.cache.records import KINDS
 from epctx.cache.store import Action, ActionKind, Cache
 
@@ -65,7 +66,9 @@ def info(cache: Cache) -> Info:
         actions=actions,
         objects=len(sizes),
         size=sum(sizes),
-        remembered=sum(1 for _ in cache.records.names("digests")),
+        remembered=sum(
+            len(remembered_files(cache.records, name)) for name in cache.records.names("digests")
+        ),
         quarantined=sum(1 for _ in quarantine.iterdir()) if quarantine.is_dir() else 0,
     )
 

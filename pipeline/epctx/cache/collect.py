@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from epctx.cache import temporary
-from epctx.cache.digests import remembered_path
+from epctx.cache.digests import remembered_files
 from epctx.cache.records import Kind
 from epctx.cache.store import Action, Cache
 from epctx.files import identity
@@ -139,15 +139,19 @@ def _within(actions: list[_Used], limits: Limits, stored: dict[str, int]) -> lis
 
 
 def _stale_digests(cache: Cache) -> Iterator[Path]:
-    """Remembered digests of files that are gone or not what they were."""
+    """Remembered digests of folders all of whose files are gone or not what they were."""
     for name in cache.records.names("digests"):
-        remembered = remembered_path(cache.records, name)
-        try:
-            fresh = remembered is not None and identity.of_path(remembered[0]).text == remembered[1]
-        except OSError:
-            fresh = False
-        if not fresh:
+        files = remembered_files(cache.records, name)
+        if not any(_is_still(path, text) for path, text in files.items()):
             yield cache.records.path("digests", name)
+
+
+def _is_still(path: Path, text: str) -> bool:
+    """Whether a file has the identity that it had."""
+    try:
+        return identity.of_path(path).text == text
+    except OSError:
+        return False
 
 
 def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from epctx.files.digest import Digest
 from epctx.files.identity import Identity
 
 _TRIES = 3
+_OFTEN = 1.0
+"""Seconds from one writing of what is new to the next."""
 
 
 class FileDigests(Protocol):
@@ -64,25 +67,34 @@ class FreshDigests:
         return digest.of_json({name: str(self.of(file)) for name, file in names.items()})
 
 
+_Known = dict[str, tuple[str, Digest]]
+"""By path from a folder: the text of a file's identity, and its digest."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
-    """What the cache remembers of one path, or of a tree.
-
-    Attributes:
-        state: the text of its identity, or of all in the tree the digest.
+    """What the cache remembers of files below a folder, or of all in it: that has no name, and its
+    state is the digest of all identities.
     """
 
     path: str
-    state: str
-    digest: Digest
+    files: _Known
 
 
 class RememberedDigests:
-    """Reads a file only if the cache does not remember it as it is now."""
+    """Reads a file only if the cache does not remember it as it is now.
+
+    What is new is written at once, or within a second of what was written before it, or by
+    `flush`: files come by the hundred, in folders beside each other, of which one record tells.
+    """
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._fresh = FreshDigests()
+        self._guard = threading.RLock()
+        self._folders: dict[str, _Known] = {}
+        self._changed: set[str] = set()
+        self._written = 0.0
 
     def of(self, path: Path) -> Digest:
         """As the Protocol says."""
@@ -99,25 +111,24 @@ class RememberedDigests:
         names = [file.relative_to(root).as_posix() for file in found]
         name = digest.of_json([root.as_posix(), names]).hex
         now = digest.of_json([each.text for each in found.values()]).hex
-        record = self._records.read("digests", name, _Remembered)
-        if record is not None and record.state == now and record.path == root.as_posix():
-            return record.digest
+        state, content = self._read(name, root.as_posix()).get("", ("", None))
+        if content is not None and state == now:
+            return content
         content = self._fresh.of_tree(root, found)
         if all(
             each.settled and identity.tells(file, each.text) and _now(file) == each
             for file, each in found.items()
         ):
-            record = _Remembered(path=root.as_posix(), state=now, digest=content)
+            record = _Remembered(path=root.as_posix(), files={"": (now, content)})
             self._records.write("digests", name, record)
         return content
 
     def known(self, path: Path, now: Identity) -> Digest | None:
         """What is remembered of `path`, if it is `now` as it was then; nothing is read of it."""
-        record = self._records.read("digests", _name(path), _Remembered)
-        # The path is compared as well: nobody is to find a way to make two paths one name.
-        if record is None or record.state != now.text or record.path != path.as_posix():
-            return None
-        return record.digest
+        folder, name = _place(path)
+        with self._guard:
+            state, content = self._folder(folder).get(name, ("", None))
+        return content if state == now.text else None
 
     def remember(self, path: Path, before: Identity, content: Digest) -> None:
         """Remember a file that was hashed elsewhere, by its identity from before that.
@@ -140,18 +151,52 @@ class RememberedDigests:
     def _write(self, path: Path, found: Identity, content: Digest) -> None:
         if not identity.tells(path, found.text):
             return
-        record = _Remembered(path=path.as_posix(), state=found.text, digest=content)
-        self._records.write("digests", _name(path), record)
+        folder, name = _place(path)
+        with self._guard:
+            self._folder(folder)[name] = (found.text, content)
+            self._changed.add(folder)
+            if time.monotonic() > self._written + _OFTEN:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is new.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        with self._guard:
+            for folder in sorted(self._changed):
+                record = _Remembered(path=folder, files=self._folders[folder])
+                self._records.write("digests", _name(folder), record)
+            self._changed.clear()
+            self._written = time.monotonic()
+
+    def _folder(self, folder: str) -> _Known:
+        if folder not in self._folders:
+            self._folders[folder] = self._read(_name(folder), folder)
+        return self._folders[folder]
+
+    def _read(self, name: str, path: str) -> _Known:
+        record = self._records.read("digests", name, _Remembered)
+        # The path is compared as well: nobody is to find a way to make two paths one name.
+        return record.files if record is not None and record.path == path else {}
 
 
-def remembered_path(records: Records, name: str) -> tuple[Path, str] | None:
-    """The path that a record remembers a digest of, and the text of its identity then."""
+def remembered_files(records: Records, name: str) -> dict[Path, str]:
+    """The files that a record remembers digests of, and the text of their identities then."""
     record = records.read("digests", name, _Remembered)
-    return None if record is None else (Path(record.path), record.state)
+    if record is None:
+        return {}
+    return {Path(record.path) / file: state for file, (state, _) in record.files.items()}
 
 
-def _name(path: Path) -> str:
-    return digest.of_bytes(path.as_posix().encode("utf-8", "surrogatepass")).hex
+def _place(path: Path) -> tuple[str, str]:
+    """The folder whose record tells of a file, which is the one above its own; the path from it."""
+    return path.parent.parent.as_posix(), f"{path.parent.name}/{path.name}"
+
+
+def _name(folder: str) -> str:
+    return digest.of_bytes(folder.encode("utf-8", "surrogatepass")).hex
 
 
 def _now(path: Path) -> Identity | None:

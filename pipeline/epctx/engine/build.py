@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from epctx import codec, lockfile
@@ -155,11 +156,29 @@ class _Run:
                 locked_mode.refuse_other_causes(old, self._plan, self._lookup)
                 locked_mode.refuse_edited_outputs(old, self._plan, self._place)
             groups = [self._assess(planned) for planned in self._plan.groups]
+            self._remember_files()
             left = [group for group in groups if not group.up_to_date]
             with self._shared() if left or self._plan.compositions else nullcontext():
-                built = {group.planned.label: group for group in self._build(left)}
-                groups = [built.get(group.planned.label, group) for group in groups]
-                return self._finish(groups, self._compose(groups), old)
+                try:
+                    built = {group.planned.label: group for group in self._build(left)}
+                    groups = [built.get(group.planned.label, group) for group in groups]
+                    return self._finish(groups, self._compose(groups), old)
+                finally:
+                    self._remember_files()
+                    if self._history is not None:
+                        self._history.save()
+
+    @cached_property
+    def _history(self) -> History | None:
+        """Read while no other build of the manifest writes it."""
+        cache = self._cache
+        if cache is None:
+            return None
+        return History(records=cache.records, manifest=self._plan.manifest.path)
+
+    def _remember_files(self) -> None:
+        if self._cache is not None:
+            self._cache.digests.flush()
 
     def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
         """Note what is looked at beside what is digested."""
@@ -249,13 +268,7 @@ class _Run:
         executor = Pool(work=work, logs=self._place.logs, variables=self._options.variables)
         words = "interrupted, nothing was published"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
-        return scheduler, Actions(self._lookup, self._history(), executor, work)
-
-    def _history(self) -> History | None:
-        cache = self._cache
-        if cache is None:
-            return None
-        return History(records=cache.records, manifest=self._plan.manifest.path)
+        return scheduler, Actions(self._lookup, self._history, executor, work)
 
     def _finish(
         self,
@@ -272,10 +285,12 @@ class _Run:
         wanted = not failures or self._options.keep_going
         if wanted:
             self._withdraw(groups, composed, whole=new is not None and self._plan.whole)
-        reports = [publish.group(each, self._place, self._cache, wanted=wanted) for each in groups]
-        reports += [
-            publish.composition(each, self._place, self._cache, wanted=wanted) for each in composed
-        ]
+        place, cache = self._place, self._cache
+        targets = {each.planned.target for each in groups}
+        targets |= {each.planned.target for each in composed}
+        with place.settling(sorted(targets)):
+            reports = [publish.group(each, place, cache, wanted=wanted) for each in groups]
+            reports += [publish.composition(each, place, cache, wanted=wanted) for each in composed]
         self._emit_composed(reports, composed)
         report = BuildReport(
             schema_version=build_report.SCHEMA_VERSION,

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from epctx import codec
 from epctx.cache.records import Records
 from epctx.files import digest
 from epctx.files.digest import Digest
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
-    """The last keys of one manifest's actions, in this cache.
+class _Last:
+    """The last keys of a manifest's actions, each by its group, action and subject as JSON."""
 
-    Attributes:
+    manifest: str
+    keys: dict[str, Digest]
+
+
+class History:
+    """The last keys of one manifest's actions, in this cache. Thread-safe.
+
+    Args:
         records: of the cache.
         manifest: its path; the cache has a digest of it.
     """
 
-    records: Records
-    manifest: Path
+    def __init__(self, *, records: Records, manifest: Path) -> None:
+        self.manifest = manifest
+        self._records = records
+        self._name = digest.of_json(manifest.as_posix()).hex
+        self._guard = threading.Lock()
+        found = records.read("latest", self._name, _Last)
+        self._keys = {} if found is None or found.manifest != manifest.as_posix() else found.keys
+        self._changed = False
 
     def last(self, group: str, action: str, subject: str) -> Digest | None:
         """The key that an action had last; None: it never was carried out for this manifest."""
-        return self.records.read("latest", self._name(group, action, subject), Digest)
+        return self._keys.get(_place(group, action, subject))
 
     def note(self, group: str, action: str, subject: str, key: Digest) -> None:
         """Remember the key of an action that was carried out, or whose result was used.
@@ -34,12 +49,25 @@ class History:
             action: optimize, compile, verify.
             subject: the model, the session group or the group itself.
             key: of the action.
+        """
+        place = _place(group, action, subject)
+        with self._guard:
+            if self._keys.get(place) != key:
+                self._keys[place] = key
+                self._changed = True
+
+    def save(self) -> None:
+        """Write what was noted, if any of it is new.
 
         Raises:
             StorageError: the cache cannot be written.
         """
-        if self.last(group, action, subject) != key:
-            self.records.write("latest", self._name(group, action, subject), key)
+        with self._guard:
+            if self._changed:
+                last = _Last(manifest=self.manifest.as_posix(), keys=self._keys)
+                self._records.write("latest", self._name, last)
+                self._changed = False
 
-    def _name(self, group: str, action: str, subject: str) -> str:
-        return digest.of_json([self.manifest.as_posix(), group, action, subject]).hex
+
+def _place(group: str, action: str, subject: str) -> str:
+    return codec.encode((group, action, subject)).decode()

@@ -98,13 +98,16 @@ def test_stale_memories_go(cache: Cache, tmp_path: Path, monkeypatch: pytest.Mon
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 5)
     monkeypatch.setattr(identity, "tells", lambda path, text: True)  # /tmp may be a tmpfs
-    stays, changes, goes = (tmp_path / name for name in "abc")
-    for path in (stays, changes, goes):
+    stays, changes, goes, beside = (tmp_path / name / "f/x" for name in ("a", "b", "c", "a/f"))
+    for path in (stays, changes, goes, beside):
+        path.parent.mkdir(parents=True)
         path.write_bytes(b"content")
         cache.digests.of(path)
+    cache.digests.flush()
     changes.write_bytes(b"other content")
-    goes.unlink()
-    assert collect.collect(cache, keep=(), limits=Limits()).records == 2
+    for path in (goes, beside):
+        path.unlink()
+    assert collect.collect(cache, keep=(), limits=Limits()).records == 3
     assert len(list(cache.records.names("digests"))) == 1
     assert cache.digests.known(stays, identity.of_path(stays)) == digest.of_bytes(b"content")
 

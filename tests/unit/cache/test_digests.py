@@ -86,6 +86,21 @@ def test_an_edit_of_the_same_size_with_its_time_restored_is_noticed(
 
 
 @pytest.mark.usefixtures("later")
+def test_files_beside_each_other_are_one_record_which_flush_completes(
+    cache: Cache, tmp_path: Path, read: list[object]
+) -> None:
+    files = [tmp_path / f"folder{number}/file" for number in range(3)]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(b"one")
+        cache.digests.of(file)
+    cache.digests.flush()
+    assert len(list(cache.records.names("digests"))) == 1
+    assert [again(cache).of(file) for file in files] == [digest.of_bytes(b"one")] * 3
+    assert len(read) == 3
+
+
+@pytest.mark.usefixtures("later")
 def test_another_file_in_its_place_is_noticed(cache: Cache, file: Path) -> None:
     cache.digests.of(file)
     other = file.with_name("other")
@@ -247,7 +262,7 @@ def test_what_a_version_remembered_that_did_not_ask_for_such_writes_is_not_belie
     (name,) = cache.records.names("digests")
     path = cache.records.path("digests", name)
     record = json.loads(path.read_bytes()[65:])
-    record["identity"] = record.pop("state")
+    record["state"], record["digest"] = next(iter(record.pop("files").values()))
     cache.records.write("digests", name, record)
     again(cache).of(file)
     assert len(read) == 2

@@ -7,7 +7,7 @@ import pytest
 from epctx.cache import Cache
 from epctx.cache.records import Records
 from epctx.engine.last_keys import History
-from epctx.files.digest import of_bytes
+from epctx.files.digest import Digest, of_bytes
 
 OLD, NEW = of_bytes(b"old"), of_bytes(b"new")
 
@@ -16,10 +16,16 @@ def history(cache: Cache, manifest: str = "/m.yaml") -> History:
     return History(records=cache.records, manifest=Path(manifest))
 
 
+def note(known: History, key: Digest) -> None:
+    """As a build does with one action."""
+    known.note("g@x", "compile", "a", key)
+    known.save()
+
+
 def test_the_last_key_of_an_action_is_remembered_by_whoever_opens_the_cache(cache: Cache) -> None:
     assert history(cache).last("g@x", "compile", "a") is None
     for key in (OLD, NEW):
-        history(cache).note("g@x", "compile", "a", key)
+        note(history(cache), key)
         assert history(cache).last("g@x", "compile", "a") == key
 
 
@@ -35,20 +41,31 @@ def test_the_last_key_of_an_action_is_remembered_by_whoever_opens_the_cache(cach
 def test_of_another_action_nothing_is_known(
     cache: Cache, manifest: str, group: str, action: str, subject: str
 ) -> None:
-    history(cache).note("g@x", "compile", "a", OLD)
+    note(history(cache), OLD)
     assert history(cache, manifest).last(group, action, subject) is None
 
 
 def test_names_are_not_run_together(cache: Cache) -> None:
-    history(cache).note("a", "bc", "d", OLD)
-    assert history(cache).last("ab", "c", "d") is None
+    known = history(cache)
+    known.note("a", "bc", "d", OLD)
+    assert known.last("a", "bc", "d") == OLD
+    assert known.last("ab", "c", "d") is None
+
+
+def test_a_build_of_a_part_leaves_what_was_known_of_the_rest(cache: Cache) -> None:
+    note(history(cache), OLD)
+    known = history(cache)
+    known.note("other@x", "compile", "a", NEW)
+    known.save()
+    assert history(cache).last("g@x", "compile", "a") == OLD
+    assert history(cache).last("other@x", "compile", "a") == NEW
 
 
 def test_the_same_key_is_not_written_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """A no-op build writes nothing: the cache may be read-only, or on a network."""
     known = history(cache)
-    known.note("g@x", "compile", "a", OLD)
+    note(known, OLD)
     monkeypatch.setattr(Records, "write", None)
-    known.note("g@x", "compile", "a", OLD)
+    note(known, OLD)
     with pytest.raises(TypeError):
-        known.note("g@x", "compile", "a", NEW)
+        note(known, NEW)

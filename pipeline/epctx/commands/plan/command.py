@@ -87,6 +87,7 @@ def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanRe
     lookup = Lookup(cache, cache.digests, numbers=numbers)
     history = History(records=cache.records, manifest=plan.manifest.path)
     known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
+    cache.digests.flush()
     found = [_Group(each, lookup, history).plan() for each in known.values()]
     found += [_composition(each, known, lookup, place, history) for each in plan.compositions]
     return PlanReport(name=plan.manifest.name, groups=tuple(found))

@@ -67,21 +67,13 @@ class Actions:
     def did(
         self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
     ) -> None:
-        """Note that an action was carried out, or was in the cache.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Note that an action was carried out, or was in the cache."""
         progress.did(action, subject, key, ran=ran)
         if key is not None:
             self.note(progress, action, subject, key)
 
     def note(self, progress: Progress, action: str, subject: str, key: Digest) -> None:
-        """Remember the last key of an action.
-
-        Raises:
-            StorageError: the cache cannot be written.
-        """
+        """Remember the last key of an action."""
         if self._history is not None:
             self._history.note(progress.label, action, subject, key)
 

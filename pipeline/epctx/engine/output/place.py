@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,13 +138,32 @@ class Place:
                 self._repair()
 
     def publish(self, target: str, group: str) -> None:
-        """Swap a staged group in. A group that was there is there until the new one is.
+        """Swap a staged group in, inside `settling`. A group that was there is there until the new
+        one is.
 
         Raises:
             StorageError: the system refuses.
         """
-        old = self.staging / "old" / target / group
-        _swap(self.staged(target, group), self.group(target, group), old)
+        place = self.group(target, group)
+        with outputs.writing(place):
+            _swap(self.staged(target, group), place, self.staging / "old" / target / group)
+
+    @contextmanager
+    def settling(self, targets: Iterable[str]) -> Iterator[None]:
+        """What is published inside is on the disk at the end, and then what was there is removed.
+
+        Once for all groups: each time that the disk is waited for takes as long as for one.
+
+        Raises:
+            StorageError: the system refuses.
+        """
+        try:
+            yield
+        finally:
+            for folder in filter(Path.is_dir, (self.root / target for target in targets)):
+                with outputs.writing(folder):
+                    outputs.sync_folder(folder)
+            _remove(self.staging / "old")
 
     def publish_package(self) -> None:
         """Swap the staged package in, as `publish` does a group.
@@ -152,7 +171,10 @@ class Place:
         Raises:
             StorageError: the system refuses.
         """
-        _swap(self.staged_package, self.package, self._old_package)
+        with outputs.writing(self.package):
+            _swap(self.staged_package, self.package, self._old_package)
+            outputs.sync_folder(self.out)
+        _remove(self._old_package)
 
     @property
     def _old_package(self) -> Path:
@@ -209,15 +231,12 @@ def acquired(path: Path, waiting: Callable[[], None]) -> filelock.BaseFileLock:
 
 
 def _swap(staged: Path, place: Path, old: Path) -> None:
-    with outputs.writing(place):
-        outputs.sync_folder(staged)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists():
-            old.parent.mkdir(parents=True, exist_ok=True)
-            place.rename(old)
-        staged.rename(place)
-        outputs.sync_folder(place.parent)
-    _remove(old)
+    outputs.sync_folder(staged)
+    if place.exists():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        place.rename(old)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staged.rename(place)
 
 
 def _folders(path: Path) -> list[Path]:
