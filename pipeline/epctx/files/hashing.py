@@ -9,18 +9,27 @@ from typing import Final, TypeVar
 
 _Name = TypeVar("_Name")
 _Result = TypeVar("_Result")
+SMALL: Final = 1 << 18
+"""Bytes that are hashed in the time that a thread takes to begin."""
 _MOST: Final = 4
 """Cores beyond which a disk is what files wait for."""
 
 
-def of_each(work: Callable[[_Name], _Result], names: Iterable[_Name]) -> dict[_Name, _Result]:
+def of_each(
+    work: Callable[[_Name], _Result], names: Iterable[_Name], *, size: int | None = None
+) -> dict[_Name, _Result]:
     """What `work` says of each name, in the order of the names; it hashes, or copies and hashes.
 
     hashlib and blake3 release the interpreter's lock: several files are hashed on several cores.
+
+    Args:
+        size: of all files, in bytes, if it is known: few bytes are hashed before a thread begins.
 
     Raises:
         Exception: what `work` raised of the first name for which it did.
     """
     listed = tuple(names)
+    if size is not None and size <= SMALL:
+        return {name: work(name) for name in listed}
     with ThreadPoolExecutor(max_workers=min(_MOST, os.cpu_count() or 1)) as threads:
         return dict(zip(listed, threads.map(work, listed), strict=True))

@@ -177,7 +177,9 @@ def _compare(
     for name in sorted(present - listed.keys()):
         yield _finding(check, name, "fail", f"is not in {record}", _EXTRA)
     both = sorted(present & listed.keys())
-    reasons = hashing.of_each(lambda name: _verdict(folder.path, listed[name]), both)
+    sizes = [listed[name].size for name in both]
+    size = None if None in sizes else sum(filter(None, sizes))
+    reasons = hashing.of_each(lambda n: _verdict(folder.path, listed[n]), both, size=size)
     for name, reason in reasons.items():
         algorithm = listed[name].digest.algorithm
         # SHA256SUMS has no BLAKE3: that is known of what the build has written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -191,6 +192,8 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
         unrun = None if recording is None else recording.record(compiled, running)
+    if not any(provider.isolated for provider in providers):
+        shutil.rmtree(job.scratch, ignore_errors=True)  # else while this process ends
     checked = None
     if job.check is not None:
         outputs.write_sums(job.folder, output.files)

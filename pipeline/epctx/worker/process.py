@@ -77,7 +77,7 @@ class Worker:
             with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
                 self._process = spare.launch(own, folder=folder, log=stream)
         self._guard = Guard(self._process.pid, log)
-        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._stage: StageStarted | None = None
         self._done = False
         self._begun = 0

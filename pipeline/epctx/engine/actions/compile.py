@@ -113,8 +113,9 @@ class Compiling:
         with source.beside(self._actions, progress, session, kept, lane) as run:
             result = self._compiled(progress, session, job, lane, run)
             lane.dismiss()
-            # While the worker ends. What stays (Windows: files in use) goes with the scratch.
-            shutil.rmtree(scratch, ignore_errors=True)
+            if lane.own:
+                # While the worker ends. What stays (Windows: files in use) goes with the scratch.
+                shutil.rmtree(scratch, ignore_errors=True)
             lane.close()  # its exit code counts before anything is kept
             check_compiled(result, group, job.models, folder)
             source.judge(run, result)
@@ -155,12 +156,13 @@ class Compiling:
             raise
 
     def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:
-        """What the worker that compiles verifies itself: a group of which nothing is loaded."""
-        group, lookup = progress.planned.group, self._actions.lookup
-        alone = lane.own and len(progress.planned.session_groups) == 1
-        if not alone or not lookup.skips(group):
+        """What the worker that compiles verifies itself: a group of which nothing is loaded, or
+        whose EPs leave nothing behind in a process.
+        """
+        skips = self._actions.lookup.skips(progress.planned.group)
+        if len(progress.planned.session_groups) > 1 or (lane.own and not skips):
             return None
-        return checks.request(progress, folder, skips_numbers=True)
+        return checks.request(progress, folder, skips_numbers=skips)
 
     def _stored(
         self, progress: GroupProgress, known: Compiled, result: CompileResult, folder: Path

@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.files.digest import CHUNK, Buffer, Digest, of_chunks
+from epctx.files.hashing import SMALL
 from epctx.files.identity import of_content
 from epctx.files.regular import open_regular, patiently, require_bounded
 
@@ -179,7 +180,8 @@ class DataFile:
                 end = position + len(chunk)
                 while pending and pending[-1][0] < end:
                     active.append((*pending.pop(), blake3.blake3()))
-                both = thread.submit(whole.update, chunk)  # on another core, if there is one idle
+                # On another core, if there is one idle; what is small is hashed before that begins.
+                both = thread.submit(whole.update, chunk) if self.size > SMALL else None
                 unfinished = []
                 for offset, length, hasher in active:
                     stop = offset + length
@@ -190,7 +192,10 @@ class DataFile:
                         unfinished.append((offset, length, hasher))
                 active = unfinished
                 position = end
-                both.result()
+                if both is None:
+                    whole.update(chunk)
+                else:
+                    both.result()
         for offset, length in pending:  # empty ranges at the end of the file
             self._parts[offset, length] = of_chunks(self.chunks(offset, length))
         self._whole = Digest("blake3", whole.hexdigest())

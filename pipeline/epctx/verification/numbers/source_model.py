@@ -56,7 +56,7 @@ class SourceModel:
             if own != other:
                 faults.append(f"its {what} are {other}, those of the source model {own}")
         shapes = {spec.name: spec.shape for spec in model.inputs}
-        for spec in inputs(self.source):
+        for spec in (replace(each, shape=_fixed(each, self.source)) for each in self.inputs):
             pairs = zip(spec.shape, shapes.get(spec.name, ()), strict=False)
             if any(_are_others(*pair) for pair in pairs):
                 faults.append(
