@@ -21,13 +21,12 @@ from types import FrameType
 from typing import Annotated, Literal
 
 import typer
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli import github, paths, problems
+from epctx.cli import github, paths, plain, problems
 from epctx.cli.streams import ESCAPING, Stream
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
@@ -206,7 +205,7 @@ def warning(what: str, remedy: str) -> Text:
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:
     """A table without lines but the one below its head; nothing in it is cut."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made = plain.WideTable()
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in right else "left"
         made.add_column(heading, justify=justify, overflow="fold")
@@ -247,10 +246,13 @@ def put(console: Console, renderable: RenderableType) -> None:
     if console.is_terminal:
         console.print(renderable)
         return
-    with console.capture() as captured:
-        console.print(renderable)
-    lines = captured.get().removesuffix("\n").split("\n")
-    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    whole = console.soft_wrap and not console.options.ascii_only
+    lines = plain.lines(renderable) if whole else None
+    if lines is None or max(map(len, lines)) > console.width:
+        with console.capture() as captured:
+            console.print(renderable)
+        lines = captured.get().removesuffix("\n").split("\n")
+    console.file.write("".join(f"{visible(line).rstrip()}\n" for line in lines))
     console.file.flush()
 
 
