@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from epctx.engine.up_to_date import assess
 from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
+from epctx.lockfile.types import LockedSource
 from epctx.providers.hooks import KnowsAbsence
 from epctx.text import Brief
 
@@ -88,7 +90,8 @@ def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanRe
     history = History(records=cache.records, manifest=plan.manifest.path)
     known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
     cache.digests.flush()
-    found = [_Group(each, lookup, history).plan() for each in known.values()]
+    locked = _Locked(plan.manifest.path)
+    found = [_Group(each, lookup, history, locked).plan() for each in known.values()]
     found += [_composition(each, known, lookup, place, history) for each in plan.compositions]
     return PlanReport(name=plan.manifest.name, groups=tuple(found))
 
@@ -131,11 +134,32 @@ def _composition(
     )
 
 
+class _Locked:
+    """What a manifest's lock says of sources: read once, when it is asked."""
+
+    def __init__(self, manifest: Path) -> None:
+        self._manifest = manifest
+
+    @cached_property
+    def _sources(self) -> Mapping[str, LockedSource]:
+        try:
+            return lockfile.read(lockfile.place(self._manifest)).sources
+        except LockError:  # there is none, or it cannot be read: the build will say so
+            return {}
+
+    def of(self, path: Path) -> LockedSource | None:
+        """What it says of a file."""
+        name = os.path.relpath(path, self._manifest.parent) if self._sources else ""
+        return self._sources.get(Path(name).as_posix())
+
+
 class _Group:
     """One group of a plan."""
 
-    def __init__(self, known: GroupState, lookup: Lookup, history: History) -> None:
-        self._manifest = history.manifest
+    def __init__(
+        self, known: GroupState, lookup: Lookup, history: History, locked: _Locked
+    ) -> None:
+        self._locked = locked
         self._known = known
         self._planned = known.planned
         self._lookup = lookup
@@ -203,13 +227,8 @@ class _Group:
 
     def _by_lock(self, model: Optimized) -> str:
         """Why a model is built that this cache has never seen, as far as the lock knows it."""
-        source, manifest = model.source, self._manifest
-        name = source.path.name
-        try:
-            known = lockfile.read(lockfile.place(manifest)).sources
-        except LockError:  # there is none, or it cannot be read: the build will say so
-            known = {}
-        locked = known.get(Path(os.path.relpath(source.path, manifest.parent)).as_posix())
+        source = model.source
+        name, locked = source.path.name, self._locked.of(source.path)
         if locked is None:
             return f"{name} was never built here"
         if locked.digest == str(self._lookup.sources.model(source)):

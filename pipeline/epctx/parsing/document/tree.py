@@ -37,7 +37,7 @@ class Node:
         keys: of a mapping, where each key stands.
     """
 
-    value: Scalar | tuple[Node, ...] | Mapping[str, Node]
+    value: Scalar | tuple[Node, ...] | dict[str, Node]
     mark: Mark
     path: Keys
     text: str = ""
@@ -47,7 +47,7 @@ class Node:
     @property
     def kind(self) -> Kind:
         """The kind of value, in the words of messages."""
-        if isinstance(self.value, Mapping):
+        if isinstance(self.value, dict):
             return "mapping"
         if isinstance(self.value, tuple):
             return "list"
@@ -60,7 +60,7 @@ class Node:
     @property
     def mapping(self) -> Mapping[str, Node]:
         """The children by key; none if it is no mapping."""
-        return self.value if isinstance(self.value, Mapping) else {}
+        return self.value if isinstance(self.value, dict) else {}
 
     @property
     def items(self) -> tuple[Node, ...]:
@@ -81,7 +81,7 @@ class Node:
 
     def plain(self) -> Plain:
         """The value without places, as JSON Schema sees it."""
-        if isinstance(self.value, Mapping):
+        if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, tuple):
             return [child.plain() for child in self.value]
@@ -98,7 +98,7 @@ def merge(layers: Iterable[Node | None]) -> Node | None:
 
 
 def _over(low: Node, high: Node) -> Node:
-    if not (isinstance(low.value, Mapping) and isinstance(high.value, Mapping)):
+    if not (isinstance(low.value, dict) and isinstance(high.value, dict)):
         return high
     children = dict(low.value)
     for key, child in high.value.items():

@@ -6,6 +6,7 @@ import glob
 import re
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -25,6 +26,10 @@ class Places:
     folder: Path
     allow_outside: bool = False
     partial: bool = False
+
+    @cached_property
+    def _resolved(self) -> Path:
+        return self.folder.resolve()
 
     def lacks(self, path: Path) -> bool:
         """Whether a file is missing that may be."""
@@ -59,7 +64,7 @@ class Places:
         """What is wrong with where `path` leads, links followed."""
         try:
             target = path.resolve()
-            inside = target.is_relative_to(self.folder.resolve())
+            inside = target.is_relative_to(self._resolved)
         except UnicodeEncodeError:
             encoding = sys.getfilesystemencoding()
             what = f"cannot be named where file names are {encoding}"
