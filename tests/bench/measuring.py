@@ -56,6 +56,18 @@ NO_OP_FULL = Row(what="nothing changed, every key made anew", against=NO_OP.agai
 RECOMPILED = Row(what="nothing changed", against="bare script that compiles all again")
 LAYOUT = Row(what="100,000 nodes laid out for the report", against="10,000 nodes", hold=12)
 
+_GROUP = "ms a group: (n groups - 1 group) / (n - 1)"
+GROUPS_COLD = Row(what="200 tiny groups, cold", against=_GROUP, hold=20)
+GROUPS_COLD_UNVERIFIED = Row(what="the same, --no-verify", against=_GROUP, hold=20)
+GROUPS_MANY = Row(what="1,000 tiny groups, cold", against=_GROUP, hold=20)
+GROUPS_MEMORY = Row(what="1,000 tiny groups, cold, main process", against="MB resident", hold=150)
+GROUPS_AGAIN = Row(what="1,000 groups, nothing changed, keys made anew", against=_GROUP, hold=2)
+GROUPS_REMEMBERED = Row(
+    what="1,000 groups, nothing changed, remembered", against=NO_OP.against, hold=1.7
+)
+GROUPS_PLAN = Row(what="plan of 1,000 groups", against=NO_OP.against, hold=8)
+GROUPS_VALIDATE = Row(what="validate of 1,000 groups", against=NO_OP.against, hold=8)
+
 found: dict[Row, float] = {}
 """What this run has measured."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from epctx.cli.app import app
 from tests.kit.inline import Inline
@@ -173,6 +175,37 @@ def parts(folder: Path, n: int) -> Sequence[str]:
     return ("validate", "m.yaml", "--no-models")
 
 
+def own_models(folder: Path, n: int) -> str:
+    """Write `n` models, each with a weight of its own; what a manifest says of them."""
+    for i in range(n):
+        weight = helper.make_tensor("w", FLOAT, [4], [float(i)] * 4)
+        model = _model([helper.make_node("Add", ["x", "w"], ["y"])], weights=[weight])
+        (folder / f"m{i}.onnx").write_bytes(model.SerializeToString())
+    return _models([f"m{i}: {{path: m{i}.onnx}}" for i in range(n)])
+
+
+@dimension("groups, each of a model of its own", "build", sample=3, full=25)
+def built_groups(folder: Path, n: int) -> Sequence[str]:
+    listed = "".join(f"  g{i}: {{models: [m{i}]}}\n" for i in range(n))
+    manifest(folder, f"{own_models(folder, n)}model_groups:\n{listed}")
+    return ("build", "m.yaml")
+
+
+@dimension("models of a group", "build", sample=3, full=25)
+def built_models(folder: Path, n: int) -> Sequence[str]:
+    names = ", ".join(f"m{i}" for i in range(n))
+    manifest(folder, f"{own_models(folder, n)}model_groups: {{g: {{models: [{names}]}}}}\n")
+    return ("build", "m.yaml")
+
+
+@dimension("targets", "build", sample=3, full=25)
+def built_targets(folder: Path, n: int) -> Sequence[str]:
+    listed = "".join(f"  t{i}: {{include: [g]}}\n" for i in range(n))
+    groups = "model_groups: {g: {models: [m0]}}\n"
+    manifest(folder, f"{own_models(folder, 1)}{groups}targets:\n{listed}")
+    return ("build", "m.yaml")
+
+
 # --------------------------------------------------------------------------------------- models
 
 Builder = Callable[[int], onnx.ModelProto]
@@ -240,6 +273,17 @@ def initializers(n: int) -> onnx.ModelProto:
     return _model(
         [helper.make_node("Sum", ["x", *(w.name for w in weights)], ["y"])], weights=weights
     )
+
+
+@built("times 16 KiB of weights", sample=20, full=400)
+def weights(n: int) -> onnx.ModelProto:
+    weight = numpy_helper.from_array(np.ones((n, 1024, 4), np.float32), "w")
+    axes = numpy_helper.from_array(np.array([0, 1], np.int64), "axes")
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["s"]),
+        helper.make_node("ReduceMax", ["s", "axes"], ["y"], keepdims=0),
+    ]
+    return _model(nodes, weights=[weight, axes])
 
 
 @built("constants of one name", sample=150, full=500)
@@ -393,3 +437,10 @@ compared("build, again", ("build", "m.yaml"))
 compared("build --locked", ("build", "m.yaml", "--locked"))
 compared("verify --lock", ("verify", "dist/m", "--lock", "m.lock.yaml"))
 compared("package", ("package", "m.yaml"))
+
+
+@dimension("groups of a lock, of which the cache has nothing", "plan", sample=3, full=25)
+def locked_elsewhere(folder: Path, n: int) -> Sequence[str]:
+    carry_out(built_groups(folder, n), folder, 0)
+    shutil.rmtree(folder / "cache")
+    return ("plan", "m.yaml")
