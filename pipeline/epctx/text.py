@@ -1,4 +1,4 @@
-"""Texts for people: sizes in words, the nearest known name for a misspelt one.
+"""Texts for people: sizes and times in words, the nearest known name for a misspelt one.
 
 What is near is found by comparing a name with all that are known, so many misspelt names among many
 known ones would take hours: the effort is bounded, for one name and for all of a file together.
@@ -49,6 +49,15 @@ def size_words(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"
+
+
+def time_words(seconds: float) -> str:
+    """A time for people, in whole seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -169,13 +169,13 @@ refused("two inputs of one name", lambda: of(RELU(), inputs=("x", "x")), "made t
 refused(
     "two outputs of one name (ONNX Runtime takes them)",
     lambda: of(RELU(), outputs=("y", "y")),
-    "built",
+    "verified",
     code=0,
 )
 refused(
     "two weights of one name (ONNX Runtime takes them)",
     lambda: of(node("Add", ["x", "w"], ["y"]), weights=[weight(), weight()]),
-    "built",
+    "verified",
     code=0,
 )
 refused(
@@ -231,14 +231,14 @@ refused("an opset of 2^63 - 1", lambda: model(graph([RELU()]), opset=2**63 - 1),
 refused(
     "two opsets of a domain (ONNX Runtime takes the last)",
     lambda: model(graph([RELU()]), domains=[("", 13)]),
-    "built",
+    "verified",
     code=0,
 )
 refused("an IR version of the future", lambda: model(graph([RELU()]), ir_version=99), "a.onnx")
 refused(
     "a negative IR version (ONNX Runtime takes it)",
     lambda: model(graph([RELU()]), ir_version=-5),
-    "built",
+    "verified",
     code=0,
 )
 refused("no opset", lambda: _without_opset(), "a.onnx")

@@ -31,7 +31,7 @@ def same(room: Room) -> None:
 
 
 def cached(
-    name: str, spoil: Callable[[Path, Room], object], says: str = "built", **rest: Any
+    name: str, spoil: Callable[[Path, Room], object], says: str = "verified", **rest: Any
 ) -> None:
     """A row: the cache of a build of the same project is spoilt; `spoil` gets its `v1` folder."""
 
@@ -400,7 +400,7 @@ for _place in ("m", "m/default", "m/default/g", "m/other", "m.staging", "m.stagi
     outputs(
         f"dist/{_place} is a link to a folder outside",
         _linked_out(_place),
-        "built" if _safe else "is a link",
+        "verified" if _safe else "is a link",
         **({} if _safe else {"code": 9}),
         leaves=("dist/*",),
     )
@@ -415,13 +415,13 @@ for _place in ("m.build.json", ".m.lock", "m/default/g", "m.staging"):
     outputs(
         f"dist/{_place} is a FIFO",
         _fifo(_place),
-        "built",
+        "verified",
         leaves=("dist/*",),
     )
 outputs(
     "the report is a link to a file outside",
     lambda room: _in_dist(room, "m.build.json").symlink_to(room.outside / "secret"),
-    "built",
+    "verified",
 )
 outputs(
     "the lock of the outputs is a link to a file outside",
@@ -432,7 +432,7 @@ outputs(
 outputs(
     "dist/m.logs is a FIFO",
     lambda room: os.mkfifo(_in_dist(room, "m.logs")),
-    "built",
+    "verified",
     leaves=("dist/*",),
 )
 outputs("dist is a file", lambda room: (room.folder / "dist").write_bytes(b""), "dist", code=9)
@@ -510,11 +510,11 @@ lock_file(
 lock_file(
     "a link to a file outside, when it is written",
     lambda path, room: path.symlink_to(room.outside / "secret"),
-    "built",
+    "verified",
     code=0,
     after=same,
 )
-lock_file("a FIFO, when it is written", lambda path, room: os.mkfifo(path), "built", code=0)
+lock_file("a FIFO, when it is written", lambda path, room: os.mkfifo(path), "verified", code=0)
 lock_file(
     "a folder, when it is written",
     lambda path, room: path.mkdir(),

@@ -61,7 +61,7 @@ composed(
     3,
     "whole",
 )
-composed("an output of lines and commands", output(LINES), 0, "whole@default: built")
+composed("an output of lines and commands", output(LINES), 0, "whole@default: verified")
 composed(
     "300 parts, of which each is the same model",
     {"whole": {"parts": {f"p{n}": {"model": "body", "prefix": f"p{n}_"} for n in range(300)}}},
@@ -97,6 +97,6 @@ add(
     "a lattice in which any two joined partitions are a cycle",
     lambda room: _lattice(room, rungs=60),
     code=0,
-    says="middle@default: built",
+    says="middle@default: verified",
     command=("build", "m.yaml", "--jobs", "1", "--only", "middle"),
 )

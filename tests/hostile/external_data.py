@@ -104,7 +104,7 @@ data("cut short", lambda p, room: p.write_bytes(bytes(15)), "reaches to byte 16"
 data(
     "a hard link to a file outside (no link can be told from it, its bytes are the model's)",
     lambda p, room: p.hardlink_to(room.outside / "secret"),
-    "built",
+    "verified",
     code=0,
 )
 
@@ -161,7 +161,7 @@ entries("negative length", "length", length="-1")
 entries("length of 2^64 - 1", "length", length=str(2**64 - 1))
 entries("a checksum of another file", "SHA-1", checksum="0" * 40)
 entries("a checksum that is none", "checksum", checksum="abc")
-entries("a base path (it is not used)", "built", code=0, basepath="/etc")
+entries("a base path (it is not used)", "verified", code=0, basepath="/etc")
 entries("a tensor of terabytes", "reaches to byte", dims=[1 << 20, 1 << 20])
 entries("a tensor of 2^62 bytes", "larger than any file", dims=[1 << 30, 1 << 30])
 entries("dimensions that multiply past 2^63", "larger than any file", dims=[1 << 32, 1 << 32])

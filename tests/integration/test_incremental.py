@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from epctx import api
 from epctx.cache import Cache, collect, locate
 from epctx.cache.collect import Limits
 from epctx.cli.entry import main
+from epctx.commands import build as building
 from epctx.engine import plan
+from epctx.engine.build import Options
 from epctx.errors import CompileError, EpctxError
 from epctx.files import identity
 from tests.kit import projects
@@ -162,6 +164,27 @@ def test_what_a_change_reaches_is_done_and_nothing_else(
     again = project.build()
     assert ran(again) == []
     assert states(again) == {"one": "up to date", "two": "up to date"}
+
+
+def test_it_is_known_how_long_a_group_took_when_it_was_compiled(project: Project) -> None:
+    expected: list[Mapping[str, float | None]] = []
+
+    def build() -> Mapping[str, float | None]:
+        options = Options(out=project.folder / "dist", expect=expected.append)
+        project.write()
+        building.run(project.manifest, options, listener=lambda event: None)
+        return expected[-1]
+
+    prefix(project)
+    assert build() == {"one@default": None}
+    project.section("model_groups", "one")["node_name_prefix"] = "q_"
+    (took,) = build().values()
+    assert took is not None and 0 < took < 60
+    shutil.rmtree(project.folder / "dist")
+    known = build()
+    shutil.rmtree(project.folder / "dist")
+    assert build() == known and set(known) == {"one@default", "two@default"}
+    assert known["two@default"] is None, "what the cache had took no time that tells anything"
 
 
 def doc_string(model: onnx.ModelProto) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,11 +110,11 @@ def _build(
     from epctx.cli import progress, step_summary, summary
     from epctx.commands import build as command
 
-    with progress.live(ui) as listener:
+    with progress.live(ui) as shown:
         done = command.run(
             manifest,
-            options,
-            listener=listener,
+            replace(options, expect=shown.expect),
+            listener=shown,
             only=only,
             cached=cached,
             allow_outside=allow_outside,

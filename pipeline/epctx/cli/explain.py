@@ -34,7 +34,7 @@ def explain(
         return
     explained = pages.explain(code)
     ui.emit(explained)
-    if ui.out.is_terminal:
+    if ui.out.is_terminal or ui.out.color_system:
         from rich.markdown import Markdown
 
         ui.print(Markdown(pages.text(code)))

@@ -39,13 +39,13 @@ def package(
     from epctx.commands.package import command
     from epctx.engine.build import Options
 
-    with progress.live(ui) as listener:
+    with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),
-            Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked),
+            Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked, expect=shown.expect),
             cached=not no_cache,
             allow_outside=allow_outside,
-            listener=listener,
+            listener=shown,
         )
     ui.emit(done.package or done.build)
     summary.summary(ui, done.build, out)

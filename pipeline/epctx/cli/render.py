@@ -263,18 +263,22 @@ def _encode(value: object) -> object:
 
 
 def _console(*, stderr: bool, color: Color) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    forced = {Color.always: True, Color.never: False}.get(color)
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    forced = color is Color.always or bool(os.environ.get("FORCE_COLOR"))
+    system: Literal["auto", "standard"] | None = "auto" if terminal else None
+    if not terminal and forced:
+        system = "standard"
     return _Console(
         stderr=stderr,
-        force_terminal=forced,
-        no_color=True if color is Color.never else None,
+        # Only a terminal has a cursor: a log that is to be coloured has none.
+        force_terminal=terminal,
+        color_system=None if color is Color.never else system,
         # A log is not a terminal: lines stay whole, so that they can be searched.
-        width=None if stream.isatty() else 10_000,
+        width=None if terminal else 10_000,
         highlight=False,
         markup=False,
         emoji=False,
-        soft_wrap=not stream.isatty(),
+        soft_wrap=not terminal,
     )
 
 

@@ -21,7 +21,7 @@ from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.build_groups import GroupBuilder
-from epctx.engine.events import Event, Listener
+from epctx.engine.events import Event, Expect, Listener
 from epctx.engine.executor import Cancelled
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, packaged, writer
@@ -56,6 +56,7 @@ class Options:
         locked: hold the build to the lock, and never write it.
         variables: of the workers' environment, which is else the same whoever builds.
         release: what else to make of a whole successful build.
+        expect: hears what is going to be built.
     """
 
     out: Path
@@ -65,6 +66,7 @@ class Options:
     locked: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
+    expect: Expect = lambda groups: None
 
 
 def run(
@@ -226,6 +228,7 @@ class _Run:
             return []
         self._lookup.prepare([group.planned.group for group in groups])
         self._place.forget_logs()
+        self._options.expect({group.planned.label: self._took(group) for group in groups})
         scheduler, actions = self._carry_out(
             self._place.work, threads=self._options.jobs or os.cpu_count() or 1
         )
@@ -269,6 +272,9 @@ class _Run:
         words = "interrupted, nothing was published"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
         return scheduler, Actions(self._lookup, self._history, executor, work)
+
+    def _took(self, group: GroupState) -> float | None:
+        return None if self._history is None else self._history.seconds(group.planned.label)
 
     def _finish(
         self,

@@ -77,6 +77,7 @@ class GroupBuilder:
             staged = [future.result() for future in futures]
             with outputs.refusals():
                 after = verify(self._actions, self._compiling, self._place, progress, staged)
+            self._actions.note_seconds(progress)
         except EpctxError as error:
             self._fail(error)
             if not isinstance(error, Cancelled):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +22,7 @@ class Event:
             for another process, and `notice` of `detail`, end nothing.
         subject: the model or sharing group; None: the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
-        detail: for people: what failed, what was built, what is waited for.
+        detail: for people: what failed, what was built, what is waited for, how far a stage is.
     """
 
     group: str
@@ -31,6 +31,10 @@ class Event:
     stage: str | None = None
     detail: str | None = None
 
+
+Expect = Callable[[Mapping[str, float | None]], None]
+"""Hears, before a build begins, of each group (`group@target`) that it is going to build: how many
+seconds its stages took together when it was compiled last; None: nobody knows."""
 
 Listener = Callable[[Event], None]
 """Hears of events, from several threads, one at a time."""

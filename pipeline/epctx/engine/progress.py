@@ -126,6 +126,16 @@ class Progress:
         with self._lock:
             self.actions.append(ActionReport(action=action, subject=subject, key=name, ran=ran))
 
+    @property
+    def compiled(self) -> bool:
+        """Whether no compile was spared by the cache."""
+        return all(each.ran for each in self.actions if each.action == "compile")
+
+    @property
+    def seconds(self) -> float:
+        """What its stages took together."""
+        return sum(each.end - each.start for each in self.stages)
+
     def emit(
         self,
         state: State,

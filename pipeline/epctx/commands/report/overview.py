@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.stages.report import ModelReport
-from epctx.text import size_words
+from epctx.text import size_words, time_words
 from epctx.verification.findings import Comparison, FolderReport, OutputNumbers
 
 
@@ -145,11 +145,7 @@ def duration(seconds: float) -> str:
     """A time in words."""
     if seconds < 10:
         return f"{seconds:.2f} s"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{seconds:.1f} s" if seconds < 120 else time_words(seconds)
 
 
 def error(numbers: Iterable[OutputNumbers]) -> float | None:

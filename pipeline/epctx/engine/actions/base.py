@@ -77,6 +77,11 @@ class Actions:
         if self._history is not None:
             self._history.note(progress.label, action, subject, key)
 
+    def note_seconds(self, progress: Progress) -> None:
+        """Remember how long a group took that was compiled, and not found in the cache."""
+        if self._history is not None and progress.compiled:
+            self._history.note_seconds(progress.label, progress.seconds)
+
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:
         """Carry out the action `key` while nobody else does; without a cache, at once.
