@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from epctx.commands.doctor.command import ask
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis
 from epctx.parsing.schema import providers
 from epctx.parsing.schema.providers import Advised
@@ -20,11 +17,13 @@ def installed() -> tuple[ProviderDiagnosis, ...]:
     """The EPs that compile contexts and are installed here, the most useful first.
 
     That is one that compiles on this host, then the reference EP, then those that have no device
-    here. Each is asked in a process of its own, which takes about a second.
+    here. Each is asked as by `epctx doctor`.
     """
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
-        found = [each for asked in threads.map(ask, registry.names()) for each in asked]
-    return tuple(sorted((each for each in found if each.state != "not installed"), key=_rank))
+    from epctx.commands.doctor.command import asking
+
+    with asking(registry.names()) as answers:
+        found = [each for each in answers if each.state != "not installed"]
+    return tuple(sorted(found, key=_rank))
 
 
 def proposed(found: Sequence[ProviderDiagnosis], options: Mapping[str, str]) -> str:

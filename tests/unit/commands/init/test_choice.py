@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from epctx.commands.doctor import command
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State
 from epctx.commands.init import choice
 from epctx.commands.init.choice import REFERENCE
@@ -34,7 +35,7 @@ def test_one_that_compiles_here_comes_before_the_reference_ep(
         state, builds = states[name]
         return [ProviderDiagnosis(name=name, package="p", state=state, versions={}, builds=builds)]
 
-    monkeypatch.setattr(choice, "ask", ask)
+    monkeypatch.setattr(command, "ask", ask)
     monkeypatch.setattr(registry, "names", lambda: tuple(states))
     assert choice.proposed(choice.installed(), {}) == proposed
 
