@@ -16,8 +16,8 @@ import onnx_ir as ir
 from epctx.errors import InvalidGraph, ModelError
 from epctx.graph.epcontext import DOMAIN, EPContextNode
 from epctx.graph.model import Partition, Replacement
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
-from epctx.graph.weights.mapped import DataFile
 from epctx.providers.base import SharedContexts
 
 G = TypeVar("G")

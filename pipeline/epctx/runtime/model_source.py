@@ -12,8 +12,8 @@ from epctx.errors import InvalidGraph, ModelError
 from epctx.graph.checks import structure
 from epctx.graph.epcontext import is_epcontext
 from epctx.graph.serde import protos, skeleton
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
-from epctx.graph.weights.mapped import DataFile
 from epctx.runtime.options import SessionConfig
 
 

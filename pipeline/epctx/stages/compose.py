@@ -23,7 +23,7 @@ from epctx.graph.join import join, wiring
 from epctx.graph.join.parts import Part
 from epctx.graph.join.wiring import Wiring
 from epctx.graph.serde import canonical, skeleton
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import BindsByName, FindsGraphs, MergesBinaries
 from epctx.stages.joined_files import JoinedFiles

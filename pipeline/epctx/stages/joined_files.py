@@ -11,7 +11,7 @@ from epctx.errors import ManifestError
 from epctx.files import outputs
 from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.files.outputs import SUMS, OutputFile
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.providers.hooks import MergesBinaries
 from epctx.verification.request import BuiltPart
 

@@ -16,8 +16,8 @@ from epctx.graph.serde import opening, types
 from epctx.graph.serde import reader as onnx_files
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights import tensors
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import Reference
-from epctx.graph.weights.mapped import DataFile
 from epctx.manifest import ModelSource
 from epctx.stages import header
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -10,10 +11,19 @@ from epctx.cli.app import app
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis
 from epctx.commands.init import choice
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = pytest.mark.usefixtures("fixed")
 runner = CliRunner()
 OUT = ("--out", "m.yaml")
 REFERENCE = ("--provider", "ReferenceExecutionProvider")
+
+
+@pytest.fixture
+def fixed(folder: Path) -> None:
+    """The folder, with a model of one shape: sizes are searched for in test_sizes.py."""
+    model = onnx.load(folder / "a.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 3
+    onnx.save(model, folder / "a.onnx")
 
 
 def test_init_writes_a_manifest_that_validates() -> None:
@@ -32,7 +42,7 @@ def test_init_in_json() -> None:
 
 
 def test_init_needs_force_to_replace() -> None:
-    again = ["init", "a.onnx", "--out", "good.yaml"]
+    again = ["init", "a.onnx", *REFERENCE, "--out", "good.yaml"]
     result = runner.invoke(app, again)
     assert result.exit_code == 2
     assert "--force" in result.stderr
@@ -51,7 +61,8 @@ def test_init_needs_force_to_replace() -> None:
     ],
 )
 def test_init_refuses(arguments: list[str], code: int, told: str) -> None:
-    result = runner.invoke(app, ["init", "a.onnx", *arguments])
+    provider = () if "--provider" in arguments else REFERENCE
+    result = runner.invoke(app, ["init", "a.onnx", *provider, *arguments])
     assert result.exit_code == code
     assert told in result.stderr
 

@@ -8,7 +8,7 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.files import regular
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ModelError, ProviderUnavailable, UsageError
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import ExternalInitializers
 from epctx.providers.reference import reader
 from epctx.runtime import InferenceSession, release_shared_contexts

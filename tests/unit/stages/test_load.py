@@ -20,7 +20,8 @@ from epctx.graph.checks import judge
 from epctx.graph.model import LoadedModel
 from epctx.graph.serde import canonical
 from epctx.graph.serde.reader import OnnxFile
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.mapped import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.stages import load
 from tests.kit import onnx_text
@@ -138,7 +139,7 @@ class TestWeights:
     ) -> None:
         onnx.save(_proto(), tmp_path / "m.onnx")
         model = _load(tmp_path / "m.onnx").model
-        monkeypatch.setattr("epctx.graph.weights.mapped.DataFile.chunks", None)
+        monkeypatch.setattr("epctx.graph.weights.data_file.DataFile.chunks", None)
         for name, tensor in _tensors(model).items():
             assert isinstance(tensor, MappedTensor)
             assert tensor.digest() == digest.of_bytes(VALUES[name].tobytes())

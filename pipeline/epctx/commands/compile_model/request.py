@@ -9,7 +9,7 @@ from pathlib import Path
 
 from epctx.errors import UsageError
 from epctx.files.outputs import context_file
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import DEFAULT_EP, OptionValue, PartitionSettings
 from epctx.runtime.options import (
     FILE_PATH,

@@ -83,7 +83,7 @@ def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
 
 def _bytes(old: Path, new: Path) -> str | None:
     from epctx.graph.diff import bytewise
-    from epctx.graph.weights.mapped import DataFile
+    from epctx.graph.weights.data_file import DataFile
 
     return bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from epctx import codec
-from epctx.commands.init import choice, genai, sizes
+from epctx.commands.init import choice, genai
 from epctx.commands.init.choice import REFERENCE
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
@@ -172,6 +172,8 @@ def _shapes(model: Path) -> Iterator[str]:
     found = inputs.specs(skeleton.read(model))
     if not any(spec.open for spec in found):
         return
+    from epctx.commands.init import sizes
+
     known = sizes.find(model, found)
     chosen = known or {}
     mark = "" if known else "# "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from epctx import limits
-from epctx.engine.executor import Cancelled
+from epctx.engine.executor import Cancelled, Executor
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted
 from epctx.graph.inputs import InputSpec
@@ -44,10 +44,13 @@ def find(model: Path, inputs: Sequence[InputSpec]) -> Sizes | None:
         None: it does not run here at any that was tried, in the time that a search may take, or its
         weights are missing.
     """
-    for asked in _proposals(open_names(inputs)):
-        found = _run(model, asked)
-        if found is not None:
-            return {**asked, **found}
+    with tempfile.TemporaryDirectory(prefix="epctx-init-") as scratch:
+        folder = Path(scratch)
+        with Scheduler(Pool(work=folder / "work", logs=folder / "logs")) as scheduler:
+            for number, asked in enumerate(_proposals(open_names(inputs))):
+                found = _run(scheduler.executor, model, asked, folder / str(number))
+                if found is not None:
+                    return {**asked, **found}
     return None
 
 
@@ -65,27 +68,24 @@ def _size(name: str) -> int | None:
     return next((size for pattern, size in _NAMED if pattern.search(name)), None)
 
 
-def _run(model: Path, asked: Mapping[str, int]) -> Sizes | None:
+def _run(executor: Executor, model: Path, asked: Mapping[str, int], kept: Path) -> Sizes | None:
     """Sizes at which it runs, with those that are asked for; None: it does not."""
     dimensions = {name: (size,) for name, size in asked.items()}
     settings = VerifySettings(inputs=VerifyInputs(dimensions=dimensions))
-    with tempfile.TemporaryDirectory(prefix="epctx-init-") as scratch:
-        folder = Path(scratch)
-        source = ModelSource(name=_MODEL, path=model.absolute())
-        job = SourceJob(sources=(source,), settings=settings, folder=folder / "kept")
-        pool = Pool(work=folder / "work", logs=folder / "logs")
-        try:
-            with Scheduler(pool) as scheduler, scheduler.executor.lane(_MODEL) as lane:
-                result = lane.run(
-                    job,
-                    SourceResult,
-                    started=lambda stage: None,
-                    # The search ends by itself; a model that it runs may not.
-                    timeout=2 * limits.SIZE_SECONDS.value,
-                )
-            found = recordings.read_sizes(job.folder, _MODEL)
-        except (Interrupted, Cancelled):
-            raise
-        except EpctxError:  # a build will say it better
-            return None
+    source = ModelSource(name=_MODEL, path=model.absolute())
+    job = SourceJob(sources=(source,), settings=settings, folder=kept)
+    try:
+        with executor.lane(None) as lane:
+            result = lane.run(
+                job,
+                SourceResult,
+                started=lambda stage: None,
+                # The search ends by itself; a model that it runs may not.
+                timeout=2 * limits.SIZE_SECONDS.value,
+            )
+        found = recordings.read_sizes(kept, _MODEL)
+    except (Interrupted, Cancelled):
+        raise
+    except EpctxError:  # a build will say it better
+        return None
     return None if result.unfed or not found else found[0]

@@ -63,7 +63,7 @@ def _difference(old: Path, new: Path) -> tuple[State, str]:
         changed = sorted({line.partition("  ")[2] for line in set.symmetric_difference(*lines)})
         return "metadata differs", f"sums of {', '.join(changed)}"
     from epctx.graph.diff import bytewise
-    from epctx.graph.weights.mapped import DataFile
+    from epctx.graph.weights.data_file import DataFile
 
     plain = bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
     assert plain is not None

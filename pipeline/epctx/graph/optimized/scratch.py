@@ -26,7 +26,8 @@ from epctx.errors import StorageError
 from epctx.files.digest import Digest
 from epctx.graph.weights import tensors
 from epctx.graph.weights.arrays import Array, address_of, content, is_fill
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.mapped import MappedTensor
 from epctx.graph.weights.planned import ALIGNMENT
 
 R = TypeVar("R")

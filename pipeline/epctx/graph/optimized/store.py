@@ -32,7 +32,8 @@ from epctx.graph.model import OptimizedModel, PassRecord
 from epctx.graph.optimized.paths import PLACES, RECORD, Place
 from epctx.graph.serde import encoder, types, wire
 from epctx.graph.weights import tensors
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.mapped import MappedTensor
 
 GRAPH = "graph.onnx"
 VERSION = 1

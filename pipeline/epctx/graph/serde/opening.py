@@ -13,7 +13,7 @@ from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files.regular import absent
 from epctx.graph.serde import wire
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 
 _HEAD: Final = 512
 """Bytes that tell what a file is."""

@@ -18,13 +18,14 @@ import onnx_ir as ir
 
 from epctx.errors import ModelError
 from epctx.graph.serde import opening, protos
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import (
     DataFolder,
     Reference,
     byte_size,
     require_dimensions,
 )
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.mapped import MappedTensor
 
 INLINE: Final = 1024
 """Tensors of fewer bytes stay in the proto: shapes, axes, scalars, which inference reads."""

@@ -13,7 +13,7 @@ import onnx
 from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.graph.serde import opening, protos, texts, wire
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 
 _THRESHOLD: Final = 1 << 12
 _INSIDE: Final = f"inside {secrets.token_hex(16)}"

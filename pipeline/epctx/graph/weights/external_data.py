@@ -22,7 +22,7 @@ from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import paths
 from epctx.files.regular import open_regular
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.text import nearest_file
 
 _LARGEST = 2**63 - 1

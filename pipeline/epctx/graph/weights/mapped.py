@@ -1,32 +1,15 @@
-"""Weights that stay on disk: a file opened once and mapped, and tensors that are parts of it.
-
-Nothing here is read before it is asked for, and nothing is asked for twice: digests of the file
-and of its parts are computed once, in one pass over the bytes (design section 9).
-"""
+"""Tensors whose bytes are parts of a mapped file: read when they are asked for, never copied."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import mmap
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from io import FileIO
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-import blake3
 import numpy as np
 import onnx_ir as ir
 
-from epctx.errors import ModelError
-from epctx.files.digest import CHUNK, Buffer, Digest, of_chunks
-from epctx.files.hashing import SMALL
-from epctx.files.identity import of_content
-from epctx.files.regular import open_regular, patiently, require_bounded
+from epctx.files.digest import Buffer, Digest, of_chunks
+from epctx.graph.weights.data_file import DataFile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,192 +21,6 @@ class Sink(Protocol):
     def write(self, data: Buffer, /) -> object:
         """Take all of `data`."""
         ...
-
-
-class DataFile:
-    """A file of weights, opened once: checked on the open descriptor, mapped, never opened again.
-
-    The map lives as long as the object or a view of it does. The file must not shrink meanwhile
-    (the operating system then ends the process); `changed` tells of any other edit.
-
-    Raises:
-        ModelError: it is larger than a file may be, or cannot be mapped.
-
-    Attributes:
-        path: the real path, links followed; for messages and reports, never for reading.
-        location: the name by which the model refers to it, with `/`; the file's name for a model.
-        folder: what `location` is relative to.
-        size: in bytes, when it was opened.
-    """
-
-    def __init__(self, folder: Path, location: str, *, path: Path, descriptor: int) -> None:
-        """Take over an open `descriptor` of a regular file (it is closed)."""
-        self.folder = folder
-        self.location = location
-        self.path = path
-        try:
-            status = os.fstat(descriptor)
-            self.size = status.st_size
-            require_bounded(self.size, where=str(path))
-            self._identity = of_content(status)
-            self._map = _map(descriptor, path) if self.size else None
-        finally:
-            os.close(descriptor)
-        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
-        self._whole: Digest | None = None
-        self._sha1: str | None = None
-        self._parts: dict[tuple[int, int], Digest] = {}
-
-    def __repr__(self) -> str:
-        return f"DataFile({str(self.path)!r}, size={self.size})"
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        whole: Digest | None = None,
-        parts: Mapping[tuple[int, int], Digest] = MappingProxyType({}),
-    ) -> DataFile:
-        """Open a file that the user named: links are followed wherever they lead.
-
-        Args:
-            whole: its digest, where whoever wrote or hashed it says so; None: not known.
-            parts: likewise of ranges (offset, length).
-
-        Raises:
-            ModelError: it is missing, not a regular file, or cannot be read.
-        """
-        real, descriptor = open_regular(path, where=str(path))
-        file = cls(path.parent, path.name, path=real, descriptor=descriptor)
-        file._whole = whole
-        file._parts.update(parts)
-        return file
-
-    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Bytes [offset, offset + length) as a read-only view of the map; no copy.
-
-        Raises:
-            ValueError: the range is not inside the file (a bug: ranges are checked at load).
-        """
-        stop = self.size if length is None else offset + length
-        if not 0 <= offset <= stop <= self.size:
-            raise ValueError(f"[{offset}, {stop}) is outside {self.path}, {self.size} bytes")
-        return self._view[offset:stop]
-
-    def chunks(self, offset: int = 0, length: int | None = None) -> Iterator[memoryview]:
-        """The same in pieces of at most `digest.CHUNK` bytes.
-
-        Pages are given back once the caller has moved on, so that a pass over many gigabytes
-        does not grow the resident set.
-        """
-        view = self.view(offset, length)
-        for start in range(0, len(view), CHUNK):
-            piece = view[start : start + CHUNK]
-            yield piece
-            self._release(offset + start, len(piece))
-
-    def copy(self, stream: FileIO, offset: int, length: int) -> None:
-        """Append a range to an unbuffered file: by the system where it can, a third of the time.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-        done = self._copied(stream.fileno(), offset, length)
-        for chunk in self.chunks(offset + done, length - done):
-            rest = chunk
-            while rest:
-                rest = rest[stream.write(rest) :]
-
-    def _copied(self, target: int, offset: int, length: int) -> int:
-        """How much of a range the system copied to where `target` stands."""
-        done = 0
-        # A Python that was built for an old C library does not have the call.
-        if sys.platform != "linux" or not hasattr(os, "copy_file_range"):
-            return done
-        with contextlib.suppress(OSError, ModelError):
-            _, source = open_regular(self.path, where=str(self.path))
-            try:
-                # What the map shows, and no other file that has its path meanwhile.
-                while done < length and of_content(os.fstat(source)) == self._identity:
-                    count = os.copy_file_range(source, target, length - done, offset + done)
-                    if not count:
-                        break
-                    done += count
-            finally:
-                os.close(source)
-        return done
-
-    def digest(self) -> Digest:
-        """BLAKE3 of the whole file; computed once."""
-        if self._whole is None:
-            self.hash_parts(())
-        assert self._whole is not None
-        return self._whole
-
-    def part_digest(self, offset: int, length: int) -> Digest:
-        """BLAKE3 of one range; computed once."""
-        known = self._parts.get((offset, length))
-        if known is None:
-            known = of_chunks(self.chunks(offset, length))
-            self._parts[offset, length] = known
-        return known
-
-    def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
-        pending = sorted(set(ranges) - self._parts.keys(), reverse=True)
-        whole = blake3.blake3()
-        active: list[tuple[int, int, blake3.blake3]] = []
-        position = 0
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            for chunk in self.chunks():
-                end = position + len(chunk)
-                while pending and pending[-1][0] < end:
-                    active.append((*pending.pop(), blake3.blake3()))
-                # On another core, if there is one idle; what is small is hashed before that begins.
-                both = thread.submit(whole.update, chunk) if self.size > SMALL else None
-                unfinished = []
-                for offset, length, hasher in active:
-                    stop = offset + length
-                    hasher.update(chunk[max(offset - position, 0) : stop - position])
-                    if stop <= end:
-                        self._parts[offset, length] = Digest("blake3", hasher.hexdigest())
-                    else:
-                        unfinished.append((offset, length, hasher))
-                active = unfinished
-                position = end
-                if both is None:
-                    whole.update(chunk)
-                else:
-                    both.result()
-        for offset, length in pending:  # empty ranges at the end of the file
-            self._parts[offset, length] = of_chunks(self.chunks(offset, length))
-        self._whole = Digest("blake3", whole.hexdigest())
-
-    def sha1(self) -> str:
-        """SHA-1 of the whole file in hex: what the key `checksum` holds; computed once."""
-        if self._sha1 is None:
-            hasher = hashlib.sha1(usedforsecurity=False)
-            for chunk in self.chunks():
-                hasher.update(chunk)
-            self._sha1 = hasher.hexdigest()
-        return self._sha1
-
-    def changed(self) -> bool:
-        """The file at `path` is no longer the one that was opened, or was written to since."""
-        try:
-            return of_content(self.path.stat()) != self._identity
-        except OSError:
-            return True
-
-    def _release(self, offset: int, length: int) -> None:
-        """Drop whole pages of a range from the resident set; the page cache keeps them."""
-        if self._map is None or sys.platform == "win32":
-            return  # Windows trims a working set by itself
-        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
-        count = (offset + length) // mmap.PAGESIZE * mmap.PAGESIZE - first
-        if count > 0:
-            self._map.madvise(mmap.MADV_DONTNEED, first, count)
 
 
 class MappedTensor(ir.ExternalTensor):
@@ -332,15 +129,3 @@ def strings(tensor: ir.TensorProtocol) -> list[bytes]:
     """The elements of a tensor of strings, encoded, in order."""
     elements = np.asarray(tensor.numpy(), dtype=object).reshape(-1)
     return [each.encode() if isinstance(each, str) else bytes(each) for each in elements]
-
-
-def _map(descriptor: int, path: Path) -> mmap.mmap:
-    try:
-        return patiently(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            "cannot be mapped into memory",
-            file=str(path),
-            why=(error.strerror if isinstance(error, OSError) else None) or str(error),
-            remedy="copy it to a disk whose files can be mapped",
-        ) from error

@@ -17,7 +17,7 @@ import msgspec
 from epctx import codec
 from epctx.errors import InvalidGraph
 from epctx.files.digest import Digest, of_bytes
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.providers import contexts
 from epctx.providers.reference.layout import (
     ENTRY,

@@ -13,8 +13,8 @@ from epctx.errors import ModelError
 from epctx.graph.checks import judge, soundness
 from epctx.graph.serde import reader
 from epctx.graph.serde.reader import OnnxFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
-from epctx.graph.weights.mapped import DataFile
 from tests.kit import onnx_text
 
 BIG = np.ones((64, 64), np.float32)

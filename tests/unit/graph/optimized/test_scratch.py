@@ -13,7 +13,8 @@ from epctx.errors import StorageError
 from epctx.graph.optimized import scratch as scratches
 from epctx.graph.optimized.scratch import FOLDED, Scratch
 from epctx.graph.weights.arrays import Array
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.mapped import MappedTensor
 
 FLOAT = ir.DataType.FLOAT
 BIG = (128, 256)

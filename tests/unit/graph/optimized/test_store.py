@@ -113,7 +113,7 @@ def test_what_no_pass_touched_is_a_reference_and_what_passes_made_is_in_the_fold
 def test_digests_of_weights_come_along(
     sources: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from epctx.graph.weights.mapped import DataFile
+    from epctx.graph.weights.data_file import DataFile
 
     optimized = stored(sources, folder)
     again = store.read(folder)

@@ -12,8 +12,8 @@ from epctx.errors import ModelError
 from epctx.graph.checks import soundness, structure
 from epctx.graph.prepare import lenient
 from epctx.graph.serde import reader
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
-from epctx.graph.weights.mapped import DataFile
 from tests.kit import oddities, onnx_text
 
 _UNKNOWN = ("layer normalization before opset 17", "simplified layer normalization")

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import CompileError, EpctxError
 from epctx.graph.epcontext import Payload
 from epctx.graph.serde import canonical, wire
-from epctx.graph.weights.mapped import DataFile, MappedTensor
+from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.mapped import MappedTensor
 from tests.kit import onnx_text
 
 MLP = (

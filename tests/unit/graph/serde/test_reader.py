@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.errors import ModelError
 from epctx.graph.serde import reader
 from epctx.graph.serde.reader import OnnxFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import DataFolder
-from epctx.graph.weights.mapped import DataFile
 
 BIG = np.arange(400, dtype=np.float32).reshape(20, 20)
 SMALL = np.arange(5, dtype=np.int64)

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from epctx.errors import InvalidGraph
 from epctx.files.digest import of_bytes
 from epctx.graph.epcontext import EPContextNode, read_all
-from epctx.graph.weights.mapped import DataFile
+from epctx.graph.weights.data_file import DataFile
 from epctx.providers.base import Kernel
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.providers.reference.layout import Meta

@@ -88,7 +88,7 @@ def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
     Raises:
         Malformed: one of them is broken, by another version, or has a name that another has.
     """
-    from epctx.graph.weights.mapped import DataFile
+    from epctx.graph.weights.data_file import DataFile
 
     binaries = [read(path) for path in paths]
     makers = sorted({(binary.producer, binary.version) for binary in binaries})
