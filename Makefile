@@ -1,5 +1,6 @@
 # Nothing but Python 3.11 and make is needed: each target sets up .venv with the pinned packages.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BASE := .venv/.base
 BIN := .venv/bin
 READY := .venv/.ready
 # What forbids bytecode in a container makes Python compile this checkout anew for each of the tests' commands.
@@ -7,10 +8,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: quickstart test lint unit integration soak bench zoo wheels tools clean
 
-quickstart: $(READY)
+# What users install, and no more.
+quickstart: $(BASE)
 	$(BIN)/python -m scripts.quickstart_models
 	$(BIN)/epctx build manifests/quickstart.yaml
-	$(BIN)/epctx verify dist/quickstart
+	$(BIN)/epctx verify dist/quickstart --manifest manifests/quickstart.yaml --strict
 
 test: lint unit integration
 
@@ -56,9 +58,21 @@ tools:
 clean:
 	rm -rf .venv .venv-zoo dist build
 
-$(READY): pyproject.toml constraints.txt
+# By uv where it is on the PATH, and else by pip; by pip too where uv fails, which knows nothing of pip's mirrors.
+pinned = --quiet --constraint constraints.txt --editable ".$(1)"
+by_uv = $(if $(shell command -v uv),uv pip install --python $(BIN)/python $(pinned) ||)
+install = $(by_uv) $(BIN)/python -m pip install --no-compile $(pinned)
+
+comma := ,
+# What quickstart does not import need not be compiled for it; tests import all there is, in many processes.
+$(BASE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,qnn,openvino]"
+	$(call install)
+	touch $(BASE)
+
+$(READY): $(BASE)
+	$(call install,[dev$(comma)qnn$(comma)openvino])
+	$(BIN)/python -m compileall -qq -j 0 .venv || true
 	touch $(READY)
 
 .venv-zoo/.ready: tests/zoo/requirements.txt
