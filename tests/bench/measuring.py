@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+import platform
 import statistics
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -68,14 +73,66 @@ GROUPS_REMEMBERED = Row(
 GROUPS_PLAN = Row(what="plan of 1,000 groups", against=NO_OP.against, hold=8)
 GROUPS_VALIDATE = Row(what="validate of 1,000 groups", against=NO_OP.against, hold=8)
 
-found: dict[Row, float] = {}
+TELLS: Final = 0.05
+"""A change that a row should tell from noise; one that cannot says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was measured of a row.
+
+    Attributes:
+        figure: the median of the pairs, or the only one.
+        pairs: the figure of each pair, in order; empty: it was measured once.
+        memory: the most that our command and all its children held, in bytes, what several of them
+            share counted once; None: nobody looked.
+    """
+
+    figure: float
+    pairs: tuple[float, ...] = ()
+    memory: int | None = None
+
+    @property
+    def noise(self) -> float | None:
+        """How far the median may be off, as a part of it: what nine of ten such runs stay within.
+
+        That is told by ranks alone, whatever makes a machine slow for a while. Of less than five
+        pairs it is all that was seen.
+        """
+        count, ordered = len(self.pairs), sorted(self.pairs)
+        if count < 2:
+            return None
+        outside = 0
+        while 2 * _share(count, outside) < 0.1:
+            outside += 1
+        cut = max(0, outside - 1)
+        return (ordered[count - 1 - cut] - ordered[cut]) / 2 / self.figure
+
+    @property
+    def spread(self) -> str:
+        """The least and the greatest, and the noise."""
+        if self.noise is None:
+            return "once"
+        words = f"{min(self.pairs):.3g}..{max(self.pairs):.3g}, noise {100 * self.noise:.0f} %"
+        return f"{words}: no verdict on less" if self.noise > TELLS else words
+
+
+def _share(count: int, most: int) -> float:
+    """How often at most so many of `count` pairs lie on one given side of the true median."""
+    return sum(math.comb(count, each) for each in range(most + 1)) / float(1 << count)
+
+
+found: dict[Row, Found] = {}
 """What this run has measured."""
 
 
-def held(row: Row, figure: float, note: str) -> None:
-    """Note and print a figure; fail where it does not hold."""
-    found[row] = figure
-    print(f"\n{row.what} / {row.against}: {figure:.3g}; {note}")
+def held(
+    row: Row, figure: float, note: str, *, pairs: Sequence[float] = (), memory: int | None = None
+) -> None:
+    """Note and print a figure, or the median of pairs; fail where it does not hold."""
+    found[row] = Found(figure=figure, pairs=tuple(pairs), memory=memory)
+    spread = f" ({found[row].spread})" if pairs else ""
+    print(f"\n{row.what} / {row.against}: {figure:.3g}{spread}; {note}")
     assert row.holds(figure), f"{row.what}: {figure:.3g} does not hold {row.hold}"
 
 
@@ -90,9 +147,15 @@ def wall(command: Sequence[str], cwd: Path) -> float:
     if hasattr(os, "sync"):
         os.sync()
     begun = time.perf_counter()
-    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+    process = psutil.Popen(
+        command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    )
+    with nullcontext([0]) if _peaks is None else _watched(process, _proportional) as most:
+        told: bytes = process.communicate()[1]
     seconds = time.perf_counter() - begun
-    assert run.returncode == 0, run.stderr
+    assert process.returncode == 0, told.decode()
+    if _peaks is not None:
+        _peaks.append(most[0])
     return seconds
 
 
@@ -100,42 +163,87 @@ def ratio(row: Row, ours: Callable[[], float], theirs: Callable[[], float], *, r
     """Run both in turn; the median of the pairs' ratios is to hold.
 
     A pair before them does not count: it finds bytecode, libraries and memory cold, of which each
-    side has another share.
+    side has another share. In that pair our memory is looked at, which takes time.
     """
-    ours(), theirs()
+    memory = _peak(ours)
+    theirs()
     pairs = [(ours(), theirs()) for _ in range(runs)]
     listed = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in pairs)
-    held(row, statistics.median(a / b for a, b in pairs), f"seconds: {listed}")
+    ratios = [a / b for a, b in pairs]
+    held(row, statistics.median(ratios), f"seconds: {listed}", pairs=ratios, memory=memory)
+
+
+_peaks: list[int] | None = None
+"""Of the commands that are run now; None: their memory is not looked at."""
+
+
+def _peak(run: Callable[[], object]) -> int | None:
+    """The most memory of the commands that `run` runs; None: it runs none, or it cannot be told."""
+    global _peaks
+    seen: list[int] = []
+    _peaks = seen if sys.platform == "linux" else None
+    try:
+        run()
+    finally:
+        _peaks = None
+    return max(seen, default=None)
 
 
 def anonymous_megabytes(command: Sequence[str], cwd: Path) -> float:
     """The most anonymous memory that a command and all its children had at one time (Linux)."""
     process = psutil.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    most = 0
+    with _watched(process, _anonymous) as most:
+        assert process.wait() == 0
+    return most[0] / 1e6
+
+
+@contextmanager
+def _watched(process: psutil.Process, of: Callable[[int], int]) -> Iterator[list[int]]:
+    """The most bytes of a process and all its children together, in a list of one."""
+    most = [0]
     ended = threading.Event()
 
     def watch() -> None:
-        nonlocal most
         while not ended.wait(0.02):
-            most = max(most, _anonymous(process))
+            most[0] = max(most[0], _together(process, of))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        assert process.wait() == 0
+        yield most
     finally:
         ended.set()
         watcher.join()
-    return most / 1e6
 
 
-def _anonymous(process: psutil.Process) -> int:
+def _together(process: psutil.Process, of: Callable[[int], int]) -> int:
     total = 0
     try:
         for each in (process, *process.children(recursive=True)):
-            for line in Path(f"/proc/{each.pid}/status").read_text(encoding="ascii").splitlines():
-                if line.startswith("RssAnon:"):
-                    total += int(line.split()[1]) * 1024
+            total += of(each.pid)
     except (OSError, psutil.Error):  # one of them has just ended
         return total
     return total
+
+
+def _anonymous(pid: int) -> int:
+    return _kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:")
+
+
+def _proportional(pid: int) -> int:
+    return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    lines = path.read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), 0)
+
+
+def machine() -> str:
+    """What it was measured on."""
+    model = platform.processor() or platform.machine()
+    if sys.platform == "linux":
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = (line.partition(": ")[2] for line in lines if line.startswith("model name"))
+        model = next(named, model)
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
