@@ -20,8 +20,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def table() -> list[str]:
     """A line a row: those of the design, then the others that were measured."""
-    beside = [row for row in measuring.found if row not in measuring.DESIGN]
-    rows = (*measuring.DESIGN, *beside)
+    beside = [row for row in measuring.found if row not in measuring.HELD]
+    rows = (*measuring.HELD, *beside)
     lines = [HEADINGS, *(_cells(row, measuring.found.get(row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [

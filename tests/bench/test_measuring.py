@@ -16,7 +16,7 @@ ROW = Row(what="ours", against="theirs", hold=2)
 @pytest.fixture(autouse=True)
 def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "found", {})
-    monkeypatch.setattr(measuring, "DESIGN", (Row(what="what nobody ran", against="x", hold=1),))
+    monkeypatch.setattr(measuring, "HELD", (Row(what="what nobody ran", against="x", hold=1),))
 
 
 @pytest.mark.parametrize(

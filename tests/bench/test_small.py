@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.bench import measuring
 from tests.bench.measuring import Row, ratio, wall
 from tests.bench.projects import BARE_QNN, BUILD, write_manifest
 from tests.kit import building
@@ -17,11 +18,7 @@ from tests.kit import building
 pytestmark = [pytest.mark.bench, pytest.mark.needs("module onnxruntime_qnn")]
 
 ROOT = Path(__file__).parents[2]
-MLP = Row(what="cold QNN build, 3-layer MLP", against="bare script that hashes", hold=1.6)
-EXPORTED = {
-    "mobilenet": Row(what="cold QNN build, MobileNetV3-small", against=MLP.against, hold=1.3),
-    "resnet": Row(what="cold QNN build, ResNet-50", against=MLP.against, hold=1.1),
-}
+EXPORTED = {"mobilenet": measuring.MOBILENET, "resnet": measuring.RESNET}
 
 
 def export(name: str, folder: Path) -> None:
@@ -50,7 +47,7 @@ def against_a_bare_script(folder: Path, name: str, row: Row) -> None:
 
 def test_a_small_mlp(tmp_path: Path) -> None:
     onnx.save(building.mlp(), tmp_path / "mlp.onnx")
-    against_a_bare_script(tmp_path, "mlp", MLP)
+    against_a_bare_script(tmp_path, "mlp", measuring.MLP)
 
 
 @pytest.mark.needs("torch in .venv-zoo", "made by `make .venv-zoo/.ready`")

@@ -14,7 +14,6 @@ from epctx.files import digest
 from epctx.files.digest import Digest
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class _Last:
     """The last keys of a manifest's actions, each by its group, action and subject as JSON; and the
