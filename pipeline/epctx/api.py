@@ -89,8 +89,8 @@ def build(
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
     from epctx.commands import build as command
+    from epctx.engine.asked import Release
     from epctx.engine.build import Options
-    from epctx.engine.release import Release
 
     require_list("only", only)
     done = command.run(

@@ -80,8 +80,8 @@ def build(
         plan(ui, manifest, out=out, only=only, no_verify=no_verify, allow_outside=allow_outside)
         return
     from epctx.cli import profiled
+    from epctx.engine.asked import Release
     from epctx.engine.build import Options
-    from epctx.engine.release import Release
 
     options = Options(
         out=out,
@@ -107,19 +107,21 @@ def _build(
     allow_outside: bool,
 ) -> None:
     """Carry it out, and tell what came of it."""
-    from epctx.cli import progress, step_summary, summary
+    from epctx.cli import progress
     from epctx.commands import build as command
 
     with progress.live(ui) as shown:
         done = command.run(
             manifest,
-            replace(options, expect=shown.expect),
+            replace(options, expect=shown.expect, meanwhile=_import_the_rest),
             listener=shown,
             only=only,
             cached=cached,
             allow_outside=allow_outside,
             watch=True,
         )
+    from epctx.cli import step_summary, summary
+
     ui.emit(done.report)
     summary.summary(ui, done.report, options.out)
     if summary.nothing_done(done.report):
@@ -136,3 +138,9 @@ def _build(
         raise typer.Exit(done.failure.exit_code)
     if done.failure is not None:  # of no group
         raise done.failure
+
+
+def _import_the_rest() -> None:
+    """What comes after the workers' work."""
+    from epctx.cli import step_summary as step_summary
+    from epctx.cli import summary as summary

@@ -20,6 +20,7 @@ from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
 from epctx.engine.actions.compose import assess as assess_composition
+from epctx.engine.asked import Release
 from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.events import Event, Expect, Listener
 from epctx.engine.executor import Cancelled
@@ -31,7 +32,6 @@ from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
-from epctx.engine.release import Release, Releasing
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
@@ -57,6 +57,7 @@ class Options:
         variables: of the workers' environment, which is else the same whoever builds.
         release: what else to make of a whole successful build.
         expect: hears what is going to be built.
+        meanwhile: is called when workers have their jobs: this process has nothing to do then.
     """
 
     out: Path
@@ -67,6 +68,7 @@ class Options:
     variables: Mapping[str, str] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
     expect: Expect = lambda groups: None
+    meanwhile: Callable[[], None] = lambda: None
 
 
 def run(
@@ -234,7 +236,7 @@ class _Run:
         )
         keep_going = self._options.keep_going
         build = GroupBuilder(actions, scheduler, self._place, self._events, keep_going=keep_going)
-        return build.run(groups)
+        return build.run(groups, meanwhile=self._options.meanwhile)
 
     def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
         """The compositions of the groups that were built or are up to date."""
@@ -321,6 +323,8 @@ class _Run:
         asked = self._options.release
         if new is not None and asked.asked:
             anchor = old if old is not None else lockfile.read(self._lock_file)
+            from epctx.engine.release import Releasing
+
             releasing = Releasing(
                 self._plan, self._place, self._events, anchor, locked=old is not None
             )

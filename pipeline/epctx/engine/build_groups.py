@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -43,10 +43,17 @@ class GroupBuilder:
         self._keep_going = keep_going
         self._compiling = Compiling(actions)
 
-    def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
-        """Build the groups into staged folders, and verify them; a failure is in its group."""
+    def run(
+        self, groups: Sequence[GroupState], *, meanwhile: Callable[[], None]
+    ) -> list[GroupState]:
+        """Build the groups into staged folders, and verify them; a failure is in its group.
+
+        `meanwhile` is called when all are in the hands of others.
+        """
         with self._scheduler as scheduler:
-            return scheduler.results([self._submit(scheduler, group) for group in groups])
+            submitted = [self._submit(scheduler, group) for group in groups]
+            meanwhile()
+            return scheduler.results(submitted)
 
     def _submit(self, scheduler: Scheduler, group: GroupState) -> Future[GroupState]:
         planned = group.planned

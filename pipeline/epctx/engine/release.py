@@ -6,14 +6,13 @@ Made while the output is held, after everything is published and the lock is wri
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from epctx import lockfile
+from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor
 from epctx.engine.lock import locked_mode
@@ -23,7 +22,6 @@ from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
 from epctx.engine.scheduler import Scheduler
-from epctx.errors import UsageError
 from epctx.files import atomic, outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
@@ -32,52 +30,6 @@ from epctx.lockfile.types import Lock, LockedFile
 from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
 from epctx.worker.pool import Pool
-
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Release:
-    """What is asked for.
-
-    Attributes:
-        golden: golden inputs and expected outputs in each group's folder.
-        archive: `dist/<name>.tar` of all that was published.
-        attest: `dist/<name>.intoto.json`.
-        builder: who builds, a URI, for the attestation; None: as the CI system says.
-    """
-
-    golden: bool = False
-    archive: bool = False
-    attest: bool = False
-    builder: str | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Anything is."""
-        return self.golden or self.archive or self.attest
-
-    def refuse(self, plan: Plan) -> None:
-        """A release is of a whole manifest, and a builder is a URI.
-
-        Raises:
-            UsageError: a part of one was to be released; the builder makes no sense.
-        """
-        if self.asked and not plan.whole:
-            raise UsageError(
-                "a release is of the whole manifest, and --only leaves something out",
-                remedy="leave out --only, or --golden, --archive and --attest",
-            )
-        if self.builder is not None and not self.attest:
-            raise UsageError(
-                "--builder-id is of an attestation, and none is asked for",
-                remedy="add --attest, or leave it out",
-            )
-        if self.builder is not None and not _URI.fullmatch(self.builder):
-            raise UsageError(
-                f"the builder {self.builder!r} is no URI",
-                remedy="name who builds by a URI, like https://ci.example.com/builders/release",
-            )
 
 
 class Releasing:

@@ -12,8 +12,7 @@ import pytest
 from epctx import api
 from epctx import lockfile as locks
 from epctx.engine.output.builder import UNIDENTIFIED
-from epctx.engine.release import Release
-from epctx.errors import CompileError, LockError, StorageError, UsageError
+from epctx.errors import CompileError, LockError, StorageError
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 from tests.kit.projects import Project
@@ -249,24 +248,6 @@ def test_the_manifest_that_was_parsed_is_named(
         if each["name"] == "m.yaml"
     )
     assert named == {"sha256": parsed}
-
-
-@pytest.mark.parametrize(
-    ("asked", "what"),
-    [
-        (Release(attest=True, builder="release job"), "is no URI"),
-        (Release(attest=True, builder=""), "is no URI"),
-        (Release(attest=True, builder="https://x\n"), "is no URI"),
-        (Release(builder="https://ci.example.com"), "none is asked for"),
-    ],
-)
-def test_a_builder_is_a_uri_and_of_an_attestation(
-    project: Project, asked: Release, what: str
-) -> None:
-    from epctx.engine import plan
-
-    with pytest.raises(UsageError, match=what):
-        asked.refuse(plan.read(project.manifest))
 
 
 def test_golden_files_of_a_folder_below_the_output(released: Project, tmp_path: Path) -> None:

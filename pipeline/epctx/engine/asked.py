@@ -1,0 +1,56 @@
+"""What a release is asked to have beside the groups' folders."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from epctx.engine.plan import Plan
+from epctx.errors import UsageError
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What is asked for.
+
+    Attributes:
+        golden: golden inputs and expected outputs in each group's folder.
+        archive: `dist/<name>.tar` of all that was published.
+        attest: `dist/<name>.intoto.json`.
+        builder: who builds, a URI, for the attestation; None: as the CI system says.
+    """
+
+    golden: bool = False
+    archive: bool = False
+    attest: bool = False
+    builder: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Anything is."""
+        return self.golden or self.archive or self.attest
+
+    def refuse(self, plan: Plan) -> None:
+        """A release is of a whole manifest, and a builder is a URI.
+
+        Raises:
+            UsageError: a part of one was to be released; the builder makes no sense.
+        """
+        if self.asked and not plan.whole:
+            raise UsageError(
+                "a release is of the whole manifest, and --only leaves something out",
+                remedy="leave out --only, or --golden, --archive and --attest",
+            )
+        if self.builder is not None and not self.attest:
+            raise UsageError(
+                "--builder-id is of an attestation, and none is asked for",
+                remedy="add --attest, or leave it out",
+            )
+        if self.builder is not None and not _URI.fullmatch(self.builder):
+            raise UsageError(
+                f"the builder {self.builder!r} is no URI",
+                remedy="name who builds by a URI, like https://ci.example.com/builders/release",
+            )
