@@ -165,14 +165,14 @@ class VerifySettings:
     """`verify`: how numbers are checked.
 
     Attributes:
-        budget: in seconds; None: no limit.
+        budget: in seconds, for all numbers of a group; None: no limit.
         allow_nonfinite: the source may give NaN and infinities on inputs that are read from files.
     """
 
     inputs: VerifyInputs = field(default_factory=VerifyInputs)
     tolerance: Tolerance = field(default_factory=Tolerance)
     numbers: Literal["full", "generating", "off"] = "full"
-    budget: float | None = None
+    budget: float | None = 300.0
     allow_nonfinite: bool = False
 
 

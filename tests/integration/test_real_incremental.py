@@ -38,19 +38,46 @@ def sessions(found: FolderReport | None) -> set[str]:
     return {each.sessions for each in found.numbers}
 
 
-def test_recordings_let_tolerances_change_without_a_compile(project: Project) -> None:
+def test_what_this_host_loads_is_run_once_and_nothing_of_it_needs_a_compile(
+    project: Project,
+) -> None:
     before = project.files()
     assert states(project.build()) == {"one": "up to date"}
     project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
     report = project.build()
     assert ran(report) == [("verify", "one")]
-    assert sessions(report.groups[0].verify) == {"generating", "files"}
+    assert sessions(report.groups[0].verify) == {"files"}
+    project.section("defaults", "verify", "inputs")["seed"] = 3
+    report = project.build()
+    assert ran(report) == [("verify", "one")], "other inputs are run on the same files"
+    assert sessions(report.groups[0].verify) == {"files"}
+    assert ran(project.build()) == []
+    project.section("defaults", "verify", "inputs")["seed"] = 4
+    assert ran(project.build(verify=False)) == [("verify", "one")]
+    assert project.files() == before
+
+
+def test_recordings_let_tolerances_change_without_a_compile(project: Project) -> None:
+    before = project.files()
+    project.section("defaults", "verify")["numbers"] = "generating"
+    report = project.build()
+    assert ran(report) == [("compile", "a"), ("verify", "one")], "its sessions were not run"
+    assert sessions(report.groups[0].verify) == {"generating"}
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+    report = project.build()
+    assert ran(report) == [("verify", "one")]
+    assert sessions(report.groups[0].verify) == {"generating"}
     # Other inputs: only a session that compiles can be run on them.
     project.section("defaults", "verify", "inputs")["seed"] = 3
     report = project.build()
     assert ran(report) == [("compile", "a"), ("verify", "one")]
-    assert sessions(report.groups[0].verify) == {"generating", "files"}
+    assert sessions(report.groups[0].verify) == {"generating"}
     assert ran(project.build()) == []
+    # Under the other policy none of that is believed.
+    project.section("defaults", "verify")["numbers"] = "full"
+    report = project.build()
+    assert ran(report) == [("verify", "one")]
+    assert sessions(report.groups[0].verify) == {"files"}
     # Without numbers there is nothing to record.
     project.section("defaults", "verify", "inputs")["seed"] = 4
     assert ran(project.build(verify=False)) == [("verify", "one")]

@@ -29,6 +29,7 @@ class Inline:
         folder.mkdir(parents=True)
         self.log = log
         log.touch()
+        self.expired = False
 
     @property
     def alive(self) -> bool:

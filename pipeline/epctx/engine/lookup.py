@@ -113,8 +113,7 @@ class Lookup:
             return Compiled(session=session, models=tuple(models))
         record = make.compile(group, digests, self.toolchain)
         name = key(record)
-        recording = self._recording(group, name)
-        recorded = None if recording is None else key(recording)
+        recording, stored = self._recording(group, name)
         return Compiled(
             session=session,
             models=tuple(models),
@@ -122,8 +121,8 @@ class Lookup:
             key=name,
             action=self._compiled(name, group, session),
             recording_record=recording,
-            recording_key=recorded,
-            recording=None if recorded is None else self._find(recorded, StoredRecording),
+            recording_key=None if recording is None else key(recording),
+            recording=stored,
         )
 
     def verification(self, group: ModelGroup, compiled: Compiled) -> Verified:
@@ -187,14 +186,21 @@ class Lookup:
         """Whether the manifest asks for numbers and the build does not."""
         return not self._numbers and group.verify.numbers != "off"
 
-    def _recording(self, group: ModelGroup, compiled: Digest) -> RecordingRecord | None:
+    def _recording(
+        self, group: ModelGroup, compiled: Digest
+    ) -> tuple[RecordingRecord | None, Action[StoredRecording] | None]:
         inputs = self.inputs(group)
         if inputs is None:
-            return None
+            return None, None
         # Only onnxruntime's EPs compile with sessions that can be run.
         if not any(self.toolchain.ep(spec).native for spec in group.execution_providers):
-            return None
-        return make.recording(group, compiled, inputs, self.toolchain)
+            return None, None
+        for given in (None, inputs):
+            record = make.recording(group, compiled, given, self.toolchain)
+            stored = self._find(key(record), StoredRecording)
+            if stored is not None:
+                break
+        return record, stored
 
     def _compiled(
         self, name: Digest, group: ModelGroup, session: SessionGroup

@@ -90,13 +90,16 @@ def compile(
 
 
 def recording(
-    group: ModelGroup, compiled: Digest, inputs: InputsRecord, toolchain: Toolchain
+    group: ModelGroup, compiled: Digest, inputs: InputsRecord | None, toolchain: Toolchain
 ) -> RecordingRecord:
-    """The record of what a session group's generating sessions computed on `inputs`."""
+    """The record of what a session group's generating sessions computed on `inputs`; None: that
+    they are not to be run.
+    """
     return RecordingRecord(
         compile=str(compiled),
         inputs=inputs,
-        budget=group.verify.budget,
+        numbers=group.verify.numbers,
+        budget=None if inputs is None else group.verify.budget,
         devices=toolchain.devices(group.execution_providers),
         toolchain=toolchain.of("verify"),
     )

@@ -152,13 +152,16 @@ class RecordingRecord:
 
     Attributes:
         compile: the key of the compile.
-        inputs: what the sessions were run with.
+        inputs: what the sessions were run with; None, as `budget` then: it was found that they are
+            not to be run, whatever the inputs.
+        numbers: full: they stand in for files that this host cannot load; generating.
     """
 
     action: Literal["recording"] = "recording"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     compile: str
-    inputs: InputsRecord
+    inputs: InputsRecord | None
+    numbers: str
     budget: float | None
     devices: Mapping[str, str]
     toolchain: Mapping[str, str]

@@ -178,6 +178,38 @@ class Generating(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Port:
+    """An input or output of an EPContext node; "" is the name of an input that is left out.
+
+    Attributes:
+        type: as onnxruntime writes it, `tensor(float)`; "": its session does not tell.
+        shape: of size None where it is open.
+    """
+
+    name: str
+    type: str = ""
+    shape: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundary:
+    """What goes into an EPContext node and comes out of it, in its order. `node`: its name."""
+
+    node: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@runtime_checkable
+class TellsBoundaries(Protocol):
+    """A `Generating` workspace that knows which EPContext nodes its sessions stand for."""
+
+    def boundaries(self, model: str) -> Sequence[Boundary]:
+        """The EPContext nodes of a compiled model, as the EP wrote them and its sessions run."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assigned:
     """A subgraph as an EP that decides for itself inside a partition gave it away.
 

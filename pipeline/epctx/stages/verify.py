@@ -6,6 +6,8 @@ conformance and compatibility, which need no run, then numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from epctx.verification.claims import Claims
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.conformance.check import Conformance
@@ -14,11 +16,20 @@ from epctx.verification.findings import Finding, FolderReport, OutputNumbers
 from epctx.verification.folder import Policy, open_folder
 from epctx.verification.integrity import Integrity
 from epctx.verification.numbers.policy import Numbers
-from epctx.verification.numbers.runs import Started, unheard
+from epctx.verification.numbers.runs import Pause, Started, unheard
 from epctx.verification.request import VerifyRequest
 
+Pausing = Callable[[Pause, Callable[[], FolderReport]], None]
+"""Hears of each pause before a run, and can ask for what holds if it is the last moment."""
 
-def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
+
+def unpaused(pause: Pause, report: Callable[[], FolderReport]) -> None:
+    """Nobody ends what is run."""
+
+
+def run(
+    request: VerifyRequest, started: Started = unheard, pausing: Pausing = unpaused
+) -> FolderReport:
     """Verify one folder. What is wrong with it is a finding, whatever the bytes in it.
 
     Args:
@@ -42,37 +53,52 @@ def run(request: VerifyRequest, started: Started = unheard) -> FolderReport:
         models=request.models,
         data=request.data,
     )
-    findings: list[Finding] = []
-    numbers: list[OutputNumbers] = []
-    for policy in _policies(request, started):
-        for found in policy.check(folder, tuple(findings)):
-            if isinstance(found, Finding):
-                findings.append(found)
-            else:
-                numbers.append(found)
-    return FolderReport(
-        folder=request.label,
-        models=tuple(m.file for m in folder.models) + tuple(f for f, _ in folder.unreadable),
-        findings=tuple(findings),
-        numbers=tuple(numbers),
-    )
+    all_found: list[Finding | OutputNumbers] = []
+
+    def report(rest: Iterable[Finding | OutputNumbers] = ()) -> FolderReport:
+        every = [*all_found, *rest]
+        return FolderReport(
+            folder=request.label,
+            models=tuple(m.file for m in folder.models) + tuple(f for f, _ in folder.unreadable),
+            findings=tuple(f for f in every if isinstance(f, Finding)),
+            numbers=tuple(f for f in every if isinstance(f, OutputNumbers)),
+        )
+
+    def paused(pause: Pause) -> None:
+        pausing(pause, lambda: report(pause.rest))
+
+    for policy in _policies(request, started, paused):
+        earlier = (*request.earlier, *(f for f in all_found if isinstance(f, Finding)))
+        for found in policy.check(folder, earlier):
+            all_found.append(found)
+    return report()
 
 
-def _policies(request: VerifyRequest, started: Started) -> list[Policy]:
+def _policies(
+    request: VerifyRequest, started: Started, pausing: Callable[[Pause], None]
+) -> list[Policy]:
     from epctx.verification.numbers.composed import ComposedNumbers
     from epctx.verification.numbers.golden import GoldenNumbers
 
-    golden = (GoldenNumbers(started=started),) if request.golden else ()
+    golden = (GoldenNumbers(started=started, pausing=pausing),) if request.golden else ()
     if golden and request.group is None and request.composed is None:
         numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
     elif request.composed is None:
         passed = frozenset(request.passed)
         own = Numbers(
-            recorded=request.recorded, computed=request.computed, passed=passed, started=started
+            recorded=request.recorded,
+            computed=request.computed,
+            passed=passed,
+            spent=request.spent,
+            started=started,
+            pausing=pausing,
         )
         numbers = (own, *golden)
     else:
-        numbers = (ComposedNumbers(composed=request.composed, started=started), *golden)
+        numbers = (
+            ComposedNumbers(composed=request.composed, started=started, pausing=pausing),
+            *golden,
+        )
     known: tuple[Policy, ...] = (
         Integrity(
             expected=request.expected,

@@ -9,7 +9,7 @@ from pathlib import Path
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile, context_file
 from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource, ProviderSpec
-from epctx.verification.findings import POLICIES, PolicyName
+from epctx.verification.findings import POLICIES, Finding, PolicyName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +120,8 @@ class VerifyRequest:
         written: what the build has just written into the folder, with the digests from then: such
             a file, if that is the SHA-256 that `SHA256SUMS` has, is held to its BLAKE3, which takes
             a tenth of the time.
+        earlier: what was found of the folder before: nothing that failed there is loaded.
+        spent: seconds of the group's budget that were spent before.
         golden: run the golden inputs that are in the folder, too.
         policies: which policies to apply. The order is fixed.
         data: models whose external data is in another folder, as a session is told it.
@@ -137,6 +139,8 @@ class VerifyRequest:
     computed: Path | None = None
     passed: tuple[str, ...] = ()
     written: tuple[OutputFile, ...] = ()
+    earlier: tuple[Finding, ...] = ()
+    spent: float = 0.0
     golden: bool = False
     policies: tuple[PolicyName, ...] = POLICIES
     data: Mapping[str, Path] = field(default_factory=dict)

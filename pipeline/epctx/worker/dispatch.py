@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from epctx import codec
 from epctx.errors import Failure
@@ -42,7 +44,14 @@ from epctx.worker.jobs import (
 )
 from epctx.worker.protocol import Message
 
+if TYPE_CHECKING:
+    from epctx.verification.numbers.runs import Pause
+
 Started = Callable[[StageStarted], None]
+Settle = Callable[[object, float | None], None]
+"""Hears what the job's result is if it is ended so many seconds later; None: it is not to be."""
+_SENDING: Final = 20
+"""Between two pauses that are told lies so many times what it took to tell the first."""
 _FAILED = "onnx's shape inference did not end on it, or crashed:"
 _NOTES: Mapping[native.Reach, Sequence[str]] = {
     "data": (),
@@ -51,17 +60,21 @@ _NOTES: Mapping[native.Reach, Sequence[str]] = {
 }
 
 
-def execute(message: Message, started: Started) -> object:
+def _unsettled(result: object, left: float | None) -> None:
+    """Nobody ends a job."""
+
+
+def execute(message: Message, started: Started, settle: Settle = _unsettled) -> object:
     """Carry out the job in `message`; `started` hears of each stage before it begins.
 
     Raises:
         EpctxError: what the stages raise; what the system refuses is a StorageError.
     """
     with outputs.refusals():
-        return _execute(message, started)
+        return _execute(message, started, settle)
 
 
-def _execute(message: Message, started: Started) -> object:
+def _execute(message: Message, started: Started, settle: Settle) -> object:
     encoded = bytes(message.job)
     match message.kind:
         case "OptimizeJob":
@@ -69,17 +82,17 @@ def _execute(message: Message, started: Started) -> object:
             with native.inferring(job.reach):
                 return _optimize(job, started)
         case "SourceJob":
-            return _source(codec.decode(encoded, SourceJob), started)
+            return _source(codec.decode(encoded, SourceJob), started, settle)
         case "PartitionJob":
             return _partition(codec.decode(encoded, PartitionJob), started)
         case "CompileJob":
-            return _compile(codec.decode(encoded, CompileJob), started)
+            return _compile(codec.decode(encoded, CompileJob), started, settle)
         case "ComposeJob":
             return _compose(codec.decode(encoded, ComposeJob), started)
         case "GoldenJob":
             return _golden(codec.decode(encoded, GoldenJob), started)
         case "VerifyRequest":
-            return _verify(codec.decode(encoded, VerifyRequest), started)
+            return _verify(codec.decode(encoded, VerifyRequest), started, settle)
         case "RunJob":
             from epctx.runtime import trial
 
@@ -103,7 +116,10 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
     )
 
 
-def _source(job: SourceJob, started: Started) -> SourceResult:
+def _source(job: SourceJob, started: Started, settle: Settle) -> SourceResult:
+    if job.settings.budget is not None:  # verification runs what did not end
+        settle(SourceResult(unfed={}, peak_memory=0), job.settings.budget)
+
     def running(model: str) -> None:
         started(StageStarted(stage="source", model=f"{model} (source)"))
 
@@ -133,7 +149,7 @@ def _partition(job: PartitionJob, started: Started) -> PartitionResult:
     )
 
 
-def _compile(job: CompileJob, started: Started) -> CompileResult:
+def _compile(job: CompileJob, started: Started, settle: Settle) -> CompileResult:
     group = job.group
     providers = [registry.create(spec) for spec in group.execution_providers]
     # Models of several names may share one optimized model.
@@ -191,17 +207,27 @@ def _compile(job: CompileJob, started: Started) -> CompileResult:
             partition.require(settled, found.context_nodes, group.partition)
         started(StageStarted(stage="dump"))
         output = dump.run(compiled, job.folder, external_initializers=group.external_initializers)
-        unrun = None if recording is None else recording.record(compiled, running)
+        result = CompileResult(
+            output=output,
+            models=reports,
+            unmatched=unmatched,
+            recorded=True,
+            checked=None,
+            peak_memory=peak_memory(),
+        )
+        unrun = None
+        if recording is not None:
+            pausing = _Pausing(started, settle)
+            unrun = recording.record(compiled, running, lambda each: pausing(each, lambda: result))
+            settle(result, None)
     if not any(provider.isolated for provider in providers):
         shutil.rmtree(job.scratch, ignore_errors=True)  # else while this process ends
     checked = None
     if job.check is not None:
         outputs.write_sums(job.folder, output.files)
-        checked = _verify(replace(job.check, written=output.files), started)
-    return CompileResult(
-        output=output,
-        models=reports,
-        unmatched=unmatched,
+        checked = _verify(replace(job.check, written=output.files), started, settle)
+    return replace(
+        result,
         recorded=unrun is not None,
         unrun=unrun or (),
         checked=checked,
@@ -225,12 +251,15 @@ class _Recording:
         self._sessions = record_outputs.prepare(models, providers, job.scratch)
 
     def record(
-        self, compiled: compile.CompiledGroup, running: Callable[[str, str], None]
+        self,
+        compiled: compile.CompiledGroup,
+        running: Callable[[str, str], None],
+        pausing: Callable[[Pause], None],
     ) -> tuple[Failure, ...] | None:
         """As `record_outputs.record`; None, too: no EP compiles with a session."""
         if self._sessions is None:
             return None
-        return self._outputs.record(self._sessions, compiled, self._job, running)
+        return self._outputs.record(self._sessions, compiled, self._job, running, pausing)
 
 
 def _compose(job: ComposeJob, started: Started) -> ComposeResult:
@@ -259,7 +288,7 @@ def _golden(job: GoldenJob, started: Started) -> GoldenResult:
     return GoldenResult(files=golden.make_composed(job.composed, job.built, job.folder))
 
 
-def _verify(request: VerifyRequest, started: Started) -> FolderReport:
+def _verify(request: VerifyRequest, started: Started, settle: Settle) -> FolderReport:
     started(StageStarted(stage="verify"))
 
     def running(model: str) -> None:
@@ -267,7 +296,40 @@ def _verify(request: VerifyRequest, started: Started) -> FolderReport:
 
     from epctx.stages import verify
 
-    return verify.run(request, running)
+    return verify.run(request, running, _Pausing(started, settle))
+
+
+@dataclass
+class _Pausing:
+    """Tells before a run which one it is, and what holds if the job is ended in it.
+
+    A result may be large, and a run short: then not every one is told.
+    """
+
+    started: Started
+    settle: Settle
+    _next: float = 0.0
+    _bound: bool = False
+
+    def __call__(self, pause: Pause, result: Callable[[], object]) -> None:
+        begun, bound = time.monotonic(), pause.left is not None
+        if begun < self._next and bound == self._bound:
+            return
+        if bound or self._bound:
+            self.settle(result(), pause.left)
+        self._bound = bound
+        if pause.of:
+            self.started(
+                StageStarted(
+                    stage="verify",
+                    model=pause.model,
+                    number=pause.number,
+                    of=pause.of,
+                    peak_memory=peak_memory(),
+                )
+            )
+        now = time.monotonic()
+        self._next = now + _SENDING * (now - begun)
 
 
 def _report(

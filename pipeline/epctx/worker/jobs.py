@@ -119,6 +119,10 @@ class StageStarted:
 
     Attributes:
         provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
+        number: of the input set that it is run on, from 1 on; 0: it is not run on one, or the stage
+            is no run.
+        of: how many input sets it is run on.
+        peak_memory: of the process so far, in bytes, if it runs.
     """
 
     stage: Literal[
@@ -126,6 +130,9 @@ class StageStarted:
     ]
     model: str | None = None
     provider: str | None = None
+    number: int = 0
+    of: int = 0
+    peak_memory: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

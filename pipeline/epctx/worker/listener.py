@@ -24,7 +24,7 @@ from epctx.graph import native
 from epctx.providers.onnxruntime import host, supervisor
 from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
-from epctx.worker.protocol import Message
+from epctx.worker.protocol import Interim, Message
 
 LIKELY: Final = (
     *(
@@ -56,6 +56,9 @@ def main() -> None:
     def started(stage: StageStarted) -> None:
         send(Message(started=msgspec.Raw(codec.encode(stage))))
 
+    def interim(result: object, left: float | None) -> None:
+        send(Message(interim=Interim(result=msgspec.Raw(codec.encode(result)), left=left)))
+
     def watch(allowance: native.Allowance | None) -> None:
         send(Message(native=msgspec.Raw(codec.encode(allowance))))
 
@@ -76,7 +79,7 @@ def main() -> None:
         busy.set()
         try:
             with native.watched(watch):
-                result = dispatch.execute(message, started)
+                result = dispatch.execute(message, started, interim)
             answer = Message(result=msgspec.Raw(codec.encode(result)))
         except Exception as error:
             answer = Message(error=protocol.report(error))

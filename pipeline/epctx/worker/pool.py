@@ -39,6 +39,8 @@ class Lane:
 
     def start(self) -> None:
         """A job follows at once: let its worker start now."""
+        if self._worker is not None and self._worker.expired:
+            self.close()
         if self._label is None:
             self._pool.expect(None)
         elif self._worker is None:
@@ -79,6 +81,8 @@ class Lane:
         if worker is not None and self._label is not None:
             if cancelled:
                 self._pool.drop(worker)
+            elif worker.expired:
+                self._pool.give_back(worker)
             else:
                 self._pool.keep(self._label, worker)
 
@@ -150,6 +154,9 @@ class Pool:
             # It may have crashed; a new one costs a second, a sick one a build.
             self.drop(worker)
             raise
+        if worker.expired:
+            self.give_back(worker)
+            return
         with self._lock:
             self._idle.append(worker)
 

@@ -26,7 +26,7 @@ from epctx.providers.onnxruntime import crash, host
 from epctx.worker import protocol, spare, watchdog
 from epctx.worker.environment import environment
 from epctx.worker.jobs import Entry, Job, StageStarted
-from epctx.worker.protocol import Message
+from epctx.worker.protocol import Interim, Message
 from epctx.worker.watchdog import Guard
 
 R = TypeVar("R")
@@ -58,6 +58,9 @@ class Worker:
         place: a number that no other worker has which compiles at the same time: it chooses the
             core, where an EP is to have one only; None: it compiles for no such EP.
         variables: of its environment, beside those of `environment`.
+
+    Attributes:
+        expired: it was ended since its time was up, with a result that it had named for that.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Worker:
         self._done = False
         self._begun = 0
         self._killed: EpctxError | None = None
+        self.expired = False
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
@@ -93,7 +97,8 @@ class Worker:
         started: Callable[[StageStarted], None],
         timeout: float | None = None,
     ) -> R:
-        """Carry out one job and return its result.
+        """Carry out one job and return its result: that which it named for this, if its own bound
+        ends it (`expired`).
 
         Raises:
             EpctxError: what the job raised, as it was raised.
@@ -119,9 +124,19 @@ class Worker:
         deadline: float | None,
         timeout: float | None,
     ) -> R:
+        interim: Interim | None = None
+        ends: float | None = None
         while True:
-            message = self._receive(deadline, timeout)
-            if message.started:
+            message = self._receive(deadline, timeout, ends)
+            if message is None:
+                assert interim is not None
+                self.expired = True
+                self.kill()
+                return self._decode(interim.result, result)
+            if message.interim is not None:
+                interim = message.interim
+                ends = None if interim.left is None else time.monotonic() + interim.left
+            elif message.started:
                 self._stage = self._decode(message.started, StageStarted)
                 started(self._stage)
             elif message.native:
@@ -142,6 +157,9 @@ class Worker:
     def close(self) -> None:
         """End it in good order. Raises CompileError if it does not exit with 0, as `run` does."""
         self.dismiss()
+        if self.expired:
+            self.kill()
+            return
         try:
             code = self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
@@ -186,16 +204,22 @@ class Worker:
             self._process.stdin.write(msgspec.json.encode(message) + b"\n")
             self._process.stdin.flush()
 
-    def _receive(self, deadline: float | None, timeout: float | None) -> Message:
+    def _receive(
+        self, deadline: float | None, timeout: float | None, ends: float | None
+    ) -> Message | None:
+        """What it says next; None: `ends` has come."""
         while True:
             left = watchdog.INTERVAL
-            if deadline is not None:
-                left = min(left, max(0.0, deadline - time.monotonic()))
+            for moment in (deadline, ends):
+                if moment is not None:
+                    left = min(left, max(0.0, moment - time.monotonic()))
             try:
                 line = self._lines.get(timeout=left)
                 break
             except queue.Empty:
                 self._check_limits(deadline, timeout)
+            if ends is not None and time.monotonic() >= ends:
+                return None
         if not line:
             code = self._process.wait()
             self._process.end_rest()

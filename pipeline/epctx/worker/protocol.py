@@ -14,6 +14,17 @@ REPORT = "report it"
 """The remedy of a bug, before it is known which log has the traceback."""
 
 
+class Interim(msgspec.Struct):
+    """The `result` of a job, if it is ended `left` seconds after this was said, and nothing since.
+
+    A run in a simulator cannot be interrupted, so what bounds it is the end of its process. With
+    `left` None it is not to be ended.
+    """
+
+    result: msgspec.Raw
+    left: float | None
+
+
 class Message(msgspec.Struct, omit_defaults=True):
     """One line: a `job` of a `kind` (its class) to the worker; one of the others back."""
 
@@ -21,6 +32,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     job: msgspec.Raw = msgspec.Raw()
     started: msgspec.Raw = msgspec.Raw()
     native: msgspec.Raw = msgspec.Raw()
+    interim: Interim | None = None
     result: msgspec.Raw = msgspec.Raw()
     error: Failure | None = None
 

@@ -1,8 +1,9 @@
 """Running what the sessions that compile a group hold in memory, before anything is published.
 
-It is how a shared QNN context can be checked without an NPU (real-eps.md section 6): the numbers of
-the generating sessions are kept here and judged by verify, so a tolerance can change without a
-compile.
+It is how a shared QNN context can be checked without an NPU (real-eps.md section 6), and is done
+only where this host cannot load what was written, or the manifest asks for it: a run in a simulator
+takes as long as all else together. The numbers of the generating sessions are kept here and judged
+by verify, so a tolerance can change without a compile.
 """
 
 from __future__ import annotations
@@ -14,15 +15,25 @@ import numpy as np
 import onnxruntime as ort
 
 from epctx.errors import Failure
+from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
-from epctx.providers.base import ExecutionProvider, Generating, PartitionedModel
+from epctx.providers.base import (
+    ExecutionProvider,
+    Generating,
+    PartitionedModel,
+    TellsBoundaries,
+)
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.stages.compile import CompiledGroup
+from epctx.verification.eps import Providers
+from epctx.verification.folder import open_folder
 from epctx.verification.numbers import record as recording
 from epctx.verification.numbers import recordings
+from epctx.verification.numbers.runs import Pause
+from epctx.verification.numbers.tasks import obstacle
 from epctx.worker.jobs import CompileJob
 
 Values = Mapping[str, ort.OrtValue]
@@ -49,6 +60,7 @@ def record(
     compiled: CompiledGroup,
     job: CompileJob,
     started: Callable[[str, str], None],
+    pausing: Callable[[Pause], None],
 ) -> tuple[Failure, ...] | None:
     """Run the generating sessions on the inputs of the manifest and keep what they compute.
 
@@ -57,9 +69,11 @@ def record(
 
     Args:
         started: hears which model runs on which EP, before it does: native code may crash.
+        pausing: hears of each pause before a run on an input set.
 
     Returns:
-        Of each model that a session cannot run, why; None: none can be run on this host.
+        Of each model that a session cannot run, why; None: none can be run on this host, or the
+        files can be loaded here, which proves more.
 
     Raises:
         ModelError: an input file cannot be read.
@@ -73,6 +87,8 @@ def record(
         if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
             return None
         workspaces[index] = workspace
+    if job.group.verify.numbers == "full" and _loadable(job):
+        return None
 
     names = [spec.provider for spec in job.group.execution_providers]
 
@@ -92,6 +108,21 @@ def record(
     assert job.recorded is not None
     for name in compiled.joint:
         recordings.refuse(job.recorded, name, _JOINT)
+    telling = [each for each in workspaces.values() if isinstance(each, TellsBoundaries)]
+    for name in job.models if len(telling) == len(workspaces) else ():
+        told = [each for workspace in telling for each in workspace.boundaries(name)]
+        recordings.write_boundaries(job.recorded, name, told)
     recordable = set(job.models) - compiled.joint
     sources = [source for source in job.group.models if source.name in recordable]
-    return recording.record(sources, job.folder, job.recorded, job.group.verify, run)
+    return recording.record(sources, job.folder, job.recorded, job.group.verify, run, pausing)
+
+
+def _loadable(job: CompileJob) -> bool:
+    """Whether this host can load what was written, as far as its EPs know before it is tried."""
+    folder = open_folder(
+        job.folder,
+        providers=Providers.of_group(job.group.execution_providers),
+        models=[context_file(name) for name in job.models],
+    )
+    sharing = len(job.models) > 1
+    return all(obstacle(folder, model, sharing=sharing) is None for model in folder.models)

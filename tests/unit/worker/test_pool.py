@@ -25,6 +25,7 @@ class FakeWorker:
         self.variables = variables
         self.log.touch()
         self.ended: str | None = None
+        self.expired = False
         self.dismissed = False
         self.reason = EpctxError("killed", remedy="none")
         self.made.append(self)
@@ -235,3 +236,29 @@ def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> 
     folder = pool.own_logs()
     pool.Pool(work=folder / "work", logs=folder).close()
     assert not folder.exists()
+
+
+def test_a_worker_that_was_ended_in_time_is_no_failure_and_gets_no_other_job(
+    workers: pool.Pool,
+) -> None:
+    with workers.lane("own") as lane, lane.worker() as first:
+        ended(first)
+    assert faked(first).ended == "closed" and not first.log.exists()
+    with workers.lane("own") as lane:
+        with lane.worker() as second:
+            ended(second)
+        with lane.worker() as third:
+            assert third is not second, "a job that follows gets another"
+        ended(third)
+        lane.hand_on()
+    with workers.lane("own") as lane, lane.worker() as fourth:
+        assert fourth is not third, "nor is it handed on"
+    with workers.shared() as shared:
+        ended(shared)
+    with workers.shared() as other:
+        assert other is not shared
+
+
+def ended(worker: Worker) -> None:
+    """Its own bound came, as of `Worker.run`."""
+    worker.expired = True

@@ -125,7 +125,7 @@ def text(
         "    # embed_mode: 1              # the context inside the ONNX model, not beside it",
         "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
         "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
-        "    # verify: {tolerance: {cosine_min: 0.999}}    # default: by EP and precision",
+        "    # verify: {tolerance: {cosine_min: 0.999}, budget: 20m}    # default: by EP; 5m",
     ]
     return "\n".join(lines) + "\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from epctx import codec, limits
-from epctx.cache import Action, StoredFile
+from epctx.cache import StoredFile
 from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled
 from epctx.engine.actions.base import Actions, files_in
@@ -22,6 +22,7 @@ from epctx.engine.results import StoredRecording, to_store
 from epctx.engine.state import Compiled, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
+from epctx.keys import key
 from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
@@ -111,7 +112,7 @@ class Compiling:
         )
         kept = self.computed(progress)
         with source.beside(self._actions, progress, session, kept, lane) as run:
-            result = self._compiled(progress, session, job, lane, run)
+            result = self._compiled(progress, known, job, lane, run)
             lane.dismiss()
             if lane.own:
                 # While the worker ends. What stays (Windows: files in use) goes with the scratch.
@@ -135,7 +136,7 @@ class Compiling:
     def _compiled(
         self,
         progress: GroupProgress,
-        session: SessionGroup,
+        known: Compiled,
         job: CompileJob,
         lane: Lane,
         run: source.SourceRun | None,
@@ -147,7 +148,9 @@ class Compiling:
         """
         entered: list[str] = []
         try:
-            return progress.run(lane, session.label, job, CompileResult, entered=entered.append)
+            return progress.run(
+                lane, known.session.label, job, CompileResult, entered=entered.append
+            )
         except EpctxError as error:
             progress.saw(_models(job.scratch))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
@@ -178,24 +181,30 @@ class Compiling:
             folder=folder,
             files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in files],
         )
-        recording = self._stored_recording(progress, known, result)
-        return replace(known, action=action, recording=recording)
+        return self._with_recording(progress, replace(known, action=action), result)
 
-    def _stored_recording(
+    def _with_recording(
         self, progress: GroupProgress, known: Compiled, result: CompileResult
-    ) -> Action[StoredRecording] | None:
-        if known.recording_record is None or known.recording_key is None:
-            return None
+    ) -> Compiled:
+        record = known.recording_record
+        if record is None:
+            return known
+        roots: list[Path] = []
         folder = self.recorded(progress)
-        roots = [folder / model.source.name for model in known.models] if result.recorded else []
-        return self._actions.store(
-            known.recording_key,
+        if result.recorded:
+            roots = [folder / model.source.name for model in known.models]
+        else:
+            record = replace(record, inputs=None, budget=None)
+        name = key(record)
+        action = self._actions.store(
+            name,
             "recording",
-            known.recording_record,
+            record,
             StoredRecording(recorded=result.recorded),
             folder=folder,
             files=files_in(folder, roots),
         )
+        return replace(known, recording_record=record, recording_key=name, recording=action)
 
     def _cpu(self, group: ModelGroup) -> LockedCpu | None:
         """Where a real EP compiles; None: the EPs are the same everywhere."""

@@ -8,7 +8,7 @@ OpenVINO writes one binary only then, and their numbers are checked before anyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,9 +17,17 @@ import onnx_ir as ir
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
+from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement
 from epctx.graph.partition import surgery
-from epctx.providers.base import Assigned, ContextBinary, PartitionedModel, SessionGroupSpec
+from epctx.providers.base import (
+    Assigned,
+    Boundary,
+    ContextBinary,
+    PartitionedModel,
+    Port,
+    SessionGroupSpec,
+)
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries
 from epctx.providers.onnxruntime.session import Generated
@@ -176,6 +184,17 @@ class OrtWorkspace:
         """Why the generating sessions cannot run here; None: they can."""
         return self._provider.cannot_run()
 
+    def boundaries(self, model: str) -> Sequence[Boundary]:
+        """The EPContext nodes of a model as the EP wrote them, in the order of their names and
+        edges; types and shapes are those of the sessions' own inputs and outputs.
+        """
+        return [
+            boundary
+            for part in self._parts
+            if part.model == model and part.fragment is not None
+            for boundary in _boundaries(part.generated.session, part.fragment)
+        ]
+
     def assigned(self, model: str) -> Sequence[Assigned]:
         """What ONNX Runtime says who took which nodes of a model, those in bodies included."""
         return [
@@ -323,6 +342,23 @@ class OrtWorkspace:
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
+
+
+def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary]:
+    known = {
+        arg.name: Port(
+            name=arg.name,
+            type=arg.type,
+            shape=tuple(dim if isinstance(dim, int) else None for dim in arg.shape),
+        )
+        for arg in (*live.get_inputs(), *live.get_outputs())
+    }
+    for node in fragment.contexts(made):
+        read = EPContextNode.from_ir(node)
+        ports = [
+            [known.get(n, Port(name=n)) for n in names] for names in (read.inputs, read.outputs)
+        ]
+        yield Boundary(node=read.name, inputs=tuple(ports[0]), outputs=tuple(ports[1]))
 
 
 def _weight(partition: Partition) -> int:

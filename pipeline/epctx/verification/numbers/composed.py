@@ -27,7 +27,17 @@ from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import differing, tell_random
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import Budget, Found, Run, Runs, Started, constant, unheard
+from epctx.verification.numbers.runs import (
+    Budget,
+    Found,
+    Pause,
+    Run,
+    Runs,
+    Started,
+    constant,
+    unheard,
+    unpaused,
+)
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
@@ -166,6 +176,7 @@ class ComposedNumbers:
 
     composed: Composed
     started: Started = unheard
+    pausing: Callable[[Pause], None] = unpaused
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
@@ -333,4 +344,5 @@ class _Run(Runs):
                 random=random,
             ),
             cases=list(zip(cases, expected, strict=True)),
+            count=len(cases),
         )

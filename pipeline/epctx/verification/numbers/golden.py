@@ -6,7 +6,7 @@ The right outputs are those of the source model on ONNX Runtime's CPU EP, in one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,17 @@ from epctx.verification.numbers.golden_files import (
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.runs import Budget, Found, Outputs, Run, Runs, Started, unheard
+from epctx.verification.numbers.runs import (
+    Budget,
+    Found,
+    Outputs,
+    Pause,
+    Run,
+    Runs,
+    Started,
+    unheard,
+    unpaused,
+)
 from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, unchecked, words
@@ -260,6 +270,7 @@ class GoldenNumbers:
     """Every output of every model on the golden inputs that were shipped with it."""
 
     started: Started = unheard
+    pausing: Callable[[Pause], None] = unpaused
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
@@ -288,7 +299,7 @@ class GoldenNumbers:
                     yield unchecked(model, f"{reason} {wrong.message}", "mend that first")
                 else:
                     known.append((model, golden))
-            shipped = _Shipped(folder, self.started, Budget(None), known)
+            shipped = _Shipped(folder, self.started, Budget(None, pausing=self.pausing), known)
             yield from shipped.check(sharing=len(models) > 1)
 
 

@@ -7,7 +7,7 @@ reverse order (spec/ep-context-design.md, "Session Cleanup Best Practices").
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,20 +16,29 @@ from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
-from epctx.verification.findings import Finding, OutputNumbers, PolicyName, Sessions
+from epctx.verification.findings import REBUILD, Finding, OutputNumbers, PolicyName, Sessions
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import nonfinite, recordings, sessions, sizes, unoptimized
+from epctx.verification.numbers import (
+    boundaries,
+    nonfinite,
+    recordings,
+    sessions,
+    sizes,
+    unoptimized,
+)
 from epctx.verification.numbers.expected import Expected, NotHere, Unfed, Unsized, tell_random
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import (
     Budget,
     Found,
     Outputs,
+    Pause,
     Run,
     Runs,
     Started,
     constant,
     unheard,
+    unpaused,
 )
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
@@ -46,6 +55,7 @@ _NOT_GENERATING: Final = (
     "it has open dimensions, and the generating sessions were not run",
     "set `verify.numbers: full`, or fix `dimensions` and `shapes` of the model",
 )
+_ON_DEVICE: Final = "verify it on the device"
 _TWO_ANSWERS: Final = (
     "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
     "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
@@ -63,7 +73,9 @@ class Numbers:
     recorded: Path | None = None
     computed: Path | None = None
     passed: frozenset[str] = frozenset()
+    spent: float = 0.0
     started: Started = unheard
+    pausing: Callable[[Pause], None] = unpaused
     name: PolicyName = field(default="numbers", init=False)
 
     def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
@@ -77,12 +89,17 @@ class Numbers:
         group = folder.group
         if group is not None and group.verify.numbers != "off":
             preparation = Preparation(folder, group.verify.inputs, earlier)
-            budget = Budget(group.verify.budget)
+            budget = Budget(group.verify.budget, spent=self.spent, pausing=self.pausing)
             kept = (self.recorded, self.computed)
             run = _Run(folder, self.started, budget, earlier, group.verify, *kept, preparation)
-            for models in layout.sharing_sets(folder):
-                if not all(model.file in self.passed for model in models):
-                    yield from run.sharing_set(models)
+            wanted = [
+                models
+                for models in layout.sharing_sets(folder)
+                if not all(model.file in self.passed for model in models)
+            ]
+            run.left.update((model.file, model) for models in wanted for model in models)
+            for models in wanted:
+                yield from run.sharing_set(models)
             if folder.whole:
                 preparation.refuse_unused_inputs()
             return
@@ -132,6 +149,7 @@ class _Run(_Loads):
                 yield error.finding
                 continue
             yield finding(model, "interface", "pass", "its inputs and outputs are its source's")
+            self.budget.pause(Pause(model=task.source.source.name, rest=self.untold()))
             yield from self._compute_expected(task)
             if task.expected:
                 tasks.append(task)
@@ -151,6 +169,7 @@ class _Run(_Loads):
             for case in task.cases:
                 if self.budget.used_up:
                     break
+                self.budget.pause(Pause(model=task.source.source.name, rest=self.untold()))
                 task.expected.append(expected.of(case))
         except Impossible as error:
             yield error.finding
@@ -268,10 +287,13 @@ class _Run(_Loads):
             if self.settings.numbers == "generating":
                 yield unchecked(task.model, *_NOT_GENERATING)
             return
+        yield from self._check_boundaries(task, self.recorded)
         judge = self._judge(task, "generating")
         for case, expected in task.ready:
             found = recordings.read(self.recorded, task.source.source.name, case.feeds)
-            if found is None:
+            if found is None and self.settings.budget is not None:
+                yield self.budget.finding(task.model, case)
+            elif found is None:
                 yield unchecked(
                     task.model,
                     f"{case.label}: the generating sessions ran other inputs",
@@ -281,6 +303,20 @@ class _Run(_Loads):
                 yield from judge.judge(case.label, expected, found)
         yield from judge.summary()
 
+    def _check_boundaries(self, task: Task, recorded: Path) -> Iterator[Finding]:
+        """Whether the file's EPContext nodes are those that the generating sessions ran."""
+        kept = recordings.read_boundaries(recorded, task.source.source.name)
+        wrong = "; ".join(boundaries.differences(self.folder.load(task.model), kept))
+        if not kept:
+            message = "its execution provider does not tell what its generating sessions take"
+            yield finding(task.model, "boundaries", "not checkable", message, _ON_DEVICE)
+        elif wrong:
+            message = f"other EPContext nodes than the generating sessions ran: {wrong}"
+            yield finding(task.model, "boundaries", "fail", message, REBUILD)
+        else:
+            message = "its EPContext nodes take and give what the generating sessions do"
+            yield finding(task.model, "boundaries", "pass", message)
+
     def _refusal(self, task: Task) -> Iterator[Found]:
         """Why the generating sessions told nothing, where the files did not either."""
         if self.recorded is None or task.model.file in self.ran:
@@ -288,7 +324,7 @@ class _Run(_Loads):
         refusal = recordings.refusal(self.recorded, task.source.source.name)
         if refusal is not None:
             full = self.settings.numbers == "full"
-            remedy = "verify it on the device" if full else "set `verify.numbers: full`"
+            remedy = _ON_DEVICE if full else "set `verify.numbers: full`"
             yield unchecked(task.model, refusal, remedy)
 
     def _check_files(
@@ -301,6 +337,7 @@ class _Run(_Loads):
                 name=task.source.source.name,
                 judge=self._judge(task, "files"),
                 cases=list(task.ready),
+                count=len(task.expected),
             )
             for task in tasks
         }

@@ -13,7 +13,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.verification.folder import read_proto, summarize
 from epctx.verification.numbers import recordings
 from epctx.verification.numbers.input_sets import InputSets
-from epctx.verification.numbers.runs import Budget
+from epctx.verification.numbers.runs import Budget, Pause, unpaused
 from epctx.verification.numbers.sizes import open_names
 from epctx.verification.numbers.source_model import SourceModel
 
@@ -27,6 +27,7 @@ def record(
     recorded: Path,
     settings: VerifySettings,
     run: Run,
+    pausing: Callable[[Pause], None] = unpaused,
 ) -> tuple[Failure, ...]:
     """Run models on the input sets that verify will use, and keep what they compute.
 
@@ -46,7 +47,7 @@ def record(
         StorageError: the disk refuses.
     """
     input_sets = InputSets(settings.inputs)
-    budget = Budget(settings.budget)
+    budget = Budget(settings.budget, pausing=pausing)
     failures: list[Failure] = []
     for source in sources:
         file = context_file(source.name)
@@ -54,9 +55,11 @@ def record(
         inputs = SourceModel.read(source).fixed_inputs(made)
         if input_sets.problems(inputs) or (input_sets.generated and open_names(inputs)):
             continue
-        for case in input_sets.cases(inputs):
+        cases = list(input_sets.cases(inputs))
+        for number, case in enumerate(cases):
             if budget.used_up:
                 return tuple(failures)
+            budget.pause(Pause(model=source.name, number=number + 1, of=len(cases)))
             try:
                 outputs = run(source.name, case.feeds)
             except CompileError as error:

@@ -8,6 +8,7 @@ can change without a compile. One folder for each model and input set, with an `
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,12 +23,14 @@ from onnx import numpy_helper
 from epctx import codec
 from epctx.errors import StorageError
 from epctx.graph.inputs import Array
+from epctx.providers.base import Boundary
 from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers.sizes import Sizes
 
 _REFUSAL = "not_recorded.txt"
 _SIZES = "sizes.json"
+_BOUNDARIES = "boundaries.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +39,21 @@ class _Sizes:
 
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
-    """Keep the outputs, by name, of the manifest's `model` for these inputs.
+    """Keep the outputs, by name, of the manifest's `model` for these inputs: all, or none if its
+    process ends meanwhile.
 
     Raises:
         StorageError: the disk refuses.
     """
     place = _place(folder, model, feeds)
+    unfinished = place.with_suffix(".part")
     with _writing(place):
-        place.mkdir(parents=True, exist_ok=True)
+        unfinished.mkdir(parents=True, exist_ok=True)
         for number, (name, array) in enumerate(outputs.items()):
             tensor = numpy_helper.from_array(np.asarray(array), name)
-            (place / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
+            (unfinished / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
 
 
 def refuse(folder: Path, model: str, reason: str) -> None:
@@ -118,6 +125,33 @@ def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...] | None:
         return None
     try:
         return codec.decode(place.read_bytes(), _Sizes).sizes
+    except (OSError, msgspec.DecodeError) as error:
+        raise _broken(place, error) from error
+
+
+def write_boundaries(folder: Path, model: str, found: Sequence[Boundary]) -> None:
+    """Keep what the EPContext nodes of the manifest's `model` were to its generating sessions.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    place = folder / model / _BOUNDARIES
+    with _writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(codec.encode(tuple(found)))
+
+
+def read_boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
+    """What `write_boundaries` has kept; nothing where an EP does not tell.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    place = folder / model / _BOUNDARIES
+    if not place.is_file():
+        return ()
+    try:
+        return codec.decode(place.read_bytes(), tuple[Boundary, ...])
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(place, error) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from epctx.errors import EpctxError, ProviderUnavailable
@@ -39,21 +39,64 @@ def unheard(model: str) -> None:
     """Nobody wants to know."""
 
 
-class Budget:
-    """The time that numbers may take. Its clock starts with it; None: as long as they need."""
+@dataclass(frozen=True, kw_only=True)
+class Pause:
+    """The moment before something is run that nobody can interrupt.
 
-    def __init__(self, seconds: float | None) -> None:
+    Attributes:
+        model: what the manifest calls the model that is run.
+        number: of its input set, from 1 on; 0: it is no run of the model's files on one.
+        of: how many input sets it has.
+        left: seconds until the budget ends; None: it does not.
+        rest: what is to be said beside what was found before, if all ends here.
+    """
+
+    model: str
+    number: int = 0
+    of: int = 0
+    left: float | None = None
+    rest: Iterable[Found] = ()
+
+
+def unpaused(pause: Pause) -> None:
+    """Nobody ends what is run."""
+
+
+class Budget:
+    """The time that numbers may take. Its clock starts with it.
+
+    Args:
+        seconds: None: as long as they need.
+        spent: of them, before.
+        pausing: hears of each moment before a run: what is run does not look at the clock, so it
+            must be ended by others.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        spent: float = 0.0,
+        pausing: Callable[[Pause], None] = unpaused,
+    ) -> None:
         self._seconds = seconds
-        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._deadline = None if seconds is None else time.monotonic() + seconds - spent
+        self._pausing = pausing
 
     @property
     def used_up(self) -> bool:
         """Whether nothing more is to be run."""
         return self._deadline is not None and time.monotonic() >= self._deadline
 
-    def finding(self, model: ContextModel, case: Case) -> Finding:
-        """That an input set was left out."""
-        message = f"{case.label}: not checked: budget ({self._seconds:g} s are used up)"
+    def pause(self, pause: Pause) -> None:
+        """Before something is run: let whoever can end it know what holds then."""
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        self._pausing(replace(pause, left=left))
+
+    def finding(self, model: ContextModel, case: Case | None = None) -> Finding:
+        """That an input set was left out; None: all of a model's that were not told yet."""
+        which = "" if case is None else f"{case.label}: "
+        message = f"{which}not checked: budget ({self._seconds:g} s are used up)"
         return unchecked(model, message, "raise `verify.budget`")
 
 
@@ -64,12 +107,14 @@ class Run:
     Attributes:
         name: what the manifest calls it.
         cases: the input sets, each with the outputs that are right; taken once.
+        count: how many they are; 0: that is not known.
         judge: compares; None: it is loaded and not run.
     """
 
     model: ContextModel
     name: str
     cases: Iterable[tuple[Case, Outputs]] = ()
+    count: int = 0
     judge: Judge | None = None
 
     @classmethod
@@ -85,11 +130,15 @@ class Run:
 
 @dataclass
 class Runs:
-    """Runs files of a folder; what they tell is of sources, unless a subclass says otherwise."""
+    """Runs files of a folder; what they tell is of sources, unless a subclass says otherwise.
+
+    `left`: the files of which nothing was told yet, if the budget ends now.
+    """
 
     folder: GroupFolder
     started: Started
     budget: Budget
+    left: dict[str, ContextModel] = field(default_factory=dict, init=False)
 
     def run(self, runs: Iterable[Run], *, sharing: bool) -> Iterator[Found]:
         """Load models together, run them in their order, and destroy them in reverse order.
@@ -103,11 +152,18 @@ class Runs:
                 session = yield from self._open(run, sharing=sharing)
                 if session is not None:
                     opened.append((run, session))
+                else:
+                    self.left.pop(run.model.file, None)
                 del session
             for number in range(len(opened)):
+                self.left.pop(opened[number][0].model.file, None)
                 yield from self.judge(*opened[number])
         finally:
             sessions.close([session for _, session in opened])
+
+    def untold(self) -> Iterator[Finding]:
+        """What is to be said of the files of which nothing was, if the budget ends now."""
+        return map(self.budget.finding, list(self.left.values()))
 
     def _open(self, run: Run, *, sharing: bool) -> Generator[Found, None, Session | None]:
         model = run.model
@@ -120,6 +176,7 @@ class Runs:
                 yield self.budget.finding(model, case)
             return None
         self.started(run.name)
+        self.budget.pause(Pause(model=run.name, rest=self.untold()))
         try:
             session = sessions.open_files(
                 self.folder.path / model.file,
@@ -138,10 +195,11 @@ class Runs:
         if run.judge is None:
             return
         self.started(run.name)
-        for case, right in run.cases:
+        for number, (case, right) in enumerate(run.cases):
             if self.budget.used_up:
                 yield self.budget.finding(run.model, case)
                 continue
+            self.budget.pause(self._before(run, case, number))
             try:
                 actual = sessions.run_files(session, case.feeds)
             except Exception as error:  # onnxruntime's errors have no common class
@@ -149,6 +207,24 @@ class Runs:
                 continue
             yield from run.judge.judge(case.label, self.expected(right, actual), actual)
         yield from run.judge.summary()
+        self.budget.pause(
+            Pause(model=run.name, number=run.count + 1, of=run.count, rest=self.untold())
+        )
+
+    def _before(self, run: Run, case: Case, number: int) -> Pause:
+        """Before a run on the input set `number`, which does not end if the budget ends first."""
+
+        def rest() -> Iterator[Found]:
+            assert run.judge is not None
+            yield self.budget.finding(run.model, case)
+            if number + 1 < run.count:
+                left = run.count - number - 1
+                message = f"{left} more input set{'s' * (left > 1)}"
+                yield self.budget.finding(run.model, replace(case, label=message))
+            yield from run.judge.summary()
+            yield from self.untold()
+
+        return Pause(model=run.name, number=number + 1, of=run.count, rest=rest())
 
     def providers(self, model: ContextModel) -> Sequence[ExecutionProvider]:
         """A model's EPs, as the runtime takes them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
 from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
+from epctx.providers.base import Boundary, Port
+from epctx.stages import verify
 from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.numbers import expected, recordings, sessions
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.runs import Pause
 from epctx.verification.numbers.source_model import SourceModel
+from epctx.verification.request import VerifyRequest
 from tests.kit import folders, onnx_text
 from tests.kit.folders import context_node
 
@@ -394,9 +399,20 @@ def test_recorded_outputs_of_generating_sessions_are_compared(case: Case) -> Non
 
 def test_recordings_of_other_inputs_are_not_used(case: Case) -> None:
     record(case, VerifyInputs(seed=3), lambda out: out)
-    case.verify = {"numbers": "generating", "inputs": VerifyInputs(seed=4)}
+    case.verify = {"numbers": "generating", "inputs": VerifyInputs(seed=4), "budget": None}
     finding = case.one()
     assert finding.outcome == "not checkable" and "ran other inputs" in finding.message
+
+
+def test_what_the_generating_sessions_did_not_get_to_is_told(case: Case) -> None:
+    record(case, VerifyInputs(count=1), lambda out: out)
+    case.verify = {"numbers": "generating", "inputs": VerifyInputs(count=2), "budget": 60.0}
+    found = [(f.outcome, f.message) for f in case.check("outputs")]
+    assert found[0] == (
+        "not checkable",
+        "seed 0, set 1: not checked: budget (60 s are used up)",
+    )
+    assert found[1][0] == "pass" and "on 1 input set" in found[1][1]
 
 
 def test_the_budget_ends_the_numbers_not_the_findings(case: Case) -> None:
@@ -680,3 +696,63 @@ def test_a_source_that_folds_nothing_runs_once(case: Case, monkeypatch: pytest.M
     monkeypatch.setattr(sessions, "open_source", watched)
     assert case.check("source") == []
     assert levels and not any("level" in how for how in levels)
+
+
+def paused(case: Case) -> list[tuple[Pause, FolderReport]]:
+    """Every pause before a run, with what would hold if all ended in it."""
+    found: list[tuple[Pause, FolderReport]] = []
+    models = tuple(ModelSource(name=n, path=case.sources[n]) for n in case.models)
+    group = folders.group(models=models, verify=VerifySettings(**case.verify))
+    request = VerifyRequest(folder=case.folder, label="g", group=group, policies=("numbers",))
+    verify.run(request, pausing=lambda pause, report: found.append((pause, report())))
+    return found
+
+
+def test_what_holds_if_a_run_does_not_end(case: Case) -> None:
+    """The first set is checked when the second one is run; the third is not begun."""
+    case.verify = {"budget": 60.0, "inputs": VerifyInputs(count=3)}
+    found = paused(case)
+    counted = [(p.number, p.of) for p, _ in found if p.of]
+    assert counted == [(1, 3), (2, 3), (3, 3), (4, 3)]
+    assert all(p.left is not None and 0 < p.left <= 60 for p, _ in found)
+    (second,) = (report for pause, report in found if pause.number == 2)
+    assert [numbers.input_set for numbers in second.numbers] == ["seed 0, set 0"]
+    outputs = [(f.outcome, f.message) for f in second.findings if f.check == "outputs"]
+    assert outputs[:2] == [
+        ("not checkable", "seed 0, set 1: not checked: budget (60 s are used up)"),
+        ("not checkable", "1 more input set: not checked: budget (60 s are used up)"),
+    ]
+    assert outputs[2][0] == "pass" and "on 1 input set" in outputs[2][1]
+
+
+def test_until_something_is_run_nothing_is_said_to_be_checked(case: Case) -> None:
+    (case.folder / "n_ctx.onnx").write_bytes((case.folder / "m_ctx.onnx").read_bytes())
+    case.models = ("m", "n")
+    case.source("n")
+    case.verify = {"budget": 60.0}
+    first, *_, last = paused(case)
+    told = {(f.subject, f.outcome, f.message) for f in first[1].findings if f.check == "outputs"}
+    why = "not checked: budget (60 s are used up)"
+    assert told == {(f"{n}_ctx.onnx", "not checkable", why) for n in "mn"}
+    assert not [f for f in last[1].findings if "budget" in f.message], "all of it has ended"
+
+
+def test_what_was_spent_before_counts(case: Case) -> None:
+    case.verify = {"budget": 60.0}
+    case.request = {"spent": 60.0}
+    assert case.one().message == "seed 0, set 0: not checked: budget (60 s are used up)"
+
+
+def test_other_nodes_than_the_generating_sessions_ran_are_a_failure(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    record(case, VerifyInputs(), lambda out: out)
+    assert case.one("boundaries").outcome == "not checkable", "nothing was kept of them"
+    port = Port(name="x", type="tensor(float)", shape=(1, 4))
+    right = Boundary(node="main_0", inputs=(port,), outputs=(replace(port, name="y"),))
+    recordings.write_boundaries(case.tmp / "recorded", "m", [right])
+    assert case.one("boundaries").outcome == "pass"
+    swapped = replace(right, inputs=(replace(port, name="z"),))
+    recordings.write_boundaries(case.tmp / "recorded", "m", [swapped])
+    found = case.one("boundaries")
+    assert found.outcome == "fail"
+    assert "node 'main_0': inputs are x, not z" in found.message
