@@ -7,6 +7,7 @@
         digests/ab/abcd…            digests of unchanged files, named by a folder above theirs
         references/ab/abcd…         which data files a model refers to, named by the model's digest
         latest/ab/abcd…             which keys a manifest's actions had last, for `plan --explain`
+        pace/ab/abcd…               how long a run of a model takes, to tell before the next one
         unchanged/ab/abcd…          what a build that had nothing to do looked at
         locks/abcd….lock            one OS lock an action
         users.db                    the lock that builds share and gc takes alone

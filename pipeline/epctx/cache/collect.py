@@ -157,7 +157,7 @@ def _is_still(path: Path, text: str) -> bool:
 def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
     if limits.max_age is None:
         return
-    kinds: tuple[Kind, ...] = ("references", "latest")
+    kinds: tuple[Kind, ...] = ("references", "latest", "pace")
     for kind in kinds:
         for name in cache.records.names(kind):
             path = cache.records.path(kind, name)

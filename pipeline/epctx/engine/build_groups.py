@@ -83,7 +83,9 @@ class GroupBuilder:
             _raise_first(futures)
             staged = [future.result() for future in futures]
             with outputs.refusals():
-                after = verify(self._actions, self._compiling, self._place, progress, staged)
+                after = verify(
+                    self._actions, self._scheduler, self._compiling, self._place, progress, staged
+                )
             self._actions.note_seconds(progress)
         except EpctxError as error:
             self._fail(error)

@@ -22,7 +22,8 @@ class Event:
             for another process, and `notice` of `detail`, end nothing.
         subject: the model or sharing group; None: the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
-        detail: for people: what failed, what was built, what is waited for, how far a stage is.
+        detail: for people: what failed, what was built, what is waited for; of a stage that runs,
+            how far it is: `numbers: set 1 of 2, about 2 min left`.
     """
 
     group: str

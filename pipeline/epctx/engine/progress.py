@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane
+from epctx.engine.pace import Countdown, Pace
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
@@ -71,14 +72,18 @@ class Progress:
         result: type[R],
         *,
         entered: Callable[[str], None] = lambda stage: None,
+        pace: Pace | None = None,
     ) -> R:
         """Have a job for `subject` carried out; `entered` hears of its stages.
+
+        With a `pace` its runs are counted, and told.
 
         Raises what `Lane.run` raises.
         """
         stage: str | None = None
         shown: str | None = None
         begun = 0.0
+        countdown = None if pace is None else Countdown(pace)
 
         def note(now: float) -> None:
             if stage is not None:
@@ -96,13 +101,17 @@ class Progress:
         def started(now_in: StageStarted) -> None:
             nonlocal stage, begun
             entered(now_in.stage)
+            now = self._events.now()
+            told = countdown.announce(now_in, now) if countdown and now_in.of else None
             again = now_in.stage == stage
             if again and (stage == "verify" or (now_in.model or subject) == shown):
+                if told is not None:
+                    self.emit("running", subject=shown, stage=stage, detail=told)
                 return  # another EP's turn, or another input: told for crashes, not for people
-            note(now := self._events.now())
+            note(now)
             stage, begun = now_in.stage, now
             show(now_in.model or subject)
-            self.emit("running", subject=shown, stage=stage)
+            self.emit("running", subject=shown, stage=stage, detail=told)
 
         try:
             return lane.run(job, result, started=started, timeout=self._timeout)

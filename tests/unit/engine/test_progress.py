@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane
+from epctx.engine.pace import Pace
 from epctx.engine.progress import Events, Progress
 from epctx.errors import CompileError, Interrupted
 from epctx.files.digest import of_bytes
@@ -152,3 +154,18 @@ def test_a_wait_is_told_once_and_ends_when_there_is_no_point() -> None:
     (event,) = heard.events
     assert (event.state, event.subject) == ("waiting", "main")
     assert event.detail == "another build compiles it"
+
+
+def test_runs_are_told_beside_their_stage_and_are_no_stage(tmp_path: Path) -> None:
+    heard = Heard()
+    verify = StageStarted(stage="verify", model="m")
+    runs = [replace(verify, number=number, of=2) for number in (1, 2, 3)]
+    lane = FakeLane(StageStarted(stage="verify"), verify, *runs)
+    pace = Pace(records=None, compiled={"m": of_bytes(b"a compile")})
+    heard.progress.run(cast(Lane, lane), "main", JOB, bool, pace=pace)
+    assert [(e.state, e.stage, e.detail) for e in heard.events] == [
+        ("running", "verify", None),
+        ("running", "verify", "numbers: set 1 of 2"),
+        ("done", None, None),
+    ]
+    assert [stage.stage for stage in heard.progress.stages] == ["verify"]

@@ -14,10 +14,13 @@ from epctx import codec
 from epctx.cache import Action, StoredFile
 from epctx.cache.digests import FreshDigests
 from epctx.cache.store import ActionKind
+from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
 from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
+from epctx.engine.pace import Pace
 from epctx.engine.progress import Progress
+from epctx.engine.state import Compiled
 from epctx.files.digest import Digest
 from epctx.keys.records import KeyRecord
 from epctx.manifest import ProviderSpec
@@ -43,6 +46,18 @@ class Actions:
         self.work = work
         self._executor = executor
         self._numbers = itertools.count()
+        self.room = Room()
+
+    def pace(self, sessions: Iterable[Compiled]) -> Pace:
+        """What is known of the runs of the models of session groups that are compiled."""
+        compiled = {
+            model.source.name: each.key
+            for each in sessions
+            if each.key is not None
+            for model in each.models
+        }
+        cache = self.lookup.cache
+        return Pace(records=None if cache is None else cache.records, compiled=compiled)
 
     def new_folder(self, letter: str) -> Path:
         """A path in the scratch that nothing has; kept short, for Windows."""

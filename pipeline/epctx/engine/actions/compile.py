@@ -149,7 +149,12 @@ class Compiling:
         entered: list[str] = []
         try:
             return progress.run(
-                lane, known.session.label, job, CompileResult, entered=entered.append
+                lane,
+                known.session.label,
+                job,
+                CompileResult,
+                entered=entered.append,
+                pace=self._actions.pace([known]),
             )
         except EpctxError as error:
             progress.saw(_models(job.scratch))

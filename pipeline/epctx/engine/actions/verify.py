@@ -8,10 +8,12 @@ from dataclasses import replace
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
+from epctx.engine.actions.simulate import Simulation
 from epctx.engine.output.place import Place
 from epctx.engine.output.published import contents_of
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import part_of, refuse, without
+from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import GroupState, Staged, Verified
 from epctx.files import outputs
 from epctx.stages.exclusion import refuse_unmatched
@@ -20,6 +22,7 @@ from epctx.verification.findings import FolderReport
 
 def verify(
     actions: Actions,
+    scheduler: Scheduler,
     compiling: Compiling,
     place: Place,
     progress: GroupProgress,
@@ -62,7 +65,7 @@ def verify(
             group = _known(actions, group, again)
             ran = not group.checked
             if ran:
-                group = _run(actions, compiling, place, group, staged)
+                group = _run(actions, scheduler, compiling, place, group, staged)
     assert group.whole is not None
     progress.did("verify", name, group.whole.key, ran=ran)
     for session, verified in zip(group.sessions, group.verified, strict=True):
@@ -78,6 +81,7 @@ def _known(actions: Actions, group: GroupState, verified: Sequence[Verified]) ->
 
 def _run(
     actions: Actions,
+    scheduler: Scheduler,
     compiling: Compiling,
     place: Place,
     group: GroupState,
@@ -99,8 +103,7 @@ def _run(
             computed=compiling.computed(progress),
             passed=[name for each in passed for name in each.compiled.outputs],
         )
-        with checks.lane(actions, progress) as lane:
-            found = progress.run(lane, planned.group.name, request, FolderReport)
+        found = Simulation(actions, scheduler, progress, new, request).run()
     progress.found = found
     if any(f.outcome == "fail" and f.policy == "integrity" for f in found.findings):
         _forget(actions, staged)

@@ -1,0 +1,65 @@
+"""What is told of runs while they go on, on a clock that a test moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from epctx.cache import Cache, Location
+from epctx.engine.pace import Countdown, Pace, Paced, words
+from epctx.files.digest import of_bytes
+from epctx.worker.jobs import StageStarted
+
+KEY = of_bytes(b"a compile")
+
+
+def pace(folder: Path, *models: str) -> Pace:
+    records = Cache(Location(folder=folder), lambda text: None).records
+    return Pace(records=records, compiled=dict.fromkeys(models, KEY))
+
+
+def run(model: str, number: int, of: int) -> StageStarted:
+    return StageStarted(stage="verify", model=model, number=number, of=of, peak_memory=7)
+
+
+def test_the_first_set_tells_how_long_the_others_take(tmp_path: Path) -> None:
+    told = Countdown(pace(tmp_path, "m"))
+    assert told.announce(run("m", 1, 3), 100.0) == "numbers: set 1 of 3"
+    assert told.announce(run("m", 2, 3), 160.0) == "numbers: set 2 of 3, about 2 min left"
+    assert told.announce(run("m", 3, 3), 220.0) == "numbers: set 3 of 3, about 60 s left"
+    assert told.announce(run("m", 4, 3), 300.0) is None, "all of them have ended"
+    assert pace(tmp_path, "m").find("m") == Paced(seconds=80.0, peak_memory=7)
+
+
+def test_what_was_measured_before_is_told_at_once(tmp_path: Path) -> None:
+    pace(tmp_path, "m").note("m", Paced(seconds=30.0, peak_memory=7))
+    assert Countdown(pace(tmp_path, "m")).announce(run("m", 1, 2), 0.0) == (
+        "numbers: set 1 of 2, about 60 s left"
+    )
+    assert Pace(records=None, compiled={"m": KEY}).find("m") is None
+
+
+def test_of_several_models_it_says_which_and_counts_those_to_come(tmp_path: Path) -> None:
+    known = pace(tmp_path, "m", "n", "o")
+    known.note("m", Paced(seconds=10.0, peak_memory=7))
+    known.note("o", Paced(seconds=40.0, peak_memory=7))
+    told = Countdown(known)
+    assert told.announce(run("m", 1, 1), 0.0) == (
+        "numbers: model 1 of 3, m, set 1 of 1, about 60 s left"
+    )
+    assert told.announce(run("n", 1, 1), 9.0) == "numbers: model 2 of 3, n, set 1 of 1"
+
+
+def test_quick_runs_are_counted_and_not_all_told(tmp_path: Path) -> None:
+    told = Countdown(pace(tmp_path, "m"))
+    heard = [told.announce(run("m", number, 100), number / 10) for number in range(1, 100)]
+    assert 3 <= len([each for each in heard if each]) <= 6
+
+
+def test_a_guess_is_told_as_exactly_as_it_is() -> None:
+    assert [words(each) for each in (0.2, 20.4, 89.0, 100.0, 3000.0)] == [
+        "1 s",
+        "20 s",
+        "89 s",
+        "2 min",
+        "50 min",
+    ]
