@@ -25,3 +25,13 @@ def test_a_command_that_reads_its_arguments_imports_nothing_heavy() -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stderr.split() == []
     assert printed.stdout.startswith("# E0201")
+
+
+def test_what_reads_the_header_of_a_model_needs_no_onnx_ir() -> None:
+    """It imports sympy, which takes longer than all that `epctx init` does."""
+    code = (
+        "import sys, epctx.graph.serde.skeleton, epctx.commands.init.command; "
+        "print(*[m for m in ('onnx', 'onnx_ir', 'sympy', 'onnxruntime') if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.split() == ["onnx"], printed.stderr
