@@ -1,4 +1,5 @@
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_a_group_is_swapped_in_and_nothing_else_is_left(place: publish.Place) ->
         assert published(place) == text
     left = sorted(p.relative_to(place.out).as_posix() for p in place.out.rglob("*"))
     assert left == [".m.lock", "m", "m/t", "m/t/g", "m/t/g/SHA256SUMS", "m/t/g/a.bin"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_was_there_stays_until_what_is_new_is_on_the_disk(
+    place: publish.Place, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    old = place.staging / "old/t/g/a.bin"
+    synced: list[tuple[Path, bool]] = []
+    with place.locked(never):
+        stage(place, "one")
+        place.publish("t", "g")
+        stage(place, "two")
+        monkeypatch.setattr(outputs, "sync_folder", lambda p: synced.append((p, old.is_file())))
+        with pytest.raises(StorageError) if refused else nullcontext(), place.settling(["t", "u"]):
+            place.publish("t", "g")
+            if refused:
+                raise StorageError("another group is refused", remedy="")
+        assert not old.exists()
+    assert synced == [(place.staged("t", "g"), False), (place.root / "t", True)]
+    assert published(place) == "two"
 
 
 @pytest.mark.parametrize(
