@@ -246,13 +246,15 @@ def put(console: Console, renderable: RenderableType) -> None:
     if console.is_terminal:
         console.print(renderable)
         return
-    whole = console.soft_wrap and not console.options.ascii_only
+    whole = console.soft_wrap and not console.options.ascii_only and not console.color_system
     lines = plain.lines(renderable) if whole else None
     if lines is None or max(map(len, lines)) > console.width:
         with console.capture() as captured:
-            console.print(renderable)
+            console.print(renderable)  # which shows control characters, but those of its colours
         lines = captured.get().removesuffix("\n").split("\n")
-    console.file.write("".join(f"{visible(line).rstrip()}\n" for line in lines))
+    else:
+        lines = [visible(line) for line in lines]
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()
 
 
