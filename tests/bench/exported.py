@@ -10,160 +10,100 @@ import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from torch import nn
 
-Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+CHANNELS = (32, 64, 128, 256)
+BOTTLENECKS = (
+    (3, 16, 16, True, False, 2),
+    (3, 72, 24, False, False, 2),
+    (3, 88, 24, False, False, 1),
+    (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1),
+    (5, 240, 40, True, True, 1),
+    (5, 120, 48, True, True, 1),
+    (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2),
+    (5, 576, 96, True, True, 1),
+    (5, 576, 96, True, True, 1),
+)
+"""Of MobileNetV3-small, table 2 of Howard et al. 2019 (arXiv:1905.02244): kernel, channels inside,
+channels, whether it squeezes and excites, whether it is hard-swish, stride."""
 
 
-class Logits(nn.Module):
+def module(forward: Callable[..., Any], **parts: Any) -> Any:
+    """A torch module of `parts` that computes `forward(parts, *inputs)`."""
+
+    def call(self: Any, *given: Any) -> Any:
+        return forward(self.parts, *given)
+
+    made = type("Network", (nn.Module,), {"forward": call})()
+    made.parts = nn.ModuleDict(parts)
+    return made
+
+
+def logits(model: Any) -> Any:
     """A model of transformers without anything but its first output."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """Its logits."""
-        found: torch.Tensor = self.model(given, return_dict=False)[0]
-        return found
+    return module(lambda parts, given: parts["model"](given, return_dict=False)[0], model=model)
 
 
-class Block(nn.Sequential):
+def convolutions(before: int, after: int) -> Any:
     """Two convolutions."""
-
-    def __init__(self, before: int, after: int) -> None:
-        super().__init__(
-            nn.Conv2d(before, after, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(after, after, 3, padding=1),
-            nn.ReLU(),
-        )
+    first, second = (nn.Conv2d(n, after, 3, padding=1) for n in (before, after))
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
 
 
-class Squeeze(nn.Module):
+def squeezed(channels: int) -> Any:
     """Squeeze and excite: each channel times a weight that follows from all of them."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        less = max(8, channels // 4)
-        self.weigh = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1),
-            nn.Conv2d(channels, less, 1),
-            nn.ReLU(),
-            nn.Conv2d(less, channels, 1),
-            nn.Hardsigmoid(),
-        )
-
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """The channels, weighed."""
-        weighed: torch.Tensor = given * self.weigh(given)
-        return weighed
+    less = max(8, channels // 4)
+    weigh = nn.Sequential(
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(channels, less, 1),
+        nn.ReLU(),
+        nn.Conv2d(less, channels, 1),
+        nn.Hardsigmoid(),
+    )
+    return module(lambda parts, given: given * parts["weigh"](given), weigh=weigh)
 
 
-class Bottleneck(nn.Module):
+def bottleneck(
+    before: int, kernel: int, wide: int, after: int, squeezes: bool, hard: bool, stride: int
+) -> Any:
     """Expand, convolve each channel, squeeze and excite, project; added to what was given."""
-
-    def __init__(
-        self,
-        before: int,
-        kernel: int,
-        wide: int,
-        after: int,
-        squeezes: bool,
-        hard: bool,
-        stride: int,
-    ) -> None:
-        super().__init__()
-        act = nn.Hardswish if hard else nn.ReLU
-        padding = kernel // 2
-        depthwise = nn.Conv2d(wide, wide, kernel, stride, padding, groups=wide, bias=False)
-        parts = [nn.Conv2d(before, wide, 1, bias=False), nn.BatchNorm2d(wide), act()]
-        parts += [depthwise, nn.BatchNorm2d(wide), act()]
-        parts += [Squeeze(wide)] if squeezes else []
-        parts += [nn.Conv2d(wide, after, 1, bias=False), nn.BatchNorm2d(after)]
-        self.parts = nn.Sequential(*parts)
-        self.adds = stride == 1 and before == after
-
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """What the next one is given."""
-        found: torch.Tensor = self.parts(given)
-        return given + found if self.adds else found
-
-
-class MobileNet(nn.Sequential):
-    """MobileNetV3-small: table 2 of Howard et al. 2019 (arXiv:1905.02244)."""
-
-    BLOCKS = (
-        (3, 16, 16, True, False, 2),
-        (3, 72, 24, False, False, 2),
-        (3, 88, 24, False, False, 1),
-        (5, 96, 40, True, True, 2),
-        (5, 240, 40, True, True, 1),
-        (5, 240, 40, True, True, 1),
-        (5, 120, 48, True, True, 1),
-        (5, 144, 48, True, True, 1),
-        (5, 288, 96, True, True, 2),
-        (5, 576, 96, True, True, 1),
-        (5, 576, 96, True, True, 1),
+    act = nn.Hardswish if hard else nn.ReLU
+    depthwise = nn.Conv2d(wide, wide, kernel, stride, kernel // 2, groups=wide, bias=False)
+    own = nn.Sequential(
+        *(nn.Conv2d(before, wide, 1, bias=False), nn.BatchNorm2d(wide), act()),
+        *(depthwise, nn.BatchNorm2d(wide), act()),
+        *([squeezed(wide)] if squeezes else []),
+        *(nn.Conv2d(wide, after, 1, bias=False), nn.BatchNorm2d(after)),
     )
-
-    def __init__(self) -> None:
-        first = nn.Conv2d(3, 16, 3, 2, 1, bias=False)
-        parts: list[nn.Module] = [first, nn.BatchNorm2d(16), nn.Hardswish()]
-        before = 16
-        for block in self.BLOCKS:
-            parts.append(Bottleneck(before, *block))
-            before = block[2]
-        parts += [nn.Conv2d(before, 576, 1, bias=False), nn.BatchNorm2d(576), nn.Hardswish()]
-        parts += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        parts += [nn.Linear(576, 1024), nn.Hardswish(), nn.Linear(1024, 1000)]
-        super().__init__(*parts)
+    if stride > 1 or before != after:
+        return own
+    return module(lambda parts, given: given + parts["own"](given), own=own)
 
 
-class UNet(nn.Module):
-    """Of Ronneberger et al. 2015 (arXiv:1505.04597), with fewer channels."""
-
-    def __init__(self, channels: tuple[int, ...] = (32, 64, 128, 256)) -> None:
-        super().__init__()
-        pairs = list(pairwise(channels))
-        self.first = Block(3, channels[0])
-        self.down = nn.ModuleList(Block(*pair) for pair in pairs)
-        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs))
-        self.join = nn.ModuleList(Block(2 * a, a) for a, _ in reversed(pairs))
-        self.last = nn.Conv2d(channels[0], 1, 1)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """A mask as large as the image."""
-        kept = [self.first(image)]
-        for down in self.down:
-            kept.append(down(nn.functional.max_pool2d(kept[-1], 2)))
-        found = kept.pop()
-        for up, join in zip(self.up, self.join, strict=True):
-            found = join(torch.cat([up(found), kept.pop()], 1))
-        mask: torch.Tensor = self.last(found)
-        return mask
-
-
-def _image(size: int) -> tuple[torch.Tensor]:
-    return (torch.zeros(1, 3, size, size),)
-
-
-def mobilenet() -> Made:
+def mobilenet() -> Any:
     """MobileNetV3-small."""
-    return MobileNet(), _image(224)
+    parts = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish()]
+    before = 16
+    for block in BOTTLENECKS:
+        parts.append(bottleneck(before, *block))
+        before = block[2]
+    parts += [nn.Conv2d(before, 576, 1, bias=False), nn.BatchNorm2d(576), nn.Hardswish()]
+    parts += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*parts, nn.Linear(576, 1024), nn.Hardswish(), nn.Linear(1024, 1000))
 
 
-def resnet() -> Made:
+def resnet() -> Any:
     """ResNet-50."""
-    return Logits(transformers.ResNetForImageClassification(transformers.ResNetConfig())), _image(
-        224
-    )
+    return logits(transformers.ResNetForImageClassification(transformers.ResNetConfig()))
 
 
-def deit() -> Made:
+def deit() -> Any:
     """DeiT-tiny: 12 layers of 3 heads, 5.7 million parameters."""
     config = transformers.DeiTConfig(
         hidden_size=192,
@@ -172,28 +112,48 @@ def deit() -> Made:
         num_labels=1000,
         attn_implementation="eager",
     )
-    return Logits(transformers.DeiTForImageClassification(config)), _image(224)
+    return logits(transformers.DeiTForImageClassification(config))
 
 
-def unet() -> Made:
-    """A small UNet."""
-    return UNet(), _image(128)
+def unet() -> Any:
+    """A UNet of Ronneberger et al. 2015 (arXiv:1505.04597), with fewer channels."""
+    pairs = list(pairwise(CHANNELS))
+
+    def forward(parts: Any, image: Any) -> Any:
+        kept = [parts["first"](image)]
+        for down in parts["down"]:
+            kept.append(down(nn.functional.max_pool2d(kept[-1], 2)))
+        found = kept.pop()
+        for up, join in zip(parts["up"], parts["join"], strict=True):
+            found = join(torch.cat([up(found), kept.pop()], 1))
+        return parts["last"](found)
+
+    return module(
+        forward,
+        first=convolutions(3, CHANNELS[0]),
+        down=nn.ModuleList(convolutions(*pair) for pair in pairs),
+        up=nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs)),
+        join=nn.ModuleList(convolutions(2 * a, a) for a, _ in reversed(pairs)),
+        last=nn.Conv2d(CHANNELS[0], 1, 1),
+    )
 
 
-MODELS: Mapping[str, Callable[[], Made]] = {
-    "mobilenet": mobilenet,
-    "resnet": resnet,
-    "deit": deit,
-    "unet": unet,
+MODELS: Mapping[str, tuple[Callable[[], Any], int]] = {
+    "mobilenet": (mobilenet, 224),
+    "resnet": (resnet, 224),
+    "deit": (deit, 224),
+    "unet": (unet, 128),
 }
+"""By name: what makes it, and the height and width of its image."""
 
 
 def main(name: str, folder: str) -> None:
     """Write a model."""
     torch.manual_seed(0)
-    model, inputs = MODELS[name]()
+    make, size = MODELS[name]
+    inputs = (torch.zeros(1, 3, size, size),)
     path = Path(folder) / f"{name}.onnx"
-    torch.onnx.export(model.eval(), inputs, path, dynamo=True, opset_version=18, verbose=False)
+    torch.onnx.export(make().eval(), inputs, path, dynamo=True, opset_version=18, verbose=False)
 
 
 if __name__ == "__main__":

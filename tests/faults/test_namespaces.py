@@ -60,7 +60,7 @@ def test_on_one_output_they_wait_for_each_other(tmp_path: Path) -> None:
 
 def test_what_a_killed_machine_left_is_in_nobodys_way(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"g": ["a"], "h": ["b"]})
-    process = start(project, "build", "m.yaml", "--jobs", "1")
+    process = start(project, "build", "m.yaml", "--jobs", "1", "-v")
     assert process.stderr is not None
     for line in process.stderr:
         if "compile" in line:

@@ -102,7 +102,7 @@ FAILURES: dict[str, tuple[int, str, str, Callable[[Path], None]]] = {
     "an unknown command": (2, "bild m.yaml", 'did you mean "build"?', nothing),
     "no argument": (2, "inspect", "missing argument 'file'", nothing),
     "no manifest anywhere": (2, "build", "no manifest is named", nothing),
-    "a number that is none": (2, "build m.yaml -j many", "valid integer", nothing),
+    "a number that is none": (2, "build m.yaml -j many", "valid int", nothing),
     "a group that there is not": (2, "build m.yaml --only gg", 'did you mean "g"?', nothing),
     "a file that is there": (2, "init m.onnx --out m.yaml", "--force", nothing),
     "nothing to inspect": (2, "inspect gone.onnx", "gone.onnx: does not exist", nothing),
@@ -230,7 +230,7 @@ def test_a_bug_is_1(here: Path) -> None:
 def test_an_interrupt_is_130(here: Path) -> None:
     write_other(here / "x.yaml", faulty("hang"))
     process = subprocess.Popen(
-        [*PROGRAM, "build", "x.yaml"],
+        [*PROGRAM, "build", "x.yaml", "-v"],
         cwd=here,
         env={**os.environ, "PYTHONPATH": str(FAULTY)},
         stderr=subprocess.PIPE,

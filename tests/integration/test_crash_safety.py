@@ -153,7 +153,7 @@ def test_fifty_killed_builds(tmp_path: Path) -> None:
 
 def test_what_was_done_before_a_kill_is_not_done_again(tmp_path: Path) -> None:
     project = make(tmp_path / "p", GROUPS)
-    process = start(project, "--jobs", "1")
+    process = start(project, "--jobs", "1", "-v")
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("two@default: b: compile"):

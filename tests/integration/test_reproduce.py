@@ -298,7 +298,7 @@ def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> Non
     manifest = write(tmp_path / "p", "nothing")
     (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
-        [*PROGRAM, "reproduce", manifest.name],
+        [*PROGRAM, "reproduce", manifest.name, "-v"],
         cwd=manifest.parent,
         env=os.environ | {"PYTHONPATH": str(VARYING), "TMPDIR": str(tmp_path / "temporary")},
         stderr=subprocess.PIPE,

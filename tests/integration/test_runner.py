@@ -260,7 +260,7 @@ def test_what_an_ep_was_given_goes_before_the_build_ends(
 
 def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {"good": "none"})
-    run = build(manifest, "--format", "json")
+    run = build(manifest, "--format", "json", "-v")
     assert json.loads(run.stdout)["groups"][0]["state"] == "built"
     assert "good@default: good: compile" in run.stderr
     manifest = write_manifest(tmp_path, {"bad": "error"})

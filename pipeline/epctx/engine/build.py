@@ -228,7 +228,6 @@ class _Run:
     def _build(self, groups: list[GroupState]) -> list[GroupState]:
         if not groups:
             return []
-        self._lookup.prepare([group.planned.group for group in groups])
         self._place.forget_logs()
         self._options.expect({group.planned.label: self._took(group) for group in groups})
         scheduler, actions = self._carry_out(
@@ -236,7 +235,8 @@ class _Run:
         )
         keep_going = self._options.keep_going
         build = GroupBuilder(actions, scheduler, self._place, self._events, keep_going=keep_going)
-        return build.run(groups, meanwhile=self._options.meanwhile)
+        with self._lookup.preparing([group.planned.group for group in groups]):
+            return build.run(groups, meanwhile=self._options.meanwhile)
 
     def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
         """The compositions of the groups that were built or are up to date."""

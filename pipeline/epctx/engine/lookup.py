@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from epctx.cache import Action, Cache
@@ -73,20 +75,33 @@ class Lookup:
             action=self._find(name, StoredOptimize),
         )
 
-    def prepare(self, groups: Iterable[ModelGroup]) -> None:
-        """Look at what the keys of groups' compiles ask for, in a thread, while there is nothing
-        else to do. What it raises is raised again when a key asks for it.
+    @contextmanager
+    def preparing(self, groups: Iterable[ModelGroup]) -> Iterator[None]:
+        """Look at what keys ask for beside models, in a thread, while workers have first jobs.
+
+        What it raises is raised again when a key asks for it.
         """
+        ended = threading.Event()
 
         def look() -> None:
-            with contextlib.suppress(EpctxError):
-                self.toolchain.of("compile")
-            for group in groups:
-                for spec in group.execution_providers:
+            asked: list[Callable[[], object]] = [
+                partial(self.toolchain.provider, spec)
+                for group in groups
+                for spec in group.execution_providers
+            ]
+            asked += [partial(self.toolchain.of, "compile"), partial(self.toolchain.of, "verify")]
+            for ask in asked:
+                if not ended.is_set():
                     with contextlib.suppress(EpctxError):
-                        self.toolchain.provider(spec)
+                        ask()
 
-        threading.Thread(target=look, name="epctx-toolchain", daemon=True).start()
+        thread = threading.Thread(target=look, name="epctx-toolchain")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
         """A name for the optimize action of a model of which only the file is known.

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from epctx import codec
 from epctx.errors import Failure
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from epctx.verification.numbers.runs import Pause
 
 Started = Callable[[StageStarted], None]
-Settle = Callable[[object, float | None], None]
+Settle = Callable[[Any, float | None], None]
 """Hears what the job's result is if it is ended so many seconds later; None: it is not to be."""
 _SENDING: Final = 20
 """Between two pauses that are told lies so many times what it took to tell the first."""
@@ -222,17 +222,17 @@ def _compile(job: CompileJob, started: Started, settle: Settle) -> CompileResult
             settle(result, None)
     if not any(provider.isolated for provider in providers):
         shutil.rmtree(job.scratch, ignore_errors=True)  # else while this process ends
-    checked = None
+    result = replace(result, recorded=unrun is not None, unrun=unrun or ())
     if job.check is not None:
         outputs.write_sums(job.folder, output.files)
-        checked = _verify(replace(job.check, written=output.files), started, settle)
-    return replace(
-        result,
-        recorded=unrun is not None,
-        unrun=unrun or (),
-        checked=checked,
-        peak_memory=peak_memory(),
-    )
+        request = replace(job.check, written=output.files)
+        whole = result
+
+        def told_so_far(found: FolderReport, left: float | None) -> None:
+            settle(replace(whole, checked=found), left)
+
+        result = replace(result, checked=_verify(request, started, told_so_far))
+    return replace(result, peak_memory=peak_memory())
 
 
 class _Recording:

@@ -13,7 +13,8 @@ from pathlib import Path
 from epctx.errors import CompileError
 from epctx.files import paths
 from epctx.files import paths as locations
-from epctx.files.outputs import OutputFile
+from epctx.files.digest import of_file
+from epctx.files.outputs import SUMS, OutputFile
 from epctx.manifest import ModelGroup
 from epctx.worker.jobs import CompileResult, OptimizeResult
 
@@ -49,6 +50,18 @@ def check_compiled(
     else:
         return
     raise _untrue(why, " and ".join(models))
+
+
+def check_contents(result: CompileResult, folder: Path) -> None:
+    """Hold what the answer says of files to the files: who verified them has made them, too.
+
+    Raises:
+        CompileError: it cannot be true.
+    """
+    told = {file.name: file.blake3 for file in result.output.files}
+    names = {path.name for path in folder.iterdir()} - {SUMS}
+    if names != told.keys() or any(of_file(folder / name) != told[name] for name in names):
+        raise _untrue("other files than it wrote", " and ".join(result.output.models))
 
 
 def check_optimized(result: OptimizeResult, model: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from epctx import codec, limits
 from epctx.cache import StoredFile
 from epctx.engine.actions import checks, source
-from epctx.engine.actions.answer_checks import check_compiled
+from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.disk_space import DiskSpace
@@ -119,6 +119,8 @@ class Compiling:
                 shutil.rmtree(scratch, ignore_errors=True)
             lane.close()  # its exit code counts before anything is kept
             check_compiled(result, group, job.models, folder)
+            if result.checked is not None and not lane.own:
+                check_contents(result, folder)
             source.judge(run, result)
         progress.remember(result.peak_memory)
         for model in known.models:
