@@ -81,7 +81,6 @@ class Lookup:
 
         What it raises is raised again when a key asks for it.
         """
-        ended = threading.Event()
 
         def look() -> None:
             asked: list[Callable[[], object]] = [
@@ -91,16 +90,14 @@ class Lookup:
             ]
             asked += [partial(self.toolchain.of, "compile"), partial(self.toolchain.of, "verify")]
             for ask in asked:
-                if not ended.is_set():
-                    with contextlib.suppress(EpctxError):
-                        ask()
+                with contextlib.suppress(EpctxError):
+                    ask()
 
         thread = threading.Thread(target=look, name="epctx-toolchain")
         thread.start()
         try:
             yield
         finally:
-            ended.set()
             thread.join()
 
     def unloaded(self, source: ModelSource, settings: OptimizeSettings) -> Digest:
