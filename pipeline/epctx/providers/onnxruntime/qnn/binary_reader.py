@@ -15,6 +15,7 @@ import json
 import mmap
 import sys
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from typing import Final
 
 from epctx.providers.onnxruntime import supervisor
@@ -229,7 +230,7 @@ def main(library: str, binary: str) -> int:
         print(error, file=sys.stderr)
         return MISSING
     try:
-        with open(binary, "rb") as stream:  # noqa: PTH123 - nothing else of pathlib is needed
+        with FileIO(binary) as stream:
             # A private map: ctypes wants a writable buffer, the file stays as it is.
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         data = (ctypes.c_char * len(mapped)).from_buffer(mapped)
