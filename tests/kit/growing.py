@@ -113,6 +113,18 @@ def _models(texts: Sequence[str]) -> str:
     return "models:\n" + "".join(f"  {text}\n" for text in texts)
 
 
+def _groups(models: Sequence[str]) -> str:
+    """Groups of one model each."""
+    listed = "".join(f"  g{i}: {{models: [{model}]}}\n" for i, model in enumerate(models))
+    return f"model_groups:\n{listed}"
+
+
+def _targets(model: str, n: int) -> str:
+    """A group of one model, and `n` targets of it."""
+    listed = "".join(f"  t{i}: {{include: [g]}}\n" for i in range(n))
+    return f"model_groups: {{g: {{models: [{model}]}}}}\ntargets:\n{listed}"
+
+
 # ------------------------------------------------------------------------------------ manifests
 
 
@@ -143,16 +155,13 @@ def repeated(folder: Path, n: int) -> Sequence[str]:
 
 @dimension("groups", "plan", sample=20, full=200)
 def groups(folder: Path, n: int) -> Sequence[str]:
-    listed = "".join(f"  g{i}: {{models: [a]}}\n" for i in range(n))
-    manifest(folder, f"{_models(['a: {path: a.onnx}'])}model_groups:\n{listed}")
+    manifest(folder, _models(["a: {path: a.onnx}"]) + _groups(["a"] * n))
     return ("plan", "m.yaml")
 
 
 @dimension("targets", "plan", sample=20, full=200)
 def targets(folder: Path, n: int) -> Sequence[str]:
-    groups = "model_groups: {g: {models: [a]}}\n"
-    listed = "".join(f"  t{i}: {{include: [g]}}\n" for i in range(n))
-    manifest(folder, f"{_models(['a: {path: a.onnx}'])}{groups}targets:\n{listed}")
+    manifest(folder, _models(["a: {path: a.onnx}"]) + _targets("a", n))
     return ("plan", "m.yaml")
 
 
@@ -168,10 +177,10 @@ def sharing(folder: Path, n: int) -> Sequence[str]:
 @dimension("parts of a composition", "validate", sample=20, full=200)
 def parts(folder: Path, n: int) -> Sequence[str]:
     models = _models([f"m{i}: {{path: a.onnx}}" for i in range(n)])
-    listed = "".join(f"  g{i}: {{models: [m{i}]}}\n" for i in range(n))
+    groups = _groups([f"m{i}" for i in range(n)])
     chain = "".join(f"      m{i}: {{inputs: {{x: {{part: m{i - 1}}}}}}}\n" for i in range(1, n))
     compose = f"compose:\n  c:\n    parts:\n      m0: {{}}\n{chain}"
-    manifest(folder, f"{models}model_groups:\n{listed}{compose}")
+    manifest(folder, f"{models}{groups}{compose}")
     return ("validate", "m.yaml", "--no-models")
 
 
@@ -186,8 +195,7 @@ def own_models(folder: Path, n: int) -> str:
 
 @dimension("groups, each of a model of its own", "build", sample=3, full=25)
 def built_groups(folder: Path, n: int) -> Sequence[str]:
-    listed = "".join(f"  g{i}: {{models: [m{i}]}}\n" for i in range(n))
-    manifest(folder, f"{own_models(folder, n)}model_groups:\n{listed}")
+    manifest(folder, own_models(folder, n) + _groups([f"m{i}" for i in range(n)]))
     return ("build", "m.yaml")
 
 
@@ -200,9 +208,7 @@ def built_models(folder: Path, n: int) -> Sequence[str]:
 
 @dimension("targets", "build", sample=3, full=25)
 def built_targets(folder: Path, n: int) -> Sequence[str]:
-    listed = "".join(f"  t{i}: {{include: [g]}}\n" for i in range(n))
-    groups = "model_groups: {g: {models: [m0]}}\n"
-    manifest(folder, f"{own_models(folder, 1)}{groups}targets:\n{listed}")
+    manifest(folder, own_models(folder, 1) + _targets("m0", n))
     return ("build", "m.yaml")
 
 

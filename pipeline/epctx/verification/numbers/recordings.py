@@ -11,8 +11,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -28,14 +28,11 @@ from epctx.runtime import feeds as feeds_
 from epctx.runtime.feeds import Feeds
 from epctx.verification.numbers.sizes import Sizes
 
-_REFUSAL = "not_recorded.txt"
+T = TypeVar("T")
+
+_REFUSAL = "not_recorded.json"
 _SIZES = "sizes.json"
 _BOUNDARIES = "boundaries.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    sizes: tuple[Sizes, ...]
 
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
@@ -62,10 +59,7 @@ def refuse(folder: Path, model: str, reason: str) -> None:
     Raises:
         StorageError: the disk refuses.
     """
-    place = folder / model / _REFUSAL
-    with _writing(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(reason, encoding="utf-8")
+    _keep(folder / model / _REFUSAL, reason)
 
 
 def refusal(folder: Path, model: str) -> str | None:
@@ -74,13 +68,7 @@ def refusal(folder: Path, model: str) -> str | None:
     Raises:
         StorageError: what was kept cannot be read.
     """
-    place = folder / model / _REFUSAL
-    if not place.is_file():
-        return None
-    try:
-        return place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _broken(place, error) from error
+    return _kept(folder / model / _REFUSAL, str)
 
 
 def read(folder: Path, model: str, feeds: Feeds) -> dict[str, Array] | None:
@@ -108,10 +96,7 @@ def write_sizes(folder: Path, model: str, found: Sequence[Sizes]) -> None:
     Raises:
         StorageError: the disk refuses.
     """
-    place = folder / model / _SIZES
-    with _writing(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(codec.encode(_Sizes(sizes=tuple(found))))
+    _keep(folder / model / _SIZES, tuple(found))
 
 
 def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...] | None:
@@ -120,13 +105,7 @@ def read_sizes(folder: Path, model: str) -> tuple[Sizes, ...] | None:
     Raises:
         StorageError: what was kept cannot be read.
     """
-    place = folder / model / _SIZES
-    if not place.is_file():
-        return None
-    try:
-        return codec.decode(place.read_bytes(), _Sizes).sizes
-    except (OSError, msgspec.DecodeError) as error:
-        raise _broken(place, error) from error
+    return _kept(folder / model / _SIZES, tuple[Sizes, ...])
 
 
 def write_boundaries(folder: Path, model: str, found: Sequence[Boundary]) -> None:
@@ -135,10 +114,7 @@ def write_boundaries(folder: Path, model: str, found: Sequence[Boundary]) -> Non
     Raises:
         StorageError: the disk refuses.
     """
-    place = folder / model / _BOUNDARIES
-    with _writing(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(codec.encode(tuple(found)))
+    _keep(folder / model / _BOUNDARIES, tuple(found))
 
 
 def read_boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
@@ -147,11 +123,20 @@ def read_boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
     Raises:
         StorageError: what was kept cannot be read.
     """
-    place = folder / model / _BOUNDARIES
+    return _kept(folder / model / _BOUNDARIES, tuple[Boundary, ...]) or ()
+
+
+def _keep(place: Path, what: object) -> None:
+    with _writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(codec.encode(what))
+
+
+def _kept(place: Path, kind: type[T]) -> T | None:
     if not place.is_file():
-        return ()
+        return None
     try:
-        return codec.decode(place.read_bytes(), tuple[Boundary, ...])
+        return codec.decode(place.read_bytes(), kind)
     except (OSError, msgspec.DecodeError) as error:
         raise _broken(place, error) from error
 

@@ -40,7 +40,7 @@ def test_why_nothing_is_recorded_is_kept(tmp_path: Path) -> None:
     assert recordings.refusal(tmp_path, "m") == "the sessions do not fit together"
     assert recordings.refusal(tmp_path, "n") is None
     assert recordings.read(tmp_path, "m", FEEDS) is None
-    next(tmp_path.rglob("*.txt")).write_bytes(b"\xff")
+    next(tmp_path.rglob("not_recorded.json")).write_bytes(b"\xff")
     with pytest.raises(StorageError, match="a recorded output is broken"):
         recordings.refusal(tmp_path, "m")
 
