@@ -1,12 +1,13 @@
-"""Every verb of the command line as a function; the results are the report's dataclasses."""
+"""Every verb of the command line as a function; the results are the report's types."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from epctx.errors import require_list
 

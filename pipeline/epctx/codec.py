@@ -1,4 +1,4 @@
-"""JSON to frozen dataclasses and back, paths as `/` strings; nothing is parsed by hand."""
+"""JSON to structs and dataclasses and back, paths as `/` strings; nothing is parsed by hand."""
 
 from __future__ import annotations
 

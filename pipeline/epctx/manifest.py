@@ -6,10 +6,12 @@ Everything here is resolved: defaults < group < target < command line.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 DEFAULT_EP: Final = "CPUExecutionProvider"
 """ONNX Runtime's own EP: it runs what no other takes."""
@@ -20,8 +22,7 @@ PLUGIN_LIBRARY: Final = "plugin.library"
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class Tolerance(Struct, frozen=True, kw_only=True):
     """`verify.tolerance`; None: the default of the EP and precision.
 
     Attributes:
@@ -43,8 +44,7 @@ class Tolerance:
     saturates_at: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """`reference` of a model: one that does what it should do, as the float one of a quantized one.
 
     Attributes:
@@ -59,8 +59,7 @@ class Reference:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSource:
+class ModelSource(Struct, frozen=True, kw_only=True):
     """A source model, as the manifest names it.
 
     Attributes:
@@ -93,8 +92,7 @@ class ModelSource:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProviderSpec:
+class ProviderSpec(Struct, frozen=True, kw_only=True):
     """An entry of `execution_providers`: which EP, and its options.
 
     Attributes:
@@ -113,16 +111,14 @@ class ProviderSpec:
     allow_unknown_options: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizeSettings:
+class OptimizeSettings(Struct, frozen=True, kw_only=True):
     """`optimize`: a level, or an explicit list of passes and levels (`level` is "explicit")."""
 
     level: Literal["none", "basic", "extended", "explicit"] = "basic"
     passes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionSettings:
+class PartitionSettings(Struct, frozen=True, kw_only=True):
     """`partition`: what the partitioner must honour.
 
     Attributes:
@@ -140,8 +136,7 @@ class PartitionSettings:
     max_partitions: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyInputs:
+class VerifyInputs(Struct, frozen=True, kw_only=True):
     """`verify.inputs`: seeded random inputs, or files.
 
     Attributes:
@@ -160,8 +155,7 @@ class VerifyInputs:
     files: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifySettings:
+class VerifySettings(Struct, frozen=True, kw_only=True):
     """`verify`: how numbers are checked.
 
     Attributes:
@@ -176,16 +170,14 @@ class VerifySettings:
     allow_nonfinite: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExternalInitializers:
+class ExternalInitializers(Struct, frozen=True, kw_only=True):
     """`external_initializers`: `file` may hold `{model}`; tensors of >= `size_threshold` bytes."""
 
     file: str
     size_threshold: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelGroup:
+class ModelGroup(Struct, frozen=True, kw_only=True):
     """Models built with the same EPs, embed mode and prefix, in one output folder."""
 
     name: str
@@ -202,16 +194,14 @@ class ModelGroup:
     timeout: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartOutput:
+class PartOutput(Struct, frozen=True, kw_only=True):
     """An output of a part of a composition."""
 
     part: str
     output: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompositionPart:
+class CompositionPart(Struct, frozen=True, kw_only=True):
     """A model of a group as a part of a composition.
 
     Attributes:
@@ -231,8 +221,7 @@ class CompositionPart:
     inputs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Composition:
+class Composition(Struct, frozen=True, kw_only=True):
     """EPContext models joined into one (the design's "merge and interconnect").
 
     Attributes:
@@ -259,7 +248,7 @@ Written = Mapping[str, Any]
 """A part of a manifest as JSON has it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
     """A named variation, with every group as it is built for it.
 
@@ -272,15 +261,14 @@ class Target:
     name: str
     groups: tuple[ModelGroup, ...]
     compositions: tuple[Composition, ...] = ()
-    written: Mapping[str, Written] = field(default_factory=dict, compare=False)
+    written: Mapping[str, Written] = dataclasses.field(default_factory=dict, compare=False)
 
 
 GENAI_CONFIG = "genai_config.json"
 """The file by which onnxruntime-genai knows a model's folder."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenaiSettings:
+class GenaiSettings(Struct, frozen=True, kw_only=True):
     """`package.genai`: how onnxruntime-genai loads the package.
 
     Attributes:
@@ -295,8 +283,7 @@ class GenaiSettings:
     tokenizer: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackageSettings:
+class PackageSettings(Struct, frozen=True, kw_only=True):
     """`package`: what a model package holds beside the models.
 
     Attributes:
@@ -328,7 +315,7 @@ def filled(path: str, *, target: str, group: str) -> str:
     return path.replace("{target}", target).replace("{group}", group)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """A whole manifest, resolved.
 
@@ -340,5 +327,5 @@ class Manifest:
     name: str
     path: Path
     targets: tuple[Target, ...]
-    package: PackageSettings = field(default_factory=PackageSettings)
-    sha256: str = field(default="", compare=False)
+    package: PackageSettings = dataclasses.field(default_factory=PackageSettings)
+    sha256: str = dataclasses.field(default="", compare=False)

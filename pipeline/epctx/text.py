@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
 from typing import Final
+
+from msgspec import Struct
 
 _COMPARED: Final = 10_000_000
 """Pairs of characters that are compared at most: a second's work."""
@@ -21,8 +22,7 @@ _LISTED: Final = 50
 """Names to choose from that a message lists."""
 
 
-@dataclass
-class _Effort:
+class _Effort(Struct):
     """Pairs of characters that may still be compared."""
 
     left: int
@@ -95,16 +95,15 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
     return by_stem[stem] if stem is not None else nearest(name, others)
 
 
-class Brief:
-    """A dataclass, made with `repr=False`, whose repr is a line, whatever it holds.
+class Brief(Struct, frozen=True, kw_only=True):
+    """What has a repr of one line, whatever it holds.
 
     Collections are told by their size, what they hold is not; what is None, False or empty is left
     out.
     """
 
     def __repr__(self) -> str:
-        assert is_dataclass(self)
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         told = ", ".join(f"{name}={_brief(value)}" for name, value in values if value)
         return f"{type(self).__name__}({told})"
 
@@ -112,7 +111,7 @@ class Brief:
 def _brief(value: object) -> str:
     if isinstance(value, Mapping | tuple | list):
         return f"<{len(value):,}>"
-    text = f"{type(value).__name__}(…)" if is_dataclass(value) else repr(value)
+    text = f"{type(value).__name__}(…)" if isinstance(value, Struct) else repr(value)
     return text if len(text) <= _REPR else f"{text[:_REPR]}…"
 
 

@@ -11,12 +11,12 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 

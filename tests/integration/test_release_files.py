@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from epctx import api
 from epctx.engine.output import attestation

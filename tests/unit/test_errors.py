@@ -1,7 +1,7 @@
 """The tree of errors: its exit codes, its messages."""
 
+import dataclasses
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_an_error_is_the_same_after_it_crossed_to_another_process(
     back = protocol.restore(sent, log=tmp_path)
     kinds = (ManifestError if kind is InvalidManifest else kind, error.exit_code)
     assert (type(back), back.exit_code) == kinds
-    assert replace(back.failure, kind="") == replace(error.failure, kind="")
+    assert dataclasses.replace(back.failure, kind="") == dataclasses.replace(error.failure, kind="")
 
 
 def test_the_group_comes_first() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
 
 import msgspec
+from msgspec import Struct
 
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import KINDS
 from epctx.cache.store import Action, ActionKind, Cache
 
 
-@dataclass(frozen=True, kw_only=True)
-class Info:
+class Info(Struct, frozen=True, kw_only=True):
     """A cache in numbers; sizes in bytes.
 
     Attributes:
@@ -31,8 +30,7 @@ class Info:
     quarantined: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(Struct, frozen=True, kw_only=True):
     """What a check found.
 
     Attributes:

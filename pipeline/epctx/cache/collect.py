@@ -6,10 +6,10 @@ import contextlib
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from epctx.cache import temporary
 from epctx.cache.digests import remembered_files
@@ -22,8 +22,7 @@ _LEFT = ("quarantine", "locks", "unchanged")
 """They go as a whole; without `unchanged` a build looks at everything again, and says so."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What may stay of what no lock file keeps. With neither limit, all that can be used stays.
 
     Attributes:
@@ -35,8 +34,7 @@ class Limits:
     max_age: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Collected:
+class Collected(Struct, frozen=True, kw_only=True):
     """What gc removed, or with `dry_run` would remove; sizes in bytes.
 
     Attributes:
@@ -56,8 +54,7 @@ class Collected:
     kept: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Used:
+class _Used(Struct, frozen=True, kw_only=True):
     """An action record: when it was used last, and its objects by name with their sizes."""
 
     name: str

@@ -8,9 +8,10 @@ import stat
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from epctx.cache.records import Records
 from epctx.files import digest, identity, open_flags
@@ -71,8 +72,7 @@ _Known = dict[str, tuple[str, Digest]]
 """By path from a folder: the text of a file's identity, and its digest."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Remembered:
+class _Remembered(Struct, frozen=True, kw_only=True):
     """What the cache remembers of files below a folder, or of all in it: that has no name, and its
     state is the digest of all identities.
     """

@@ -7,9 +7,10 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.cache.location import Location, refusing
 from epctx.cache.quarantine import Quarantine
@@ -23,8 +24,7 @@ from epctx.files.entries import entries
 _READ_ONLY = 0o444
 
 
-@dataclass(frozen=True, kw_only=True)
-class Objects:
+class Objects(Struct, frozen=True, kw_only=True):
     """The objects of a cache. Thread- and process-safe."""
 
     location: Location

@@ -6,10 +6,11 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from epctx.cache.location import Location
 from epctx.files.entries import Irregular, open_entry
@@ -20,8 +21,7 @@ Notice = Callable[[str], None]
 """Hears of what was found corrupt or unreadable: one clause for people. From any thread."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True, kw_only=True):
     """Sets aside what cannot be trusted. Never raises: who reads on takes it as missing."""
 
     location: Location

@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from epctx import codec, limits
 from epctx.cache.location import Location, refusing
@@ -27,8 +27,7 @@ _SUM = 64
 """Length of the BLAKE3 in hex that a record begins with; a line break follows, then JSON."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Records:
+class Records(Struct, frozen=True, kw_only=True):
     """The records of a cache, by kind and name (a digest in hex). Thread- and process-safe."""
 
     location: Location

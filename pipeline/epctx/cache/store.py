@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from epctx import codec
 from epctx.cache import locks, temporary
@@ -27,8 +27,7 @@ T = TypeVar("T")
 ActionKind = Literal["optimize", "compile", "recording", "verify", "compose"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True, kw_only=True):
     """A file that an action made: `name` in its folder, with `/`; BLAKE3 `digest`."""
 
     name: str
@@ -36,8 +35,7 @@ class StoredFile:
     digest: Digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action(Generic[T]):
+class Action(Struct, Generic[T], frozen=True, kw_only=True):
     """What an action made.
 
     Attributes:

@@ -6,10 +6,10 @@ stdout is for results (docs.github.com, "Workflow commands for GitHub Actions").
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ def _of_error(told: EpctxError) -> str:
         return _command(_message(told.failure), told.code)
     place = f"{told.file}:{told.line}:{told.column}" if told.line else told.file
     where = None if told.where == place else told.where  # the annotation is there
-    message = _message(replace(told.failure, where=where))
+    message = _message(dataclasses.replace(told.failure, where=where))
     return _command(message, told.code, told.file, told.line, told.column)
 
 
@@ -75,7 +75,9 @@ def _of_groups(report: BuildReport, manifest: Path) -> Iterable[str]:
             continue
         marks = (node.keys[group.group] for node in sections if group.group in node.keys)
         mark = next(marks, None)
-        message = _message(replace(group.failure, group=f"{group.group}@{group.target}"))
+        message = _message(
+            dataclasses.replace(group.failure, group=f"{group.group}@{group.target}")
+        )
         place = (mark.line, mark.column) if mark else ()
         yield _command(message, group.failure.code, manifest.as_posix(), *place)
 

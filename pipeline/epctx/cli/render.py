@@ -131,7 +131,7 @@ class UI:
                 put(self.out, renderable)
 
     def emit(self, result: object) -> None:
-        """Print a result for programs (dataclasses, mappings, paths); nothing in text form.
+        """Print a result for programs (structs, mappings, paths); nothing in text form.
 
         A command prints one document: its result, with what is wrong in it, or else the error.
         """

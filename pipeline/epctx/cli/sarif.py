@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from epctx._version import __version__
 from epctx.commands import explain
@@ -25,8 +26,7 @@ _BASE: Final = "SRCROOT"
 Level = Literal["error", "warning", "note"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """One thing that is wrong.
 
     Attributes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -92,7 +92,7 @@ def distinct(failed: Iterable[tuple[str, Failure]]) -> Iterator[EpctxError]:
     for label, failure in failed:
         groups.setdefault(failure, []).append(label)
     for told, labels in groups.items():
-        yield EpctxError.of(replace(told, group=", ".join(labels)))
+        yield EpctxError.of(dataclasses.replace(told, group=", ".join(labels)))
 
 
 def _label(group: GroupReport) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.cache import Cache
 from epctx.engine import build, noop, plan
@@ -16,8 +17,7 @@ from epctx.errors import EpctxError
 from epctx.parsing.schema import files
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done:
+class Done(Struct, frozen=True, kw_only=True):
     """What came of a build.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx import limits
 from epctx.text import did_you_mean
@@ -25,8 +26,7 @@ _INTERNAL: Final = frozenset({"EPCTX_WORKER_PLACE"})
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|KEY")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """A variable of the environment that epctx reads.
 
     Attributes:

@@ -9,7 +9,6 @@ import functools
 import importlib.resources
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -27,8 +26,7 @@ _PAGE = re.compile(
 """Every page has these sections."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Explanation(Brief):
+class Explanation(Brief, frozen=True, kw_only=True):
     """What one kind of error is.
 
     Attributes:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from epctx.files import atomic
 from epctx.worker.sampling import INTERVAL, Stack
@@ -30,8 +31,7 @@ _KINDS: Final = (
 """What a stack is about that has a function of this path and name; the innermost one decides."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spent:
+class Spent(Struct, frozen=True, kw_only=True):
     """What a process did with its time.
 
     Attributes:
@@ -45,8 +45,7 @@ class Spent:
     on: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class _Sampled:
+class _Sampled(Struct, frozen=True):
     """A process. `changes`: when, of which thread, to what stack."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.engine.plan import Plan
 from epctx.errors import UsageError
@@ -12,8 +13,7 @@ from epctx.errors import UsageError
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Release:
+class Release(Struct, frozen=True, kw_only=True):
     """What is asked for.
 
     Attributes:

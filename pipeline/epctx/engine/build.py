@@ -6,10 +6,12 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import codec, lockfile
 from epctx._version import __version__
@@ -44,8 +46,7 @@ from epctx.lockfile.types import Lock, LockedFile
 from epctx.worker.pool import Pool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How a plan is carried out.
 
     Attributes:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 State = Literal[
     "running", "done", "verified", "built", "up to date", "failed", "skipped", "waiting", "notice"
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """Something happened.
 
     Attributes:

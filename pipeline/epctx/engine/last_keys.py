@@ -5,8 +5,9 @@ how long its groups took, so that a build can say how long it will take.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx import codec
 from epctx.cache.records import Records
@@ -14,8 +15,7 @@ from epctx.files import digest
 from epctx.files.digest import Digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Last:
+class _Last(Struct, frozen=True, kw_only=True):
     """The last keys of a manifest's actions, each by its group, action and subject as JSON; and the
     seconds of its groups.
     """

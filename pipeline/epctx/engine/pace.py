@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from epctx.cache.records import Records
 from epctx.files import digest
@@ -15,8 +16,7 @@ _QUIET = 2.0
 """Seconds between two things said of one job's runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paced:
+class Paced(Struct, frozen=True, kw_only=True):
     """What was measured of a model: seconds of a run on one input set; the largest resident size
     of its process, in bytes.
     """
@@ -25,8 +25,7 @@ class Paced:
     peak_memory: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """What is known of models' runs.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -12,8 +13,7 @@ from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
 from epctx.text import did_you_mean
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionGroup:
+class SessionGroup(Struct, frozen=True, kw_only=True):
     """The unit of compilation: a sharing group, or one model that shares with nobody.
 
     Attributes:
@@ -30,8 +30,7 @@ class SessionGroup:
         return self.sharing or self.models[0].name
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedGroup:
+class PlannedGroup(Struct, frozen=True, kw_only=True):
     """A model group for one target: the unit of publication."""
 
     target: str
@@ -44,8 +43,7 @@ class PlannedGroup:
         return f"{self.group.name}@{self.target}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedComposition:
+class PlannedComposition(Struct, frozen=True, kw_only=True):
     """A composition for one target: published in a folder of its own, after its parts' groups.
 
     Attributes:
@@ -62,8 +60,7 @@ class PlannedComposition:
         return f"{self.composition.name}@{self.target}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What a build does, in manifest order. `whole`: nothing of the manifest was left out."""
 
     manifest: Manifest

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from epctx.cache import Cache
 from epctx.cache.digests import FreshDigests
@@ -48,7 +50,7 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
             log=_log(state.failure, place),
         )
         if not isinstance(state.failure, Cancelled):
-            failure = replace(state.failure.failure, group=None)
+            failure = dataclasses.replace(state.failure.failure, group=None)
             return replace(report, state="failed", failure=failure)
     if state.failure is not None or not wanted:
         progress.emit("skipped")
@@ -82,7 +84,9 @@ def composition(
     target, name = planned.target, planned.composition.name
     report = GroupReport(target=target, group=name, state="skipped")
     if state.failure is not None and not isinstance(state.failure, Cancelled):
-        return replace(report, state="failed", failure=replace(state.failure.failure, group=None))
+        return replace(
+            report, state="failed", failure=dataclasses.replace(state.failure.failure, group=None)
+        )
     if result is None or not wanted:
         return report
     if progress is not None:
@@ -142,7 +146,9 @@ def _log(error: EpctxError, place: Place) -> LogTail | None:
     """What the process printed that failed, by a path from the report; None: nothing."""
     if error.log is None or not error.log.lines:
         return None
-    return replace(error.log, file=Path(os.path.relpath(error.log.file, place.out)).as_posix())
+    return dataclasses.replace(
+        error.log, file=Path(os.path.relpath(error.log.file, place.out)).as_posix()
+    )
 
 
 def _models(state: GroupState) -> tuple[ModelReport, ...]:

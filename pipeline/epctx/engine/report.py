@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from epctx.errors import Failure, LogTail
 from epctx.files.outputs import OutputFile
@@ -24,8 +25,7 @@ PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
 """Beside whichever distribution of ONNX Runtime is installed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageTime:
+class StageTime(Struct, frozen=True, kw_only=True):
     """When a stage of a model or session group ran: seconds since the build's start."""
 
     stage: str
@@ -34,8 +34,7 @@ class StageTime:
     end: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActionReport:
+class ActionReport(Struct, frozen=True, kw_only=True):
     """An action of a group.
 
     Attributes:
@@ -51,8 +50,7 @@ class ActionReport:
     ran: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpReport:
+class EpReport(Struct, frozen=True, kw_only=True):
     """An execution provider of a group.
 
     Attributes:
@@ -68,8 +66,7 @@ class EpReport:
     toolchain: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class GroupReport(Brief):
+class GroupReport(Brief, frozen=True, kw_only=True):
     """One model group for one target, or one composition, which has a folder like a group's.
 
     Attributes:
@@ -104,8 +101,7 @@ class GroupReport(Brief):
     manifest: Written = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """Where it was built; only the report says so, no output does."""
 
     system: str
@@ -114,8 +110,7 @@ class Host:
     packages: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseReport:
+class ReleaseReport(Struct, frozen=True, kw_only=True):
     """Files of a release beside `dist/<name>/`; None: not asked for.
 
     Attributes:
@@ -127,8 +122,7 @@ class ReleaseReport:
     attestation: OutputFile | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class BuildReport(Brief):
+class BuildReport(Brief, frozen=True, kw_only=True):
     """A whole build.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.cache import Action
 from epctx.errors import VerificationError
@@ -24,8 +26,7 @@ _RECURS = (
 """Instead of `REBUILD`, where a build finds it in what it has made."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredOptimize:
+class StoredOptimize(Struct, frozen=True, kw_only=True):
     """Of *optimize*.
 
     Attributes:
@@ -38,8 +39,7 @@ class StoredOptimize:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredCompile:
+class StoredCompile(Struct, frozen=True, kw_only=True):
     """Of *compile*.
 
     Attributes:
@@ -54,15 +54,13 @@ class StoredCompile:
     cpu: LockedCpu | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredRecording:
+class StoredRecording(Struct, frozen=True, kw_only=True):
     """Of a *recording*. `recorded`: the sessions can run on this host, and did."""
 
     recorded: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredCompose:
+class StoredCompose(Struct, frozen=True, kw_only=True):
     """Of *compose*. The files are not kept: they are copies of others, but the model."""
 
     files: tuple[OutputFile, ...]

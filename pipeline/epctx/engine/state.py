@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from epctx.cache import Action
 from epctx.engine.plan import PlannedComposition, PlannedGroup, SessionGroup
@@ -31,8 +32,7 @@ from epctx.manifest import ModelSource
 from epctx.verification.findings import FolderReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class Optimized:
+class Optimized(Struct, frozen=True, kw_only=True):
     """A model's optimize action, as far as it is known.
 
     Attributes:
@@ -48,8 +48,7 @@ class Optimized:
     action: Action[StoredOptimize] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compiled:
+class Compiled(Struct, frozen=True, kw_only=True):
     """A session group's compile action, as far as it is known.
 
     Attributes:
@@ -88,8 +87,7 @@ class Compiled:
         return {file.name: file.blake3 for file in self.files}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verified:
+class Verified(Struct, frozen=True, kw_only=True):
     """A verify action, of a session group or of a folder beside them.
 
     Attributes:
@@ -101,8 +99,7 @@ class Verified:
     action: Action[FolderReport] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Staged:
+class Staged(Struct, frozen=True, kw_only=True):
     """A session group whose files are in the group's staged folder.
 
     Attributes:
@@ -121,8 +118,7 @@ class Staged:
     checked: FolderReport | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupState:
+class GroupState(Struct, frozen=True, kw_only=True):
     """A model group for one target: what is known of it, and what came of it in this build.
 
     Attributes:
@@ -171,8 +167,7 @@ class GroupState:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompositionState:
+class CompositionState(Struct, frozen=True, kw_only=True):
     """A composition for one target: what is known of it, and what came of it in this build.
 
     Attributes:

@@ -6,17 +6,18 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.engine.events import Event, State
 
 _ENDS: Final[frozenset[State]] = frozenset({"verified", "built", "up to date", "failed", "skipped"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Running:
+class Running(Struct, frozen=True, kw_only=True):
     """A stage that runs.
 
     Attributes:
@@ -32,8 +33,7 @@ class Running:
     detail: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True):
     """How far a build has come.
 
     Attributes:

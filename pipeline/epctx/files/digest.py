@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 import blake3
+from msgspec import Struct
 
 Buffer = bytes | bytearray | memoryview
 Algorithm = Literal["blake3", "sha256"]
@@ -24,8 +24,7 @@ _BUFFERS: Final = (1 << 14, 1 << 20)
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, order=True)
-class Digest:
+class Digest(Struct, frozen=True, order=True):
     """A content digest, printed as `algorithm:hex`."""
 
     algorithm: Algorithm

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import StorageError
@@ -31,8 +32,7 @@ BESIDE = (
 outputs of `m.staging` would lie where a build of `m` removes everything."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True, kw_only=True):
     """A file that was written: bare `name`, `size` in bytes, digests taken while it was written."""
 
     name: str
@@ -41,8 +41,7 @@ class OutputFile:
     blake3: Digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupOutput:
+class GroupOutput(Struct, frozen=True, kw_only=True):
     """What a session group made. `models`: manifest key to the name of its ONNX file."""
 
     models: dict[str, str]

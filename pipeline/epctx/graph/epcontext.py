@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from epctx.errors import InvalidGraph
 
@@ -49,8 +50,7 @@ class Payload(bytes):
         return bytes(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EPContextNode:
+class EPContextNode(Struct, frozen=True, kw_only=True):
     """One EPContext node. Fields are the op's attributes and the node's own name and edges.
 
     Attributes:

@@ -10,8 +10,9 @@ it, since attention is causal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,8 +25,7 @@ _IR_VERSION: Final = 8
 _OPSET: Final = 17
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fed:
+class Fed(Struct, frozen=True, kw_only=True):
     """An input of the decoder that is made here: its name and integer type."""
 
     name: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.graph import input_ranges
 from epctx.graph.input_ranges import Range
@@ -19,8 +20,7 @@ Array = npt.NDArray[np.generic]
 Dim = int | str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputSpec:
+class InputSpec(Struct, frozen=True, kw_only=True):
     """A graph input that a value has to be given for.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from epctx.files.digest import Digest
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True, kw_only=True):
     """A file that a model was read from.
 
     Attributes:
@@ -28,8 +28,7 @@ class SourceFile:
     digest: Digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadedModel:
+class LoadedModel(Struct, frozen=True, kw_only=True):
     """A checked source model with its dimensions fixed.
 
     Attributes:
@@ -45,16 +44,14 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PassRecord:
+class PassRecord(Struct, frozen=True, kw_only=True):
     """What one pass did: counts by kind of change, empty where it changed nothing."""
 
     name: str
     changed: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizedModel:
+class OptimizedModel(Struct, frozen=True, kw_only=True):
     """A model after the provider-independent passes.
 
     Attributes:
@@ -70,8 +67,7 @@ class OptimizedModel:
     digest: Digest
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Partition:
+class Partition(Struct, frozen=True, kw_only=True, eq=False):
     """A convex subgraph that one EP takes.
 
     Attributes:
@@ -90,8 +86,7 @@ class Partition:
     initializers: tuple[ir.Value, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decline:
+class Decline(Struct, frozen=True, kw_only=True):
     """Why a node was left to the default EP: one reason for each EP asked, in priority order."""
 
     node: str
@@ -100,8 +95,7 @@ class Decline:
     reasons: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outline:
+class Outline(Struct, frozen=True, kw_only=True):
     """Which nodes a model's main graph has, what each needs, and who took it; no value, no weight.
 
     One entry for each node, in topological order; a control-flow node is one node.
@@ -121,8 +115,7 @@ class Outline:
     predecessors: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """What a published model's main graph is made of.
 
     Attributes:
@@ -147,8 +140,7 @@ class Placement:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Replacement:
+class Replacement(Struct, frozen=True, kw_only=True, eq=False):
     """What takes the place of one partition.
 
     Attributes:

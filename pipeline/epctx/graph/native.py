@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
+
+from msgspec import Struct
 
 from epctx import limits
 
@@ -31,8 +32,7 @@ SIZE_A_SECOND: Final = 1 << 16
 in a second, ONNX Runtime through 400,000 (same model)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allowance:
+class Allowance(Struct, frozen=True, kw_only=True):
     """What a piece of work may take.
 
     Attributes:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 _ABSENT = object()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """A field that differs.
 
     Attributes:
@@ -37,7 +36,7 @@ def between(old: object, new: object) -> tuple[Change, ...]:
     """The fields that differ between two records, in the new one's order.
 
     Args:
-        old: a record, a dataclass or its JSON as `msgspec.Raw`.
+        old: a record, a struct or its JSON as `msgspec.Raw`.
         new: likewise.
     """
     return tuple(_differences("", _plain(old), _plain(new)))

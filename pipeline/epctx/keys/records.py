@@ -12,18 +12,17 @@ drivers), and `budget` is in seconds, None being no limit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.manifest import OptionValue
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizeRecord:
+class OptimizeRecord(Struct, frozen=True, kw_only=True):
     """Key of *optimize*, of one model. Its name is not in it: two names may share one model.
 
     Attributes:
@@ -49,8 +48,7 @@ class OptimizeRecord:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompiledModel:
+class CompiledModel(Struct, frozen=True, kw_only=True):
     """A model of a session group: the manifest's key, which names files and graphs, and its graph.
 
     Attributes:
@@ -62,8 +60,7 @@ class CompiledModel:
     optimized: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionRecord:
+class PartitionRecord(Struct, frozen=True, kw_only=True):
     """`partition` of the model group; the excluded are sets, so they are sorted."""
 
     exclude_op_types: tuple[str, ...]
@@ -73,16 +70,14 @@ class PartitionRecord:
     max_partitions: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitializersRecord:
+class InitializersRecord(Struct, frozen=True, kw_only=True):
     """`external_initializers` of the model group; `file` as it stands there, with `{model}`."""
 
     file: str
     size_threshold: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProviderRecord:
+class ProviderRecord(Struct, frozen=True, kw_only=True):
     """An EP of the model group, bound to its options.
 
     Attributes:
@@ -100,8 +95,7 @@ class ProviderRecord:
     host: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileRecord:
+class CompileRecord(Struct, frozen=True, kw_only=True):
     """Key of *compile*, of one session group: partition, compile, dump.
 
     Attributes:
@@ -125,8 +119,7 @@ class CompileRecord:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputsRecord:
+class InputsRecord(Struct, frozen=True, kw_only=True):
     """`verify.inputs`: what the models are run with.
 
     Attributes:
@@ -144,8 +137,7 @@ class InputsRecord:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordingRecord:
+class RecordingRecord(Struct, frozen=True, kw_only=True):
     """Key of a *recording*, of one session group: what its generating sessions computed.
 
     It comes with a compile, and is a record of its own so that other inputs are no other bytes.
@@ -167,8 +159,7 @@ class RecordingRecord:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceRecord:
+class ReferenceRecord(Struct, frozen=True, kw_only=True):
     """`reference` of a model; `model` and `data` as in OptimizeRecord."""
 
     model: str
@@ -176,8 +167,7 @@ class ReferenceRecord:
     tolerance: ToleranceRecord
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifiedModel:
+class VerifiedModel(Struct, frozen=True, kw_only=True):
     """A model to verify: its name, and the source model that it is compared with.
 
     Attributes:
@@ -193,8 +183,7 @@ class VerifiedModel:
     reference: ReferenceRecord | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToleranceRecord:
+class ToleranceRecord(Struct, frozen=True, kw_only=True):
     """`verify.tolerance`; None: the default of the EP and precision."""
 
     cosine_min: float | None
@@ -205,8 +194,7 @@ class ToleranceRecord:
     saturates_at: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyRecord:
+class VerifyRecord(Struct, frozen=True, kw_only=True):
     """Key of *verify*, of one session group. It runs models, so it depends on this host.
 
     Attributes:
@@ -231,8 +219,7 @@ class VerifyRecord:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FolderRecord:
+class FolderRecord(Struct, frozen=True, kw_only=True):
     """Key of what is verified of a model group's folder as a whole, beside its session groups.
 
     Attributes:
@@ -247,8 +234,7 @@ class FolderRecord:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposedModel:
+class ComposedModel(Struct, frozen=True, kw_only=True):
     """A part of a composition.
 
     Attributes:
@@ -272,8 +258,7 @@ class ComposedModel:
     source: VerifiedModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposeRecord:
+class ComposeRecord(Struct, frozen=True, kw_only=True):
     """Key of *compose*, of one composition: joined, checked, run and compared with its parts.
 
     Attributes:

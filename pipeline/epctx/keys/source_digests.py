@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.records import Records
 from epctx.error_codes import Code
@@ -41,8 +43,7 @@ class SourceDigests:
         return {source.path: self.model, **{folder / place: content for place, content in data}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """Finds the digests of sources by what the cache knows of their models.
 
     Which data files a model refers to is a function of its bytes, so it is remembered by their

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.keys.changes import Change, between
 from epctx.lockfile.types import (
@@ -25,8 +27,7 @@ _EPCTX = "epctx blake3:"
 Kind = Literal["toolchain", "host", "source", "setting", "code", "key", "output"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """One thing that differs.
 
     Attributes:

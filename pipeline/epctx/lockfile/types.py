@@ -8,32 +8,30 @@ binaries of real EPs were made, whether that matters to them or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from epctx.manifest import OptionValue
 
 VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedFile:
+class LockedFile(Struct, frozen=True, kw_only=True):
     """An output; `size` in bytes, `sha256` in hex."""
 
     sha256: str
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedSource:
+class LockedSource(Struct, frozen=True, kw_only=True):
     """An input file; `size` in bytes, `digest` as `blake3:<hex>`."""
 
     digest: str
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedToolchain:
+class LockedToolchain(Struct, frozen=True, kw_only=True):
     """An execution provider's code, toolchain, and the host facts that its bytes depend on.
 
     As in the key: see epctx.keys.records.ProviderRecord.
@@ -44,8 +42,7 @@ class LockedToolchain:
     toolchain: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedCpu:
+class LockedCpu(Struct, frozen=True, kw_only=True):
     """A CPU, never how many cores it has. `flags` are sorted."""
 
     family: str
@@ -54,8 +51,7 @@ class LockedCpu:
     vendor: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedProvider:
+class LockedProvider(Struct, frozen=True, kw_only=True):
     """An EP of a group: `provider` names its entry in `execution_providers` of the lock.
 
     Of options that are paths, the digest of their content.
@@ -65,8 +61,7 @@ class LockedProvider:
     provider: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedModel:
+class LockedModel(Struct, frozen=True, kw_only=True):
     """A model.
 
     Attributes:
@@ -85,8 +80,7 @@ class LockedModel:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedSession:
+class LockedSession(Struct, frozen=True, kw_only=True):
     """A session group.
 
     Attributes:
@@ -105,8 +99,7 @@ class LockedSession:
     sharing: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedPartition:
+class LockedPartition(Struct, frozen=True, kw_only=True):
     """`partition` of a group; see epctx.keys.records.PartitionRecord."""
 
     exclude_nodes: tuple[str, ...]
@@ -116,16 +109,14 @@ class LockedPartition:
     require_coverage: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedInitializers:
+class LockedInitializers(Struct, frozen=True, kw_only=True):
     """`external_initializers` of a group."""
 
     file: str
     size_threshold: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedGroup:
+class LockedGroup(Struct, frozen=True, kw_only=True):
     """A model group for one target: every setting that can change bytes, and what came out.
 
     Attributes:
@@ -156,8 +147,7 @@ class LockedGroup:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedPart:
+class LockedPart(Struct, frozen=True, kw_only=True):
     """A part of a composition, as the manifest has it.
 
     Attributes:
@@ -172,8 +162,7 @@ class LockedPart:
     prefix: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedComposition:
+class LockedComposition(Struct, frozen=True, kw_only=True):
     """A composition for one target: every setting that can change bytes, and what came out.
 
     Attributes:
@@ -190,8 +179,7 @@ class LockedComposition:
     parts: Mapping[str, LockedPart]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedRuntime:
+class LockedRuntime(Struct, frozen=True, kw_only=True):
     """What a package says of an EP, and where it is selected by.
 
     Attributes:
@@ -207,8 +195,7 @@ class LockedRuntime:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedVariant:
+class LockedVariant(Struct, frozen=True, kw_only=True):
     """A group for one target in a package.
 
     Attributes:
@@ -224,8 +211,7 @@ class LockedVariant:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedPackage:
+class LockedPackage(Struct, frozen=True, kw_only=True):
     """What a package holds beside what the lock says of groups: with it, every byte follows.
 
     Attributes:
@@ -244,8 +230,7 @@ class LockedPackage:
     version: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lock:
+class Lock(Struct, frozen=True, kw_only=True):
     """A whole lock.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.manifest import GENAI_CONFIG, ModelSource
@@ -23,7 +23,7 @@ _PARTS: Final = ("encoder", "embedding", "vision", "speech")
 _MAKE: Final = "name a folder that `python -m onnxruntime_genai.models.builder` wrote"
 
 
-class _Inputs(msgspec.Struct, frozen=True):
+class _Inputs(Struct, frozen=True):
     input_ids: str = "input_ids"
     attention_mask: str = "attention_mask"
     position_ids: str = "position_ids"
@@ -31,29 +31,28 @@ class _Inputs(msgspec.Struct, frozen=True):
     past_value_names: str = "past_key_values.%d.value"
 
 
-class _Window(msgspec.Struct, frozen=True):
+class _Window(Struct, frozen=True):
     window_size: int
 
 
-class _Decoder(msgspec.Struct, frozen=True):
+class _Decoder(Struct, frozen=True):
     filename: str
     head_size: int
     sliding_window: _Window = _Window(window_size=0)
     inputs: _Inputs = _Inputs()
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _Model(Struct, frozen=True):
     decoder: _Decoder
     context_length: int
     vocab_size: int
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _Config(Struct, frozen=True):
     model: _Model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """The sizes of a decoder's inputs: numbers, names, or unknown.
 
     Attributes:
@@ -87,8 +86,7 @@ class Sizes:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenaiFolder:
+class GenaiFolder(Struct, frozen=True, kw_only=True):
     """A folder of a decoder-only model.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,7 +148,7 @@ def _target(
         node = layered.node
         group = _convert(_group_settings(layered.name, node, places), ModelGroup)
         groups.append(
-            dataclasses.replace(
+            msgspec.structs.replace(
                 group,
                 models=tuple(models[name] for name in names(node.mapping["models"])),
                 execution_providers=tuple(
@@ -211,7 +210,7 @@ def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Com
                 },
             )
         )
-    return dataclasses.replace(_convert(settings, Composition), parts=tuple(parts))
+    return msgspec.structs.replace(_convert(settings, Composition), parts=tuple(parts))
 
 
 def _text(node: Node, key: str) -> str | None:

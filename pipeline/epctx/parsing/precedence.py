@@ -6,8 +6,10 @@ Source: design section 5. The command line's part (`--no-verify`) is the build's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.parsing.document.tree import Node, merge
 
@@ -19,16 +21,14 @@ OWN_KEYS = ("models", "sharing_groups")
 """What `defaults` cannot say of a group."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Layered:
+class Layered(Struct, frozen=True, kw_only=True, eq=False):
     """A model group with its defaults below and its target's changes above; `node` holds all."""
 
     name: str
     node: Node
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TargetTree:
+class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What is built for a target.
 
     Attributes:

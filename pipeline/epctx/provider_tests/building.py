@@ -6,7 +6,6 @@ Needs nothing but the provider: no registry, no manifest, no optimization.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from msgspec import Struct
 from onnx import helper, numpy_helper
 
 from epctx.files.outputs import context_file
@@ -79,8 +79,7 @@ def expected(proto: onnx.ModelProto, x: Array) -> Array:
     return np.asarray(y, np.float32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Built:
+class Built(Struct, frozen=True, kw_only=True):
     """A built session group.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct, field
 
 from epctx.files.digest import Buffer
 from epctx.files.outputs import OwnFile
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from epctx.graph.model import Decline, Partition, Replacement
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True, kw_only=True):
     """All of the toolchain, and of the host, that can change the bytes an EP makes.
 
     Attributes:
@@ -35,8 +35,7 @@ class Fingerprint:
     files: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Capability:
+class Capability(Struct, frozen=True, kw_only=True):
     """An EP's answer to `get_capability`.
 
     Attributes:
@@ -57,8 +56,7 @@ class Capability:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionGroupSpec:
+class SessionGroupSpec(Struct, frozen=True, kw_only=True):
     """What a workspace is opened for: one sharing group, or one model that shares with nobody.
 
     Attributes:
@@ -84,8 +82,7 @@ class SessionGroupSpec:
         return self.open_ended or len(self.models) > 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionedModel:
+class PartitionedModel(Struct, frozen=True, kw_only=True):
     """A model and who takes which part of it; the default EP takes what is in no partition.
 
     Attributes:
@@ -114,8 +111,7 @@ class PartitionedModel:
         return sum(len(p.nodes) for p in self.partitions) / counted if counted else 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextBinary:
+class ContextBinary(Struct, frozen=True, kw_only=True):
     """A context binary to be written beside the models, by bare `name`, streamed.
 
     Attributes:
@@ -177,8 +173,7 @@ class Generating(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Port:
+class Port(Struct, frozen=True, kw_only=True):
     """An input or output of an EPContext node; "" is the name of an input that is left out.
 
     Attributes:
@@ -191,8 +186,7 @@ class Port:
     shape: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Boundary:
+class Boundary(Struct, frozen=True, kw_only=True):
     """What goes into an EPContext node and comes out of it, in its order. `node`: its name."""
 
     node: str
@@ -209,8 +203,7 @@ class TellsBoundaries(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assigned:
+class Assigned(Struct, frozen=True, kw_only=True):
     """A subgraph as an EP that decides for itself inside a partition gave it away.
 
     Attributes:

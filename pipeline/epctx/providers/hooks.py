@@ -7,9 +7,10 @@ A provider that has none of them still builds and runs; what only it can know is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct, field
 
 from epctx.files.digest import Buffer
 from epctx.manifest import Tolerance
@@ -35,8 +36,7 @@ PrefixPlace = Literal["name", "partition_name", "graph"]
 """Of an EPContext node; `graph`: the name of its graph in the context binary."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What a provider says of something: a finding without its subject."""
 
     outcome: Outcome
@@ -44,8 +44,7 @@ class Verdict:
     remedy: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BinaryTensor:
+class BinaryTensor(Struct, frozen=True, kw_only=True):
     """An input or output of a graph in a context binary."""
 
     name: str
@@ -53,8 +52,7 @@ class BinaryTensor:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BinaryGraph:
+class BinaryGraph(Struct, frozen=True, kw_only=True):
     """A graph in a context binary.
 
     Attributes:
@@ -70,8 +68,7 @@ class BinaryGraph:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BinaryInfo:
+class BinaryInfo(Struct, frozen=True, kw_only=True):
     """A context binary in words.
 
     Attributes:

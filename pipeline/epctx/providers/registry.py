@@ -7,11 +7,11 @@ for it (design section 8).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, entry_points
 
 from epctx.error_codes import Code
@@ -42,7 +42,7 @@ def create(spec: ProviderSpec) -> ExecutionProvider:
         return bind(spec.provider, spec.options)
     except ManifestError as error:
         where = error.where or f"execution_providers.{spec.alias}.options"
-        raise ManifestError.of(replace(error.failure, where=where)) from error
+        raise ManifestError.of(dataclasses.replace(error.failure, where=where)) from error
 
 
 def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import onnx
 import onnxruntime as ort
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -23,8 +23,7 @@ _ELEMENTS: Final = {
 _NUMBERS: Final = {name: number for number, name in _ELEMENTS.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeArg:
+class NodeArg(Struct, frozen=True, kw_only=True):
     """An input or output of a model, as onnxruntime describes it.
 
     Attributes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import limits
 from epctx.errors import ManifestError, ModelError
@@ -25,8 +26,7 @@ _OUTPUT = re.compile(r"output_\d+\.pb")
 _REMEDY = "give each input by its name, with the type and shape that the model takes"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputSet:
+class InputSet(Struct, frozen=True, kw_only=True):
     """Values from files, not yet fitted to a model.
 
     Attributes:

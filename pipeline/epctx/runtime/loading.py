@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
+from msgspec import Struct, field
 
 from epctx.errors import (
     CompileError,
@@ -35,8 +35,7 @@ from epctx.runtime.steps import Pipeline
 from epctx.runtime.workspace import SHARED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """A model ready to run.
 
     Attributes:

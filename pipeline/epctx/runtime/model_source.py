@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import Struct
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.graph.checks import structure
@@ -17,8 +17,7 @@ from epctx.graph.weights.external_data import DataFolder
 from epctx.runtime.options import SessionConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelSource:
+class ModelSource(Struct, frozen=True, kw_only=True):
     """A model, not read yet.
 
     Attributes:

@@ -8,17 +8,16 @@ in one session, since nodes of `main_context` 0 find their graphs in the context
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
 import onnxruntime as ort
+from msgspec import Struct
 
 from epctx.runtime.split import SegmentBuilder, segment
 from epctx.runtime.values import Value, to_python, to_value
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApartRunner:
+class ApartRunner(Struct, frozen=True, kw_only=True):
     """One EPContext node of a session that holds all of its EP.
 
     Attributes:

@@ -10,9 +10,10 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
@@ -86,8 +87,7 @@ _COMMON: Final = (
 _BORROWED: Final = threading.Lock()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionConfig:
+class SessionConfig(Struct, frozen=True, kw_only=True):
     """What the entries of the spec's table say; the spec's defaults where they are absent.
 
     Attributes:

@@ -6,7 +6,8 @@ Source: the EPContext design, "Inference Workflow", Model Identification.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from epctx.errors import InvalidGraph, UsageError, require_list
 from epctx.graph.epcontext import EPContextNode
@@ -19,8 +20,7 @@ Providers = Sequence[ProviderArgument] | Sequence[ExecutionProvider]
 """As callers name them, or bound to their options."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """An EP and the nodes it takes, by index among the model's EPContext nodes."""
 
     provider: ExecutionProvider

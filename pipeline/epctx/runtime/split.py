@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import onnx
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.graph.partition.assign import PLAIN, segments
 from epctx.graph.serde import protos
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelStep:
+class KernelStep(Struct, frozen=True, kw_only=True):
     """Run the kernel of the main graph's node of this index."""
 
     node: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class SegmentStep:
+class SegmentStep(Struct, frozen=True, kw_only=True):
     """Run a session of some of the main graph's nodes.
 
     Attributes:

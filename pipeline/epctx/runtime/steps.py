@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import onnxruntime as ort
+from msgspec import Struct
 
 from epctx.errors import InvalidGraph
 from epctx.providers.base import Kernel
@@ -56,8 +57,7 @@ class SessionRunner:
         return [to_value(v) for v in self.session.run(self.makes, feeds, run_options)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelRunner:
+class KernelRunner(Struct, frozen=True, kw_only=True):
     """A step that an EP's kernel runs.
 
     Attributes:

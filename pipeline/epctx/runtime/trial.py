@@ -6,9 +6,11 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from epctx.runtime.session import Session
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputReport:
+class OutputReport(Struct, frozen=True, kw_only=True):
     """An output of one run. Statistics are of its finite values; None where there are none.
 
     Attributes:
@@ -41,8 +42,7 @@ class OutputReport:
     not_finite: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseReport:
+class CaseReport(Struct, frozen=True, kw_only=True):
     """One input set. `seconds`: the median of its runs, wall time."""
 
     label: str
@@ -52,8 +52,7 @@ class CaseReport:
     saved: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class RunReport(Brief):
+class RunReport(Brief, frozen=True, kw_only=True):
     """What `run` did.
 
     Attributes:
@@ -69,8 +68,7 @@ class RunReport(Brief):
     nodes: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunJob:
+class RunJob(Struct, frozen=True, kw_only=True):
     """What is run: the arguments of `running.run`, as they cross to a worker.
 
     Attributes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError
@@ -25,8 +25,7 @@ from epctx.providers.base import (
 from epctx.stages import partition
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CompiledGroup:
+class CompiledGroup(Struct, frozen=True, kw_only=True, eq=False):
     """A compiled session group, valid while the workspaces of its EPs are open.
 
     Attributes:
@@ -94,8 +93,7 @@ def run(
         )
 
 
-@dataclass(kw_only=True, eq=False)
-class Chain:
+class Chain(Struct, kw_only=True, eq=False):
     """A model on its way through the EPs: `compile`, then `finish`.
 
     Attributes:

@@ -7,10 +7,10 @@ model, enabling users to merge and interconnect EPContext nodes generated from d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -32,8 +32,7 @@ from epctx.verification.numbers.composed import interfaces, outputs_of, where
 from epctx.verification.request import BuiltPart, Composed
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposedOutput:
+class ComposedOutput(Struct, frozen=True, kw_only=True):
     """What came of it.
 
     Attributes:
@@ -91,16 +90,14 @@ def run(
     return ComposedOutput(files=tuple(written), wiring=wired)
 
 
-@dataclass(kw_only=True)
-class _Names:
+class _Names(Struct, kw_only=True):
     """Names by which EPs find something: of EPContext nodes, and of values."""
 
     nodes: set[str] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
 
 
-@dataclass(kw_only=True)
-class _Use:
+class _Use(Struct, kw_only=True):
     """An EPContext node that refers to a context binary."""
 
     node: ir.Node

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -36,8 +37,7 @@ class Named(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unmatched:
+class Unmatched(Struct, frozen=True, kw_only=True):
     """An entry of `exclude` that matches no node of a model.
 
     Attributes:

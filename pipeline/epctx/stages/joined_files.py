@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -16,16 +17,14 @@ from epctx.providers.hooks import MergesBinaries
 from epctx.verification.request import BuiltPart
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True):
     """A file of a part."""
 
     path: Path
     digest: Digest
 
 
-@dataclass(kw_only=True)
-class _File:
+class _File(Struct, kw_only=True):
     """A file of the whole.
 
     Attributes:

@@ -6,10 +6,10 @@ import gc
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, about

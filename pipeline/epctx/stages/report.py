@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from epctx.graph.model import Decline, Outline, PassRecord, Placement
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionReport:
+class PartitionReport(Struct, frozen=True, kw_only=True):
     """A partition: the provider's alias, its size in nodes, its border by value name."""
 
     provider: str
@@ -17,8 +16,7 @@ class PartitionReport:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelReport:
+class ModelReport(Struct, frozen=True, kw_only=True):
     """What happened to one model.
 
     Attributes:
@@ -43,8 +41,7 @@ class ModelReport:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompositionReport:
+class CompositionReport(Struct, frozen=True, kw_only=True):
     """How a composition is wired; what is of a part is written `part.name`.
 
     Attributes:

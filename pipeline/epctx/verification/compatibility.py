@@ -7,9 +7,11 @@ whatever it says; so it is checked here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from epctx.errors import EpctxError
 from epctx.graph.epcontext import COMPATIBILITY

@@ -7,8 +7,9 @@ Everything here crosses process borders and goes into the build report as JSON
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.manifest import Tolerance
@@ -35,8 +36,7 @@ DECADES: Final = tuple(10.0**power for power in range(-8, 1))
 """Limits of relative errors that a histogram counts between, 1e-8 to 1."""
 
 
-@dataclass(frozen=True)  # by position: checks write hundreds of them, `partial(Finding, policy)`
-class Finding:
+class Finding(Struct, frozen=True):
     """One check of one subject. A check is never skipped in silence: it is "not checkable".
 
     Attributes:
@@ -56,8 +56,7 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Worst:
+class Worst(Struct, frozen=True, kw_only=True):
     """The element that differs most: its index, and both values as text (also `nan`, `inf`)."""
 
     index: tuple[int, ...]
@@ -65,8 +64,7 @@ class Worst:
     actual: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopK:
+class TopK(Struct, frozen=True, kw_only=True):
     """Whether the largest elements of each row are the same, in an output that looks like scores.
 
     Attributes:
@@ -83,8 +81,7 @@ class TopK:
     winners: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """How far an output is from what it should be.
 
     Attributes:
@@ -126,8 +123,7 @@ class Comparison:
     histogram: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputNumbers:
+class OutputNumbers(Struct, frozen=True, kw_only=True):
     """One output of one model on one input set, compared with what is right.
 
     Attributes:
@@ -148,8 +144,7 @@ class OutputNumbers:
     passed: bool
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class FolderReport(Brief):
+class FolderReport(Brief, frozen=True, kw_only=True):
     """What was found in one group folder, or about one model in it.
 
     Attributes:
@@ -163,8 +158,7 @@ class FolderReport(Brief):
     numbers: tuple[OutputNumbers, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class VerifyReport(Brief):
+class VerifyReport(Brief, frozen=True, kw_only=True):
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure."""
 
     folders: tuple[FolderReport, ...]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import onnx
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files import paths
@@ -30,8 +31,7 @@ class Unreadable(Exception):
     """A file is no model that can be read; says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextModel:
+class ContextModel(Struct, frozen=True, kw_only=True):
     """An EPContext model of the folder, in short: neither weights nor payloads are kept.
 
     Attributes:
@@ -73,8 +73,7 @@ class ContextModel:
         return self.producer == PRODUCER
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupFolder:
+class GroupFolder(Struct, frozen=True, kw_only=True):
     """A folder of EPContext models, or some models of one.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile, context_file
@@ -12,8 +13,7 @@ from epctx.manifest import Composition, CompositionPart, ModelGroup, ModelSource
 from epctx.verification.findings import POLICIES, Finding, PolicyName
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectedFile:
+class ExpectedFile(Struct, frozen=True, kw_only=True):
     """What a record (`SHA256SUMS`, the lock) says of a file. `name` is bare, `size` in bytes."""
 
     name: str
@@ -21,8 +21,7 @@ class ExpectedFile:
     size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """What a model package says of a model, for ONNX Runtime to select it by.
 
     Attributes:
@@ -40,8 +39,7 @@ class Claim:
     astray: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltPart:
+class BuiltPart(Struct, frozen=True, kw_only=True):
     """A part of a composition, built: `<folder>/<model>_ctx.onnx`.
 
     Attributes:
@@ -61,8 +59,7 @@ class BuiltPart:
         return self.folder / context_file(self.part.model)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Composed:
+class Composed(Struct, frozen=True, kw_only=True):
     """A composition and what it is made of, in the order of its parts."""
 
     composition: Composition
@@ -100,8 +97,7 @@ class Composed:
         return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyRequest:
+class VerifyRequest(Struct, frozen=True, kw_only=True):
     """One folder to verify.
 
     Attributes:

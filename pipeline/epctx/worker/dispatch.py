@@ -6,8 +6,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.errors import Failure
@@ -299,8 +301,7 @@ def _verify(request: VerifyRequest, started: Started, settle: Settle) -> FolderR
     return verify.run(request, running, _Pausing(started, settle))
 
 
-@dataclass
-class _Pausing:
+class _Pausing(Struct):
     """Tells before a run which one it is, and what holds if the job is ended in it.
 
     A result may be large, and a run short: then not every one is told.

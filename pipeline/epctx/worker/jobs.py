@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from epctx.errors import Failure
 from epctx.files.digest import Digest
@@ -20,8 +21,7 @@ from epctx.verification.findings import FolderReport
 from epctx.verification.request import Composed, VerifyRequest
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizeJob:
+class OptimizeJob(Struct, frozen=True, kw_only=True):
     """Load and optimize one model; write it, weights by reference, to the new folder `folder`.
 
     Attributes:
@@ -38,8 +38,7 @@ MODELS = "models.json"
 """In the scratch folder of a CompileJob: the models as far as it got, for when it fails."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileJob:
+class CompileJob(Struct, frozen=True, kw_only=True):
     """Partition, compile and dump one session group.
 
     Attributes:
@@ -62,8 +61,7 @@ class CompileJob:
     check: VerifyRequest | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceJob:
+class SourceJob(Struct, frozen=True, kw_only=True):
     """Run source models on the inputs that verification uses, and keep what they give.
 
     Attributes:
@@ -75,8 +73,7 @@ class SourceJob:
     folder: Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceResult:
+class SourceResult(Struct, frozen=True, kw_only=True):
     """What a SourceJob found. `unfed`: models that run on other inputs than were generated only,
     and why.
     """
@@ -85,8 +82,7 @@ class SourceResult:
     peak_memory: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionJob:
+class PartitionJob(Struct, frozen=True, kw_only=True):
     """Partition optimized models, as a CompileJob would, and compile nothing.
 
     Attributes:
@@ -98,8 +94,7 @@ class PartitionJob:
     optimized: Mapping[str, Path]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """No job: what a worker is told that was started before it was known whose it would be.
 
     Attributes:
@@ -113,8 +108,7 @@ class Entry:
     place: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageStarted:
+class StageStarted(Struct, frozen=True, kw_only=True):
     """A worker has begun a stage, of a model where the stage goes model by model.
 
     Attributes:
@@ -135,8 +129,7 @@ class StageStarted:
     peak_memory: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizeResult:
+class OptimizeResult(Struct, frozen=True, kw_only=True):
     """What an OptimizeJob found.
 
     Attributes:
@@ -151,8 +144,7 @@ class OptimizeResult:
     peak_memory: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileResult:
+class CompileResult(Struct, frozen=True, kw_only=True):
     """What a CompileJob wrote, and who took which part of each model.
 
     Attributes:
@@ -171,8 +163,7 @@ class CompileResult:
     peak_memory: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionResult:
+class PartitionResult(Struct, frozen=True, kw_only=True):
     """Who would take which part of each model; `unmatched` as in CompileResult.
 
     Attributes:
@@ -184,8 +175,7 @@ class PartitionResult:
     silent: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposeJob:
+class ComposeJob(Struct, frozen=True, kw_only=True):
     """Join built models into one.
 
     Attributes:
@@ -198,8 +188,7 @@ class ComposeJob:
     folder: Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposeResult:
+class ComposeResult(Struct, frozen=True, kw_only=True):
     """What a ComposeJob wrote, without SHA256SUMS; how it is wired."""
 
     files: tuple[OutputFile, ...]
@@ -207,8 +196,7 @@ class ComposeResult:
     peak_memory: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenJob:
+class GoldenJob(Struct, frozen=True, kw_only=True):
     """Write golden inputs and outputs of a group, or of a composition.
 
     Attributes:
@@ -223,8 +211,7 @@ class GoldenJob:
     folder: Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenResult:
+class GoldenResult(Struct, frozen=True, kw_only=True):
     """The files that a GoldenJob wrote, SHA256SUMS too."""
 
     files: tuple[OutputFile, ...]

@@ -1,9 +1,10 @@
+import dataclasses
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -229,5 +230,5 @@ def test_a_cache_that_is_only_read_is_not_swept(location: Location) -> None:
     folder = location.root / "temporary"
     folder.mkdir(parents=True)
     (folder / "gone.lock").touch()
-    Cache(replace(location, readonly=True), print).sweep()
+    Cache(dataclasses.replace(location, readonly=True), print).sweep()
     assert (folder / "gone.lock").exists()

@@ -1,9 +1,8 @@
 """Read back by junitparser, a reader that others wrote."""
 
-from dataclasses import replace
-
 import pytest
 from junitparser import Failure, JUnitXml, Skipped, TestCase
+from msgspec.structs import replace
 
 from epctx.cli import junit
 from epctx.manifest import Tolerance

@@ -1,10 +1,10 @@
 """The tables on the page of a GitHub run: appended, escaped, bounded."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from epctx.cli import step_summary
 from epctx.error_codes import Code

@@ -3,10 +3,10 @@
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from epctx.cli.render import UI

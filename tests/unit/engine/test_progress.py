@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
+from msgspec.structs import replace
 
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane

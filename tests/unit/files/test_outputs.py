@@ -2,11 +2,11 @@ import errno
 import hashlib
 import subprocess
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import blake3
 import pytest
+from msgspec.structs import replace
 
 from epctx.errors import StorageError
 from epctx.files import outputs

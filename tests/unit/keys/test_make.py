@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 
 from epctx.cache.digests import FreshDigests
 from epctx.files import digest
@@ -49,8 +50,7 @@ def cpu(*flags: str) -> host.Cpu:
     return host.Cpu(vendor="V", family="6", model="1", flags=flags)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """All that a session group of two models and two EPs is made from."""
 
     group: ModelGroup
@@ -209,7 +209,7 @@ def source(**changes: Any) -> Edit:
     """Of the first model's content."""
 
     def edit(case: Case) -> Case:
-        changed = replace(case.sources["one"], **changes)
+        changed = dataclasses.replace(case.sources["one"], **changes)
         return replace(case, sources={**case.sources, "one": changed})
 
     return edit
@@ -480,13 +480,13 @@ RECORDS = (
 
 
 def test_each_field_of_each_record_is_tested() -> None:
-    fields = {
+    known = {
         f"{record.__name__}.{each.name}"
         for record in RECORDS
-        for each in dataclasses.fields(record)
+        for each in fields(record)
         if each.name not in ("action", "version")
     }
-    assert {name for name, _, _ in CHANGES} == fields
+    assert {name for name, _, _ in CHANGES} == known
 
 
 def test_each_record_has_its_kind_and_version_in_the_key(case: Case) -> None:

@@ -1,4 +1,4 @@
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -102,6 +102,6 @@ def test_where_writes_do_not_show_its_bytes_tell(
     monkeypatch.setattr(identity, "tells", lambda path, text: False)
     found = sources.of(source, ("b.data",))
     refuse_changed(source, found)
-    unseen = replace(found, data=(digest.of_bytes(b"as it was hashed"),))
+    unseen = dataclasses.replace(found, data=(digest.of_bytes(b"as it was hashed"),))
     with pytest.raises(ModelError, match=r"b\.data: was changed while it was built"):
         refuse_changed(source, unseen)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from epctx.lockfile.differences import between_locks, causes_between
 from epctx.lockfile.types import Lock, LockedCpu, LockedFile, LockedSource, LockedToolchain

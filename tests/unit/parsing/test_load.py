@@ -1,8 +1,8 @@
 """From YAML to the manifest's types."""
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from epctx import api, codec
@@ -135,8 +135,8 @@ def test_the_manifest_of_the_design(tmp_path: Path) -> None:
     assert (loaded.name, loaded.path) == ("tiny-llm", tmp_path / "m.yaml")
     elite, mobile = loaded.targets
     assert (elite.name, elite.groups) == ("x-elite", (llm, eye))
-    on_mobile = dataclasses.replace(htp, options={"soc_model": "57"})
-    assert mobile.groups == (dataclasses.replace(llm, execution_providers=(on_mobile,)),)
+    on_mobile = msgspec.structs.replace(htp, options={"soc_model": "57"})
+    assert mobile.groups == (msgspec.structs.replace(llm, execution_providers=(on_mobile,)),)
 
 
 def test_a_small_manifest_has_the_defaults_of_the_types(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_settings(tmp_path: Path, line: str, changes: dict[str, object]) -> None
     text = SMALL.replace("execution_providers: [ref]}", f"execution_providers: [ref], {line}}}")
     before = load(tmp_path, SMALL).targets[0].groups[0]
     after = load(tmp_path, text).targets[0].groups[0]
-    assert after == dataclasses.replace(before, **changes)  # type: ignore[arg-type]
+    assert after == msgspec.structs.replace(before, **changes)
 
 
 def test_options_arrive_as_the_ep_is_given_them(tmp_path: Path) -> None:

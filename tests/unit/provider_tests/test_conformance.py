@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Replacement

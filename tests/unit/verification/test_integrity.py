@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from epctx.files.digest import Digest, of_file
 from epctx.files.outputs import OutputFile

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.diff.result import Changed, ChangedFile, Comparison
 from epctx.commands.report import overview, tables
@@ -18,8 +19,7 @@ NONE: Final = "\N{EN DASH}"
 _GOOD: Final = ("built", "up to date")
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """Something that both builds tell. `tone`: good or bad, what it became; empty: neither."""
 
     name: str
@@ -33,8 +33,7 @@ class Fact:
         return self.old == self.new
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedNumbers:
+class ComparedNumbers(Struct, frozen=True, kw_only=True):
     """An output of a model on both sides, each on the inputs on which it is worst."""
 
     model: str
@@ -43,8 +42,7 @@ class ComparedNumbers:
     new: NumbersRow | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedGroup:
+class ComparedGroup(Struct, frozen=True, kw_only=True):
     """A group of either build.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.errors import UsageError
 from epctx.files.outputs import context_file
@@ -25,8 +26,7 @@ from epctx.runtime.selection import ProviderArgument, pairs
 _SUFFIX = "_ctx"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One model to compile.
 
     Attributes:

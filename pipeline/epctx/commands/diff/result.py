@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from epctx.lockfile.types import LockedFile
 from epctx.text import Brief
@@ -15,8 +16,7 @@ Area = Literal[
 """Causes first, then what came of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Changed:
+class Changed(Struct, frozen=True, kw_only=True):
     """One thing that differs, but for the bytes of files.
 
     Attributes:
@@ -33,8 +33,7 @@ class Changed:
     what: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangedFile:
+class ChangedFile(Struct, frozen=True, kw_only=True):
     """A file that is another, or that only one side has.
 
     Attributes:
@@ -49,8 +48,7 @@ class ChangedFile:
     difference: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Comparison(Brief):
+class Comparison(Brief, frozen=True, kw_only=True):
     """All that differs.
 
     Attributes:

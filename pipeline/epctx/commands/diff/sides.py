@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx import lockfile as lock
 from epctx.commands.report import command
@@ -19,8 +20,7 @@ from epctx.stages.report import ModelReport
 _REMEDY = "name what `epctx build` wrote: `dist/<name>`, its .build.json, or the .lock.yaml"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """One of the two.
 
     Attributes:

@@ -6,6 +6,7 @@ side by side. The reference EP is epctx's own and needs none.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -16,7 +17,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def diagnose() -> Diagnosis:
         problems: list[Failure] = [error.failure for error in conflicts()]
         providers = tuple(answers)
     problems += [
-        replace(each.failure, where=each.failure.where or each.name)
+        dataclasses.replace(each.failure, where=each.failure.where or each.name)
         for each in providers
         if each.state == "broken" and each.failure is not None
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from epctx.errors import Failure
 from epctx.text import Brief
@@ -12,8 +13,7 @@ from epctx.text import Brief
 State = Literal["ready", "no device", "not installed", "broken"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProviderDiagnosis:
+class ProviderDiagnosis(Struct, frozen=True, kw_only=True):
     """An execution provider on this host.
 
     Attributes:
@@ -42,8 +42,7 @@ class ProviderDiagnosis:
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostDiagnosis:
+class HostDiagnosis(Struct, frozen=True, kw_only=True):
     """The host. `memory` is in bytes; `packages`: versions of what epctx stands on."""
 
     system: str
@@ -54,8 +53,7 @@ class HostDiagnosis:
     packages: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheDiagnosis:
+class CacheDiagnosis(Struct, frozen=True, kw_only=True):
     """The cache's folder, which need not exist yet.
 
     Attributes:
@@ -69,8 +67,7 @@ class CacheDiagnosis:
     writable: bool
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Diagnosis(Brief):
+class Diagnosis(Brief, frozen=True, kw_only=True):
     """All of it.
 
     Attributes:

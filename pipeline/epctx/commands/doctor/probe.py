@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis, State

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import onnx
+from msgspec.structs import replace
 
 from epctx.commands.inspect.inspection import (
     BinaryFile,

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from epctx.providers.hooks import BinaryInfo
 from epctx.text import Brief
 
 
-@dataclass(frozen=True, kw_only=True)
-class Edge:
+class Edge(Struct, frozen=True, kw_only=True):
     """An input or output: its name and, in words, its type: `float32[1, 64]`; "?" if unknown."""
 
     name: str
     type: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextNode:
+class ContextNode(Struct, frozen=True, kw_only=True):
     """An EPContext node.
 
     Attributes:
@@ -43,8 +42,7 @@ class ContextNode:
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShippedFile:
+class ShippedFile(Struct, frozen=True, kw_only=True):
     """A file that a model needs beside it. `size` in bytes; `problem`: why it cannot be shipped."""
 
     name: str
@@ -53,8 +51,7 @@ class ShippedFile:
     problem: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True):
     """Initializers left in a model: how many, their bytes inside it, and by external data file."""
 
     tensors: int
@@ -62,8 +59,7 @@ class Weights:
     external: Mapping[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BinaryFile:
+class BinaryFile(Struct, frozen=True, kw_only=True):
     """A context binary, or an embedded one.
 
     Attributes:
@@ -78,8 +74,7 @@ class BinaryFile:
     damaged: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ModelFile(Brief):
+class ModelFile(Brief, frozen=True, kw_only=True):
     """An ONNX model.
 
     Attributes:
@@ -103,8 +98,7 @@ class ModelFile(Brief):
     binaries: tuple[BinaryFile, ...]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Inspection(Brief):
+class Inspection(Brief, frozen=True, kw_only=True):
     """What a file is: one of the two."""
 
     model: ModelFile | None = None

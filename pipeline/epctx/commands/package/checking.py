@@ -8,11 +8,12 @@ variants it can never select. What is in the variants' models is checked as in a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.package import against_lock, assets, form, hashes
@@ -38,8 +39,7 @@ T = TypeVar("T")
 _LARGEST: Final = 1 << 26
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
+class Checked(Struct, frozen=True, kw_only=True):
     """What was found about a package, and what is to be verified of its variants."""
 
     report: FolderReport
@@ -66,8 +66,7 @@ def check(folder: Path, label: str, *, lock: Lock | None = None, where: str = ""
     return Checked(report=FolderReport(folder=label, findings=findings), requests=requests)
 
 
-@dataclass(kw_only=True)
-class _Folder:
+class _Folder(Struct, kw_only=True):
     """A variant's folder: the models in it, where their data is, what is claimed of them."""
 
     models: list[str] = field(default_factory=list)

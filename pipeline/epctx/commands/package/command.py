@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx import lockfile
 from epctx.cache.digests import FreshDigests
@@ -18,8 +19,7 @@ from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packaging:
+class Packaging(Struct, frozen=True, kw_only=True):
     """What came of it. `package`: None where the build failed; then what was there is left."""
 
     build: BuildReport

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from epctx.commands.package import assets
 from epctx.commands.package.variants import BuiltGroup, BuiltModel
@@ -12,8 +13,7 @@ from epctx.files.digest import Digest
 from epctx.files.items import Item, digest_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contents:
+class Contents(Struct, frozen=True, kw_only=True):
     """Every file of a package but its manifest and sums.
 
     Attributes:

@@ -6,7 +6,8 @@ What is written comes from here, and what is verified is held to it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from epctx.commands.package import contents, describing, form, variants
 from epctx.commands.package.form import MANIFEST, Package
@@ -20,8 +21,7 @@ from epctx.files.outputs import SUMS
 from epctx.lockfile.types import Lock, LockedFile, LockedPackage
 
 
-@dataclass(frozen=True, kw_only=True)
-class Derived:
+class Derived(Struct, frozen=True, kw_only=True):
     """A package.
 
     Attributes:

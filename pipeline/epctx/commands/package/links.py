@@ -7,9 +7,10 @@ As ONNX Runtime 1.31.1 resolves them in the portable layout: relative, inside, n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.package import assets
 from epctx.files import paths
@@ -23,8 +24,7 @@ class Unresolved(Exception):
     """A text leads to nothing that may be in a package; says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackagePlaces:
+class PackagePlaces(Struct, frozen=True, kw_only=True):
     """Resolves texts of the package in `root`; all results are relative to it, with `/`.
 
     Attributes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from epctx.engine.report import BuildReport
 from epctx.text import Brief
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackagedVariant:
+class PackagedVariant(Struct, frozen=True, kw_only=True):
     """A variant of a component.
 
     Attributes:
@@ -30,8 +30,7 @@ class PackagedVariant:
     native: bool
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PackageReport(Brief):
+class PackageReport(Brief, frozen=True, kw_only=True):
     """A model package.
 
     Attributes:

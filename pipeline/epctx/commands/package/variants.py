@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.files.digest import Digest
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from epctx.verification.folder import ContextModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltModel:
+class BuiltModel(Struct, frozen=True, kw_only=True):
     """A compiled model.
 
     Attributes:
@@ -49,8 +49,7 @@ class BuiltModel:
     contexts: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltGroup:
+class BuiltGroup(Struct, frozen=True, kw_only=True):
     """A group that was built for a target.
 
     Attributes:

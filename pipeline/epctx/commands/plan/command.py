@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache import Action, Cache
@@ -33,8 +34,7 @@ _PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
 State = Literal["up to date", "runs", "depends"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedAction:
+class PlannedAction(Struct, frozen=True, kw_only=True):
     """An action of a session group.
 
     Attributes:
@@ -54,8 +54,7 @@ class PlannedAction:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class GroupPlan(Brief):
+class GroupPlan(Brief, frozen=True, kw_only=True):
     """A group, or a composition, which has one action: compose.
 
     Attributes:
@@ -75,8 +74,7 @@ class GroupPlan(Brief):
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PlanReport(Brief):
+class PlanReport(Brief, frozen=True, kw_only=True):
     """What a build would do, in manifest order."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.engine.actions import loading
 from epctx.engine.plan import Plan, PlannedGroup
@@ -20,8 +21,7 @@ from epctx.worker.jobs import (
 from epctx.worker.pool import Pool, own_logs
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupPreview:
+class GroupPreview(Struct, frozen=True, kw_only=True):
     """The partitions of a model group's models, as its EPs answer before a compile.
 
     EPs of onnxruntime decide inside the partition that they are given (real-eps.md section 4). QNN

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.inspect.inspection import BinaryFile
 from epctx.commands.report.tables import label
@@ -16,8 +17,7 @@ from epctx.files.outputs import OutputFile
 SUFFIX: Final = ".bin"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContextRow:
+class ContextRow(Struct, frozen=True, kw_only=True):
     """A context binary.
 
     Attributes:

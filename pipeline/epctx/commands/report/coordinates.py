@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.report import layering
 from epctx.commands.report.layering import Graph
@@ -26,8 +27,7 @@ LANES: Final = 6
 """Edges that run side by side in a gutter; those from one node share a lane."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(Struct, frozen=True, kw_only=True):
     """Of a node, and the spaces between nodes, layers and columns, in pixels."""
 
     width: int
@@ -37,8 +37,7 @@ class Size:
     gutter: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A drawing.
 
     Attributes:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.commands.report import coordinates
 from epctx.commands.report import units as parts
@@ -25,8 +27,7 @@ UNIT: Final = Size(width=232, height=72, across=28, down=34, gutter=80)
 UNKNOWN: Final = "no reason was given"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """One degree of detail: boxes and what runs between them; lists have an entry for each box.
 
     Attributes:
@@ -61,8 +62,7 @@ class Level:
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
+class Drawing(Struct, frozen=True, kw_only=True):
     """A model: what the page's script reads."""
 
     units: Level

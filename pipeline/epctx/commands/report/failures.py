@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from epctx.commands.report.tables import label
 from epctx.engine.report import BuildReport
 from epctx.errors import Failure
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedRow:
+class FailedRow(Struct, frozen=True, kw_only=True):
     """A group that failed. `number`: its place in the report, from 1."""
 
     number: int
@@ -18,8 +17,7 @@ class FailedRow:
     failure: Failure | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failures:
+class Failures(Struct, frozen=True, kw_only=True):
     """All groups of which nothing came. `skipped`: not tried to the end as another one failed."""
 
     rows: tuple[FailedRow, ...]

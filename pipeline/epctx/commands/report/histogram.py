@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.verification.findings import DECADES, Comparison
 
@@ -16,8 +17,7 @@ _PITCH: Final = 8
 WIDTH: Final = _PITCH * len(NAMES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """A decade's column, in pixels; `beyond`: all of its errors are beyond the tolerance."""
 
     words: str
@@ -26,8 +26,7 @@ class Column:
     beyond: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
+class Histogram(Struct, frozen=True, kw_only=True):
     """The columns of an output; `words` says the same as text."""
 
     columns: tuple[Column, ...]

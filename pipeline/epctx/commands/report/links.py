@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Final
 from urllib.parse import quote
 
+from msgspec import Struct
+
 _SYSTEMS: Final[tuple[type[PurePath], ...]] = (PurePosixPath, PureWindowsPath)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """From a page to files.
 
     Attributes:

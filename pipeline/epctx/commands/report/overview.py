@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.stages.report import ModelReport
@@ -13,8 +14,7 @@ from epctx.text import size_words, time_words
 from epctx.verification.findings import Comparison, FolderReport, OutputNumbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One figure of the first row. `tone`: good, bad, warn, or empty."""
 
     name: str
@@ -23,8 +23,7 @@ class Figure:
     tone: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Share:
+class Share(Struct, frozen=True, kw_only=True):
     """What an EP took of something. `ep`: its place in the list of EPs, -1: the default EP."""
 
     ep: int
@@ -34,8 +33,7 @@ class Share:
     percent: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """A group for a target. `shares`: of its nodes, all models together."""
 
     group: GroupReport
@@ -45,8 +43,7 @@ class Cell:
     error: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """A group over all targets; None: the target does not build it."""
 
     group: str

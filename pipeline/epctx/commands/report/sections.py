@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.report import overview, tables
 from epctx.commands.report.links import Links
@@ -21,8 +22,7 @@ SHOWN: Final = 20
 """Outputs whose numbers a group's section has; the table of all groups has the others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkedFile:
+class LinkedFile(Struct, frozen=True, kw_only=True):
     """A published file. `name`: in the group's folder; `link`: None, it is not there."""
 
     name: str
@@ -30,8 +30,7 @@ class LinkedFile:
     link: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A group.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.report.drawing import reason
 from epctx.engine.report import GroupReport
@@ -18,8 +19,7 @@ ROWS: Final = 1000
 """Rows of numbers or checks that a table of the page has; the report has the others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftRow:
+class LeftRow(Struct, frozen=True, kw_only=True):
     """Nodes of one op type that were left for one reason; the first ones by name."""
 
     op_type: str
@@ -28,8 +28,7 @@ class LeftRow:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumbersRow:
+class NumbersRow(Struct, frozen=True, kw_only=True):
     """An output of a model, by the input set on which it is worst.
 
     Attributes:
@@ -44,8 +43,7 @@ class NumbersRow:
     used: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckRow:
+class CheckRow(Struct, frozen=True, kw_only=True):
     """A finding. `group`: `group@target`."""
 
     group: str

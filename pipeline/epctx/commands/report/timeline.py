@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.commands.report.tables import label
 from epctx.engine.report import BuildReport, StageTime
@@ -14,8 +15,7 @@ _TICKS: Final = 8
 """At most; with one more at 0."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """A stage's time: `start` and `width` in per cent."""
 
     time: StageTime
@@ -28,8 +28,7 @@ class Bar:
         return self.time.end - self.time.start
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """A model or session group of a group."""
 
     group: str
@@ -37,16 +36,14 @@ class Line:
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tick:
+class Tick(Struct, frozen=True, kw_only=True):
     """A mark on the axis, at `place` per cent."""
 
     seconds: float
     place: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """All lines; `totals`: seconds by stage, of all lines together."""
 
     lines: tuple[Line, ...]

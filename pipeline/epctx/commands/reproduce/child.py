@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.reproduce import copy_sources
@@ -27,8 +30,7 @@ _PLACE = "build"
 _ELSEWHERE = Path("another place") / "deeper" / _PLACE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """How one build is made.
 
     Attributes:
@@ -43,8 +45,7 @@ class Request:
     circumstances: Circumstances
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True):
     """A build that was made.
 
     Attributes:
@@ -155,7 +156,9 @@ def _failed(told: Failure, log: Path, title: str) -> EpctxError:
     """The error that a build ended with; which build is part of where it is."""
     error = protocol.restore(told, log=log)
     places = (f"{title} build", told.group, told.where)
-    told = replace(told, group=None, where=": ".join(place for place in places if place))
+    told = dataclasses.replace(
+        told, group=None, where=": ".join(place for place in places if place)
+    )
     # Of a bug in a worker it names the worker's own log.
     return type(error).of(told, remedy=error.remedy if told.remedy == protocol.REPORT else None)
 

@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from epctx.providers.onnxruntime import host
 
@@ -21,8 +22,7 @@ _NEW_UTS = 0x04000000
 """linux/sched.h: CLONE_NEWUTS."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Circumstances:
+class Circumstances(Struct, frozen=True, kw_only=True):
     """What is not as it is.
 
     Attributes:

@@ -10,9 +10,11 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.commands.reproduce import child, variations
@@ -93,8 +95,7 @@ def _remove(root: Path) -> None:
         time.sleep(0.1)
 
 
-@dataclass(frozen=True)
-class _Both:
+class _Both(Struct, frozen=True):
     """The builds of one call; `plain` is the first."""
 
     plan: Plan

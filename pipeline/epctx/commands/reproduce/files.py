@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.files import digest
@@ -13,8 +14,7 @@ from epctx.files.outputs import SUMS
 State = Literal["identical", "metadata differs", "payload differs"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileComparison:
+class FileComparison(Struct, frozen=True, kw_only=True):
     """A file of two builds.
 
     Attributes:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec import Struct
 
 from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.engine.events import Event
@@ -14,8 +13,7 @@ from epctx.engine.report import BuildReport
 from epctx.errors import Failure
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildJob:
+class BuildJob(Struct, frozen=True, kw_only=True):
     """Build a manifest without cache; models are not run.
 
     Attributes:
@@ -35,7 +33,7 @@ class BuildJob:
         return self.folder / "dist"
 
 
-class Said(msgspec.Struct, omit_defaults=True):
+class Said(Struct, omit_defaults=True):
     """One line of the process that builds: one of these.
 
     Attributes:

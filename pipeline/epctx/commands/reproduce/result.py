@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from epctx.commands.reproduce.files import FileComparison
 from epctx.error_codes import Code
@@ -41,8 +42,7 @@ def variations_of(names: Sequence[str] | None) -> tuple[VariationName, ...]:
     return tuple(known for known in VARIATIONS if known in names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variation:
+class Variation(Struct, frozen=True, kw_only=True):
     """What was varied between the two builds, in the build and in its workers.
 
     Attributes:
@@ -57,8 +57,7 @@ class Variation:
     obstacle: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Reproduction(Brief):
+class Reproduction(Brief, frozen=True, kw_only=True):
     """Two builds, compared.
 
     Attributes:

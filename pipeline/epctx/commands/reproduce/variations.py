@@ -8,8 +8,9 @@ import site
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from epctx.commands.reproduce.circumstances import Circumstances
 from epctx.commands.reproduce.result import Variation, VariationName

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.commands.validate.finding import Finding
 from epctx.errors import InvalidManifest, ManifestError, Violation
@@ -12,8 +13,7 @@ from epctx.parsing.document import Document
 from epctx.parsing.document.problems import violations
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(Struct, frozen=True, kw_only=True):
     """What was found in one manifest, in the file's order.
 
     Attributes:

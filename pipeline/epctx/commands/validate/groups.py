@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.commands.validate.finding import Finding, of_error
 from epctx.commands.validate.models import Header, Headers
@@ -48,8 +50,7 @@ def findings(root: Node, manifest: Manifest) -> Iterator[Finding]:
     yield from groups
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Group:
+class _Group(Struct, frozen=True, kw_only=True):
     """A model group as it is built for a target, with the headers of its models.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from epctx.commands.validate.finding import Finding, of_error
 from epctx.errors import ModelError
@@ -28,8 +29,7 @@ class NodeName(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Header:
+class Header(Struct, frozen=True, kw_only=True, eq=False):
     """What validation keeps of a model.
 
     Attributes:
@@ -43,8 +43,7 @@ class Header:
     inlines: bool
 
 
-@dataclass(kw_only=True)
-class Headers:
+class Headers(Struct, kw_only=True):
     """The headers of a manifest's models, each file read once.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.package import finding as packages
@@ -20,8 +22,7 @@ from epctx.manifest import Manifest
 from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Missing:
+class Missing(Struct, frozen=True, kw_only=True):
     """A group that `record` (the manifest, the lock) has, and that is not where it should be."""
 
     record: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from epctx.errors import CompileError, ModelError
 from epctx.graph.native import REACHES

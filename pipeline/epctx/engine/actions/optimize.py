@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.engine.actions import loading
@@ -26,8 +28,7 @@ from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
 
-@dataclass
-class _Model:
+class _Model(Struct):
     """A model of this build, which several session groups may share; `lock` guards the rest."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -181,7 +182,7 @@ def _found(source: ModelSource, result: OptimizeResult) -> SourceDigests:
         locations=tuple(file.location for file in data),
         data=tuple(file.digest for file in data),
     )
-    return replace(found, seen=identities(source, found))
+    return dataclasses.replace(found, seen=identities(source, found))
 
 
 def _refuse_other(known: Optimized, again: Optimized) -> None:

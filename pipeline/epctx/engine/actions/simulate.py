@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import wait
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from epctx.engine.lock import genai
 from epctx.files import items
@@ -21,8 +22,7 @@ from epctx.parsing import genai as genai_folder
 from epctx.providers import hooks, registry
 
 
-@dataclass(frozen=True, kw_only=True)
-class Brought:
+class Brought(Struct, frozen=True, kw_only=True):
     """The manifest's own files for a package.
 
     Attributes:
@@ -153,8 +153,7 @@ def _of_source(settings: PackageSettings, group: ModelGroup) -> dict[str, Item]:
     return genai.files(settings.genai.source, group, options)
 
 
-@dataclass
-class _Runtimes:
+class _Runtimes(Struct):
     """What is said of EPs, each content once, by a name."""
 
     toolchain: Toolchain

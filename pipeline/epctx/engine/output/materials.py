@@ -12,8 +12,9 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct, field
 
 from epctx.errors import ModelError
 from epctx.files import digest, hashing
@@ -25,8 +26,7 @@ _OF_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json
 """Files beside a package that its installer writes, not its wheel."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Material:
+class Material(Struct, frozen=True, kw_only=True):
     """Something that bytes were made of; `digests` in hex, by in-toto's names of algorithms."""
 
     name: str

@@ -19,9 +19,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import StorageError
@@ -35,8 +36,7 @@ PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where one manifest's outputs go. `out`: the `dist` folder."""
 
     out: Path

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
 
 from epctx import codec, limits
 from epctx.engine.output.place import Place
@@ -29,8 +29,7 @@ from epctx.lockfile.types import Lock, LockedFile
 from epctx.parsing import document
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """What lies in the output folder of one name.
 
     Attributes:

@@ -6,14 +6,15 @@ Runtime overlooks. So it is asked first, being cheap, and where it objects ONNX 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import onnx
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import MESSAGE_LENGTH, ModelError
@@ -48,8 +49,7 @@ _UNKNOWN: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What ONNX Runtime makes of a model.
 
     Attributes:
@@ -202,4 +202,4 @@ def explained(objection: ModelError, said: str | None) -> ModelError:
             remedy="ONNX Runtime loads it, epctx cannot read it: report it, with the model",
         )
     why = "; ".join(filter(None, (objection.why, f"ONNX Runtime: {words(said)}")))
-    return ModelError.of(replace(objection.failure, why=why))
+    return ModelError.of(dataclasses.replace(objection.failure, why=why))

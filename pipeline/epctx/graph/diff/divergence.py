@@ -7,11 +7,11 @@ metadata, the version that its maker gave it. Data in other files is compared as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import onnx
+from msgspec import Struct
 
 from epctx.graph import epcontext, inputs
 from epctx.graph.diff import bytewise
@@ -26,8 +26,7 @@ _ATTRIBUTE = onnx.AttributeProto
 _DESCRIBING = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphDifference:
+class GraphDifference(Struct, frozen=True, kw_only=True):
     """One thing that differs.
 
     Attributes:

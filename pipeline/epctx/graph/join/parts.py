@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.errors import ManifestError
 from epctx.graph.dataflow import bound_by_name, subgraphs
@@ -15,8 +15,7 @@ from epctx.graph.join.wiring import Port, Wiring, free_prefix
 _COPY_OPSET: Final = 21
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class Part(Struct, frozen=True, kw_only=True, eq=False):
     """A model to join; it is used up.
 
     Attributes:

@@ -7,9 +7,9 @@ one after the other follows the same wiring.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import onnx
+from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
@@ -18,8 +18,7 @@ from epctx.graph.inputs import Dim, InputSpec
 from epctx.text import did_you_mean
 
 
-@dataclass(frozen=True, kw_only=True)
-class Port:
+class Port(Struct, frozen=True, kw_only=True):
     """An input or output of a part."""
 
     part: str
@@ -29,8 +28,7 @@ class Port:
         return f"{self.part}.{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interface:
+class Interface(Struct, frozen=True, kw_only=True):
     """A part, as the others see it, and what the manifest says of it.
 
     Attributes:
@@ -56,8 +54,7 @@ class Interface:
         return next(spec for spec in self.outputs if spec.name == name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wiring:
+class Wiring(Struct, frozen=True, kw_only=True):
     """Who feeds whom.
 
     Attributes:

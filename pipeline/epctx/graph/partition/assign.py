@@ -21,8 +21,9 @@ Everything is linear in nodes and edges. Source: design section 7, "partition".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.graph.partition.bonds import Bond, condense, needs_of, respect
 
@@ -32,8 +33,7 @@ PLAIN: Final = -1
 """The owner of a node that no EP has taken."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quotient:
+class Quotient(Struct, frozen=True, kw_only=True):
     """A graph whose nodes are groups of another graph's nodes, in topological order.
 
     Attributes:
@@ -65,8 +65,7 @@ class Quotient:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Border:
+class Border(Struct, frozen=True, kw_only=True):
     """What the outside of a graph has to do with its nodes.
 
     Attributes:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bond:
+class Bond(Struct, frozen=True, kw_only=True):
     """A value that ties its producer and its consumers together.
 
     Attributes:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -39,8 +40,7 @@ _BUILT_IN: Mapping[str, str] = {
 _NEED_SCRATCH = frozenset({"fold-constants", "fold-float-arithmetic"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
+class Loop(Struct, frozen=True, kw_only=True):
     """Passes that feed each other: repeated until none changes anything.
 
     Attributes:

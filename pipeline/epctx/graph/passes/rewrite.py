@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.passes.shapes import NodeInference
 
 
-@dataclass(frozen=True)
-class Var:
+class Var(Struct, frozen=True):
     """Matches any value, under a name; equal names must be equal values."""
 
     name: str
@@ -57,8 +57,7 @@ class Op:
         return (self.op_type,) if isinstance(self.op_type, str) else self.op_type
 
 
-@dataclass
-class Match:
+class Match(Struct):
     """Where a pattern was found.
 
     Attributes:
@@ -102,8 +101,7 @@ class Match:
         return self.editor.initializer(edit.graph_of(self.output), tensor)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A rewrite: where `pattern` is, `replace` says what may stand there.
 
     Attributes:

@@ -8,10 +8,10 @@ is linear, and a value is used soon after it is made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.errors import EpctxError
 
@@ -19,8 +19,7 @@ QUANTIZATION: Final = "quant_parameter_tensor_names"
 """Where onnx_ir keeps quantization annotations: in `Value.meta`."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OrderedGraph:
+class OrderedGraph(Struct, frozen=True, kw_only=True, eq=False):
     """A graph in canonical order.
 
     Attributes:

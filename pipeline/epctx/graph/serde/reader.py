@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.graph.serde import opening, protos
@@ -33,8 +33,7 @@ STAND_IN: Final = "weights"
 """Location of every external tensor in the proto; its offset is the index in `weights`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnnxFile:
+class OnnxFile(Struct, frozen=True, kw_only=True):
     """A model file without its weights.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import onnx
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ModelError
@@ -20,8 +20,7 @@ _INSIDE: Final = f"inside {secrets.token_hex(16)}"
 """`location` of a tensor whose data was left out here; no file can know it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BareModel:
+class BareModel(Struct, frozen=True, kw_only=True, eq=False):
     """A model without its large tensors' raw data, and the mapped file that this is in."""
 
     proto: onnx.ModelProto

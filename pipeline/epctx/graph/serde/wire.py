@@ -11,10 +11,10 @@ Only the wire format is known here (tags, varints, lengths); field numbers come 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import onnx
+from msgspec import Struct
 
 from epctx import limits
 from epctx.files.digest import Buffer
@@ -40,8 +40,7 @@ class TooLarge(ValueError):
         self.limit = limit
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Struct, frozen=True):
     """A range of the bytes walked."""
 
     offset: int
@@ -51,8 +50,7 @@ class Span:
 # ------------------------------------------------------------------------------------------ read
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """A message type: which of its fields may hold, somewhere below, a tensor's raw data."""
 
     name: str
@@ -242,8 +240,7 @@ def _varint(data: memoryview, position: int, stop: int) -> tuple[int, int]:
 # ----------------------------------------------------------------------------------------- write
 
 
-@dataclass(frozen=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """Bytes that are produced when they are written: `size` of them, anew each time."""
 
     size: int

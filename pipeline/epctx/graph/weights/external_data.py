@@ -11,11 +11,11 @@ import math
 import os
 import posixpath
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx import limits
 from epctx.error_codes import Code
@@ -34,8 +34,7 @@ _SEARCHED = 10_000
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """A checked range of a data file that holds one tensor."""
 
     file: DataFile

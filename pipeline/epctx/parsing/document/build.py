@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import yaml
+from msgspec import Struct, field
 
 from epctx import limits
 from epctx.error_codes import Code
@@ -24,8 +24,7 @@ _CONTAINER_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tree:
+class Tree(Struct, frozen=True, kw_only=True):
     """A document's values, and what is wrong with single ones (`document.Document` explains)."""
 
     root: Node
@@ -42,8 +41,7 @@ def build(text: str, *, file: str) -> Tree:
     return _Builder(file).build(text)
 
 
-@dataclass(kw_only=True)
-class _Open:
+class _Open(Struct, kw_only=True):
     """A mapping or list whose end has not come yet."""
 
     path: Keys

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.files.outputs import SUMS
 from epctx.manifest import GENAI_CONFIG
@@ -16,8 +17,7 @@ _LISTED: Final = 5
 """Files of a folder that a remedy names."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Kind:
+class _Kind(Struct, frozen=True, kw_only=True):
     """A kind of file.
 
     Attributes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import Violation
 from epctx.parsing.document.tree import Keys, Mark, Node, path_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """What is wrong, where, and what to do; `node` is the value that is wrong, None: a key is."""
 
     mark: Mark

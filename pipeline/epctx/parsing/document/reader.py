@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx import limits
 from epctx.error_codes import Code
@@ -14,8 +15,7 @@ from epctx.parsing.document import build, other_files
 from epctx.parsing.document.tree import Node
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(Struct, frozen=True, kw_only=True):
     """A file that could be read as YAML.
 
     Attributes:

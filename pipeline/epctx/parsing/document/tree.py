@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = Scalar | list["Plain"] | dict[str, "Plain"]
@@ -16,16 +18,14 @@ Kind = Literal["mapping", "list", "text", "number", "boolean", "null"]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_+-]+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A place in the file: `line` and `column` from 1; 0 for what is not in the file."""
 
     line: int = 0
     column: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, kw_only=True, eq=False):
     """A value and its place. Nodes are equal only if they are the same one.
 
     Attributes:

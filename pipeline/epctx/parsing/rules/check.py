@@ -7,7 +7,8 @@ value came from. Rules pass over what the schema has already refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.parsing import precedence

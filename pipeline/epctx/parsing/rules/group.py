@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
@@ -19,8 +20,7 @@ from epctx.text import did_you_mean
 MODEL = "{model}"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scope:
+class Scope(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A group, resolved for a target, and what its names refer to."""
 
     root: Node

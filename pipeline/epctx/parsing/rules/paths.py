@@ -5,16 +5,16 @@ from __future__ import annotations
 import glob
 import re
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
+
+from msgspec import Struct
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
+class Places(Struct, frozen=True, kw_only=True, dict=True):
     """Where paths resolve from.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.files import filenames
@@ -63,8 +64,7 @@ def explain(error: ValidationError, node: Node, schema: Mapping[str, Plain]) -> 
         yield at(node, what, wrong_values.remedy(node, asked.instead) or remedy, code)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Asked(Struct, frozen=True, kw_only=True):
     """What the schemas ask of a value: the words for it, an example, a pattern, what to write for
     others.
     """

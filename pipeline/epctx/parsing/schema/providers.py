@@ -11,8 +11,9 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable
@@ -35,8 +36,7 @@ read no `ep.context_enable` (onnxruntime 1.31, onnxruntime/core/providers)."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ForDecoders:
+class ForDecoders(Struct, frozen=True, kw_only=True):
     """What a starter manifest says for a decoder with a cache.
 
     Attributes:
@@ -48,8 +48,7 @@ class ForDecoders:
     optimize: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Advised:
+class Advised(Struct, frozen=True, kw_only=True):
     """An option that a build does without, and rarely should.
 
     Attributes:
@@ -63,8 +62,7 @@ class Advised:
     remedy: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True, kw_only=True):
     """`x-epctx` of an option schema.
 
     Attributes:
@@ -86,8 +84,7 @@ class Knowledge:
     advised: tuple[Advised, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptionSchema:
+class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
     """A provider's option schema: JSON Schema in `schema`, and what it cannot say."""
 
     schema: Mapping[str, Plain]

@@ -9,13 +9,13 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, kw_only=True)
-class Cpu:
+
+class Cpu(Struct, frozen=True, kw_only=True):
     """The CPU's identity: never how many cores it has.
 
     Attributes:

@@ -10,9 +10,10 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx import limits
 
@@ -21,8 +22,7 @@ _ERROR: Final = re.compile(r"\[E:onnxruntime:[^,]*, (?P<place>[^\]]*)\] (?P<word
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A place in the log."""
 
     path: Path | None

@@ -14,8 +14,9 @@ import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
@@ -36,8 +37,7 @@ _FACTORIES = b"CreateEpFactories"
 _LIBRARY_SUFFIXES = (".dll", ".pyd") if sys.platform == "win32" else (".so", ".dylib")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Package:
+class Package(Struct, frozen=True, kw_only=True):
     """An installed package: its distribution's version and its folder."""
 
     distribution: str

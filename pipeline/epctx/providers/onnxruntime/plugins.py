@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
@@ -25,8 +26,7 @@ _LOCK = threading.Lock()
 _REGISTERED: dict[str, Path] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plugin:
+class Plugin(Struct, frozen=True, kw_only=True):
     """A plugin EP library.
 
     Attributes:
@@ -80,8 +80,7 @@ class Plugin:
         _REGISTERED[self.registration] = self.library
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """Which of an EP's devices to take; what is None does not matter.
 
     Attributes:

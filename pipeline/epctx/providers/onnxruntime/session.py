@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError
@@ -42,8 +43,7 @@ _RELAY: Final = re.compile(r"Exception from \S+:\d+:$")
 """Where in OpenVINO an exception passed by; the reason stands in the lines after it."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Generated:
+class Generated(Struct, frozen=True, kw_only=True, eq=False):
     """A generating session, alive, and where its output is.
 
     Attributes:

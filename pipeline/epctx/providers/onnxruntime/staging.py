@@ -8,12 +8,12 @@ the manifest's model name and prefix decide, and the model is stripped of all th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Final
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from epctx.errors import CompileError, ModelError, StorageError
 from epctx.graph.dataflow import captured, subgraphs
@@ -32,8 +32,7 @@ Place = tuple[str, int]
 """Where a tensor's content was written: a file of the folder, and the offset in it."""
 
 
-@dataclass(kw_only=True, eq=False)
-class Staging:
+class Staging(Struct, kw_only=True, eq=False):
     """Models written into one folder; content that several of them share is written once.
 
     Attributes:

@@ -8,12 +8,12 @@ into pieces that need nothing but what was computed before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Partition
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 _CPU = -1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True, eq=False):
     """A part of a model that is run at once. `model`: what the CPU runs; None: a partition."""
 
     partition: Partition

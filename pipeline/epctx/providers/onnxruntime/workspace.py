@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
@@ -45,8 +45,7 @@ _INSIDE_BELOW: Final = 2_000_000_000
 """Bytes of weights that a model can hold inside, and its graph besides."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class Part(Struct, frozen=True, kw_only=True, eq=False):
     """A partition, compiled.
 
     Attributes:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import Struct
 from numpy.lib.stride_tricks import as_strided
 
 from epctx.errors import InvalidGraph, ModelError
@@ -48,8 +48,7 @@ _SESSION_CONFIG: Final = {
 _BUILD_AGAIN: Final = "build it again with this version of epctx"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReferenceKernel:
+class ReferenceKernel(Struct, frozen=True, kw_only=True, eq=False):
     """One graph of a context, ready to run; `Kernel` of providers.base.
 
     It holds what its session reads from: the context's map, and the OrtValues over it.

@@ -47,10 +47,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from epctx.files.digest import Digest, of_bytes
 from epctx.providers.reference.versions import Toolchain
@@ -79,7 +79,7 @@ class Meta(Toolchain, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-class GraphEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GraphEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One graph.
 
     Attributes:
@@ -97,8 +97,7 @@ class GraphEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weights: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorEntry:
+class TensorEntry(Struct, frozen=True, kw_only=True):
     """One tensor of TENS: `length` bytes at `offset` of the file."""
 
     offset: int
@@ -111,8 +110,7 @@ class TensorEntry:
         return self.offset + self.length
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """An entry of the section table; `digest` is the raw checksum."""
 
     kind: bytes

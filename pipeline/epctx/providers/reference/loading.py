@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from epctx import codec
 from epctx.errors import InvalidGraph
@@ -21,8 +21,7 @@ from epctx.providers.reference.reader import Context, LoadedGraph
 from epctx.providers.reference.versions import Toolchain
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Located:
+class _Located(Struct, frozen=True, kw_only=True, eq=False):
     """A graph and the context that has its weights: what lies in the shared workspace."""
 
     context: Context

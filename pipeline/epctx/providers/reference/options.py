@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -20,8 +21,7 @@ NAME: Final = "ReferenceExecutionProvider"
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.+-]{0,62}[A-Za-z0-9_+-])?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceOptions:
+class ReferenceOptions(Struct, frozen=True, kw_only=True):
     """What a reference EP takes, calls itself, and stands for.
 
     Attributes:
@@ -58,7 +58,7 @@ class ReferenceOptions:
         Raises:
             ManifestError: an unknown name, or a value that is not of the option's kind.
         """
-        known = {field.name for field in fields(cls)}
+        known = cls.__struct_fields__
         values: dict[str, str | tuple[str, ...]] = {}
         for name, value in options.items():
             if name not in known:

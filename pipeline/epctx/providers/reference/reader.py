@@ -7,12 +7,12 @@ no byte of it is outside a checksum, a fixed value or zeros.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import blake3
 import msgspec
+from msgspec import Struct
 
 from epctx import codec
 from epctx.errors import InvalidGraph
@@ -42,8 +42,7 @@ T = TypeVar("T")
 _COPY_AGAIN = "copy it again from where it was built, or build it again"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Context:
+class Context(Struct, frozen=True, kw_only=True, eq=False):
     """A context binary, checked and mapped; its graphs share its weights.
 
     Attributes:
@@ -63,8 +62,7 @@ class Context:
     tensors: Mapping[Digest, TensorEntry]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoadedGraph:
+class LoadedGraph(Struct, frozen=True, kw_only=True):
     """One graph of a context: `proto` is its ModelProto, `digest` that of it."""
 
     entry: GraphEntry

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from epctx.files.digest import Buffer, Digest, of_bytes
 from epctx.providers.reference.layout import (
@@ -27,8 +28,7 @@ from epctx.providers.reference.layout import (
 Chunks = Callable[[], Iterator[Buffer]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weight:
+class Weight(Struct, frozen=True, kw_only=True):
     """A tensor's bytes, by content: `length` > 0, and where they come from."""
 
     digest: Digest
@@ -36,8 +36,7 @@ class Weight:
     chunks: Chunks
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(Struct, frozen=True, kw_only=True):
     """A graph to be stored: its ModelProto, and the weights that it refers to by digest."""
 
     name: str
@@ -56,8 +55,7 @@ class Graph:
         return sum({w.digest: w.length for w in self.weights}.values())
 
 
-@dataclass(kw_only=True)
-class ContextWriter:
+class ContextWriter(Struct, kw_only=True):
     """The graphs and weights of one context. The same graphs in the same order: the same bytes."""
 
     meta: Meta

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from epctx.verification import layout
 from epctx.verification.conformance import binaries, models, nodes
 from epctx.verification.conformance.subject import Check, Fault, Subject
@@ -16,8 +18,7 @@ from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import GroupFolder, Unreadable
 
 
-@dataclass(frozen=True)
-class ModelCheck:
+class ModelCheck(Struct, frozen=True):
     """A check of one model: its word in findings, what a pass says, and when there is one to make.
 
     What does not apply (a prefix that nobody asked for) is no check; it leaves no finding.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 
 from epctx.providers.hooks import Outcome
 from epctx.verification.findings import REBUILD
 from epctx.verification.folder import ContextModel, GroupFolder
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """What is wrong with a model; or what could not be checked, and then why."""
 
     message: str
@@ -21,8 +20,7 @@ class Fault:
     outcome: Outcome = "fail"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
+class Subject(Struct, frozen=True, kw_only=True):
     """A model, whole and in short, in its folder."""
 
     folder: GroupFolder

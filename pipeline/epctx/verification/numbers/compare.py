@@ -6,11 +6,11 @@ Strings, booleans and integers are exact, unless a limit allows integers a diffe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Comparison

@@ -12,13 +12,13 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import onnxruntime as ort
+from msgspec import Struct
 
 from epctx.errors import ModelError
 from epctx.graph.inputs import Array, InputSpec
@@ -84,8 +84,7 @@ class Unsized(Exception):
         )
 
 
-@dataclass
-class Expected:
+class Expected(Struct, dict=True):
     """The right outputs of one model.
 
     Attributes:
@@ -232,8 +231,7 @@ class Expected:
         return next(places, len(names))
 
 
-@dataclass
-class Trial:
+class Trial(Struct, dict=True):
     """Runs a source at sizes that may not fit it. `first`: what ONNX Runtime said first."""
 
     expected: Expected

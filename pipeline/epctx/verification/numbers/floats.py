@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx.verification.findings import DECADES, Comparison, Worst
 from epctx.verification.numbers import scale as scales
@@ -31,8 +32,7 @@ _LEAST_SQNR: Final = -999.0
 """In decibels: noise that is beyond float64 has no finite ratio."""
 
 
-@dataclass
-class _First:
+class _First(Struct):
     """The first pass: what is not finite, whether all is equal, and the magnitudes."""
 
     equal: bool = True
@@ -44,8 +44,7 @@ class _First:
     octaves: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(2047, np.int64))
 
 
-@dataclass
-class _Second:
+class _Second(Struct):
     """The second pass: the largest errors, and the sums of cosine and SQNR."""
 
     max_abs: float = 0.0

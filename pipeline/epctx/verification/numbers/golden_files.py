@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from epctx import codec, limits
 from epctx.errors import VerificationError
@@ -36,8 +36,7 @@ _UNIX: Final = 3
 _BAD = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenSet:
+class GoldenSet(Struct, frozen=True, kw_only=True):
     """An input set of a model: its label, names of its inputs and outputs."""
 
     label: str
@@ -45,8 +44,7 @@ class GoldenSet:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenModel:
+class GoldenModel(Struct, frozen=True, kw_only=True):
     """A model's input sets, and how its outputs are judged.
 
     Attributes:
@@ -59,16 +57,14 @@ class GoldenModel:
     sets: tuple[GoldenSet, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Golden:
+class Golden(Struct, frozen=True, kw_only=True):
     """What golden.json holds: models by name."""
 
     version: Literal[1] = 1
     models: Mapping[str, GoldenModel]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoldenCase:
+class GoldenCase(Struct, frozen=True, kw_only=True):
     """An input set with its values: what goes in, and what has to come out."""
 
     label: str

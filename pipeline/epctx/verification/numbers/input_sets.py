@@ -6,7 +6,8 @@ The worker that compiles runs its generating sessions on them, and verify runs t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -20,8 +21,7 @@ from epctx.verification.numbers import sizes
 from epctx.verification.numbers.sizes import Attempt, Search, Sizes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One input set for one model. `label`: `seed 0, set 1`, or the file's or folder's name.
 
     Attributes:

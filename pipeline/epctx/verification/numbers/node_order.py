@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import onnx
+from msgspec import Struct
 
 from epctx.graph.serde import protos
 
 _FAILED: Final = re.compile(r"while running (\S+) node\. Name:'([^']*)'")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeOrder:
+class NodeOrder(Struct, frozen=True, kw_only=True):
     """The nodes of a model's main graph.
 
     Attributes:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
@@ -39,8 +42,7 @@ def unheard(model: str) -> None:
     """Nobody wants to know."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pause:
+class Pause(Struct, frozen=True, kw_only=True):
     """The moment before something is run that nobody can interrupt.
 
     Attributes:
@@ -100,8 +102,7 @@ class Budget:
         return unchecked(model, message, "raise `verify.budget`")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """A model whose files are loaded and run.
 
     Attributes:

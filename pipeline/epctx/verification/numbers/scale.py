@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Array = npt.NDArray[np.generic]
 Magnitudes = npt.NDArray[np.float64]
@@ -46,8 +46,7 @@ _BLOCK_FLOOR: Final = 64.0
 """A block's scale is not less than this part of the whole's: neighbours share their noise."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """The scale of each element of an output.
 
     Attributes:

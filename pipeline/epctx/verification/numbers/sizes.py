@@ -12,9 +12,11 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise, permutations, product
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from epctx import limits
 from epctx.graph.inputs import InputSpec
@@ -48,8 +50,7 @@ class NotFound(Exception):
         self.runs, self.first = runs, first
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True):
     """The size of a dimension: a number, and the sizes of others that are added to it."""
 
     number: int = 0
@@ -75,8 +76,7 @@ def words(sizes: Sizes) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
-@dataclass(kw_only=True)
-class Search:
+class Search(Struct, kw_only=True):
     """Looks for sizes of one model.
 
     Attributes:

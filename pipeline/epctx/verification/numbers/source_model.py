@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
@@ -15,8 +16,7 @@ from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import tolerances, unoptimized
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceModel:
+class SourceModel(Struct, frozen=True, kw_only=True):
     """A source model in short.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from epctx.errors import EpctxError, ModelError
 from epctx.files.outputs import context_file
@@ -19,8 +20,7 @@ from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 
 
-@dataclass(kw_only=True)
-class Task:
+class Task(Struct, kw_only=True):
     """A model on its way through: what it is fed, and what it should give.
 
     Attributes:

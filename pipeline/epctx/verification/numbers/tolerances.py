@@ -6,10 +6,10 @@ A manifest's limits replace the defaults one by one; a limit that it does not na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
 from typing import Final
 
 import onnx
+from msgspec.structs import asdict, replace
 
 from epctx.graph.serde import protos
 from epctx.manifest import Tolerance
@@ -65,7 +65,7 @@ def limits(
     else:  # without a limit it is exact
         steps = [t.max_abs for t in defaults if t.max_abs is not None]
         found = Tolerance(max_abs=max(steps, default=None))
-    given = {f.name: v for f in fields(asked) if (v := getattr(asked, f.name)) is not None}
+    given = {name: value for name, value in asdict(asked).items() if value is not None}
     return replace(found, **given)
 
 

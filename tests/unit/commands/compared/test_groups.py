@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from epctx.commands.compared.groups import ComparedGroup, groups, of_no_group
 from epctx.commands.diff.result import Changed, ChangedFile, Comparison

@@ -1,8 +1,8 @@
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.compared import page

@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from epctx.commands.report import drawing
 from epctx.commands.report.drawing import Level

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from epctx.commands.report.histogram import HEIGHT, NAMES, histogram
 from tests.kit.reports import numbers

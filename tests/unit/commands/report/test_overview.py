@@ -1,8 +1,7 @@
 """What the page tells at a glance."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from epctx.commands.report import overview
 from epctx.stages.report import CompositionReport

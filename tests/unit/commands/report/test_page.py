@@ -4,12 +4,12 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from epctx.commands.report import page, sections, tables
 from epctx.commands.report.timeline import STAGES

@@ -1,5 +1,6 @@
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from epctx.commands.report.links import Links
 from epctx.commands.report.sections import OPEN, Section, sections

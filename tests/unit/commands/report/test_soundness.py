@@ -1,12 +1,12 @@
 """A report is a file that anybody may have written: what no build writes is refused in words."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.commands.report import command, soundness

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from epctx.commands.report.spent import DOING, sentence
 from epctx.commands.report.timeline import STAGES

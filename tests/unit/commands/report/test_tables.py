@@ -1,8 +1,7 @@
 """What the page tells in rows: what was left, numbers, checks."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from epctx.commands.report import tables
 from tests.kit.reports import chain, numbers, report

@@ -1,8 +1,7 @@
 """What ran when, as the page draws it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from epctx.commands.report import timeline
 from epctx.engine.report import StageTime

@@ -7,11 +7,11 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from epctx import api
 from epctx import lockfile as locks

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from epctx.engine.actions import checks
@@ -33,7 +34,7 @@ Work = Callable[[VerifyRequest], FolderReport]
 def staged(name: str) -> Staged:
     session = SessionGroup(sharing=None, models=(MODELS[NAMES.index(name)],))
     compiled = Compiled(session=session, models=())
-    object.__setattr__(compiled, "action", output(name))
+    msgspec.structs.force_setattr(compiled, "action", output(name))
     return Staged(compiled=compiled, verified=cast(Verified, None), recorded=False, restored=False)
 
 

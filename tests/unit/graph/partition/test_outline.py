@@ -1,8 +1,8 @@
-from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 from epctx.graph.partition.outline import Outlined

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.resources
 import json
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from epctx import manifest
@@ -95,7 +95,7 @@ def test_the_examples_of_the_whole_are_manifests() -> None:
         assert list(schema.validator(schema.manifest()).iter_errors(example)) == []
 
 
-SETTINGS = {
+SETTINGS: dict[str, type[msgspec.Struct]] = {
     "model_group": manifest.ModelGroup,
     "optimize": manifest.OptimizeSettings,
     "partition": manifest.PartitionSettings,
@@ -113,12 +113,12 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_defaults_of_the_schema_are_those_of_the_types(name: str) -> None:
-    fields = {field.name: field for field in dataclasses.fields(SETTINGS[name])}
+    fields = {field.name: field for field in msgspec.structs.fields(SETTINGS[name])}
     compared = 0
     for key, child in MANIFEST["$defs"][name]["properties"].items():
         found, field = resolved(child), fields.get(key)
         # A section's own keys have the defaults; EPs must be said somewhere.
-        if field is None or field.default is dataclasses.MISSING or key == "execution_providers":
+        if field is None or field.default is msgspec.NODEFAULT or key == "execution_providers":
             continue
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         assert found.get("default") == default, key
@@ -128,7 +128,7 @@ def test_defaults_of_the_schema_are_those_of_the_types(name: str) -> None:
 
 def test_keys_of_the_schema_are_those_of_the_types() -> None:
     for name, kind in SETTINGS.items():
-        fields = {field.name for field in dataclasses.fields(kind)}
+        fields = set(kind.__struct_fields__)
         extra = {"partition": {"exclude"}}.get(name, set())
         assert set(MANIFEST["$defs"][name]["properties"]) - extra <= fields, name
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from epctx.errors import VerificationError
 from epctx.manifest import Tolerance

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from epctx.graph.optimized.scratch import Scratch
 from epctx.graph.passes import edit
@@ -33,8 +33,7 @@ class Declined(Exception):
     """The node has no result that is the same on every machine, or one too large."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """A node, its constant inputs (None: left out), and the opset version of its domain."""
 
     node: ir.Node

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx import limits
 from epctx.files.digest import Buffer
@@ -33,8 +34,7 @@ _NUMBERS: Final = {0x01: "<d", 0x10: "<i", 0x11: "<q", 0x12: "<q"}
 Bson = Mapping[str, "Bson | str | int | float | bool | bytes | None"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Blob:
+class Blob(Struct, frozen=True, kw_only=True):
     """One compiled graph: its name is the `partition_name` of the EPContext node that it is for."""
 
     name: str
@@ -42,8 +42,7 @@ class Blob:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenVinoBinary:
+class OpenVinoBinary(Struct, frozen=True, kw_only=True):
     """A context binary. `producer`: the plugin and its version; `version`: of the document."""
 
     producer: str

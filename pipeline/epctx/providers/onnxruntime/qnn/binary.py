@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from epctx import limits
 from epctx.errors import InvalidGraph, ProviderUnavailable
@@ -23,8 +23,7 @@ from epctx.providers.onnxruntime import crash, native_process
 from epctx.providers.onnxruntime.qnn import binary_reader
 
 
-@dataclass(frozen=True, kw_only=True)
-class QnnContext:
+class QnnContext(Struct, frozen=True, kw_only=True):
     """A context binary.
 
     Attributes:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from epctx.providers.hooks import Verdict
 from epctx.providers.onnxruntime.qnn import socs
 from epctx.providers.onnxruntime.qnn.options import QnnOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compatibility:
+class Compatibility(Struct, frozen=True, kw_only=True):
     """QNN's compatibility string: `v2:6:2.51.0:5.51.0:0:60:0:0`.
 
     Attributes:

@@ -9,9 +9,10 @@ import functools
 import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -23,8 +24,7 @@ from epctx.providers.onnxruntime.qnn import socs
 INSTALL: Final = 'pip install "epctx[qnn]"'
 
 
-@dataclass(frozen=True, kw_only=True)
-class QnnOptions:
+class QnnOptions(Struct, frozen=True, kw_only=True):
     """Options as epctx understands them.
 
     Attributes:

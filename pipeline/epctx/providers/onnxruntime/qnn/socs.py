@@ -8,8 +8,9 @@ and quantized. The EP itself takes a name that it does not know (SA8295, QCM6490
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -19,8 +20,7 @@ MEASURED: Final = "2.51"
 """The QAIRT release of which `KNOWN` and `FLOAT` are true."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Soc:
+class Soc(Struct, frozen=True, kw_only=True):
     """A chip: its number in QNN, its name, its HTP architecture (75 for v75)."""
 
     number: int

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from epctx.errors import ProviderUnavailable
 from epctx.providers.onnxruntime import host, packages, plugins
