@@ -83,11 +83,9 @@ class Lookup:
         """
 
         def look() -> None:
-            asked: list[Callable[[], object]] = [
-                partial(self.toolchain.provider, spec)
-                for group in groups
-                for spec in group.execution_providers
-            ]
+            specs = [spec for group in groups for spec in group.execution_providers]
+            asked: list[Callable[[], object]] = [partial(self.toolchain.of, "optimize")]
+            asked += [partial(self.toolchain.provider, spec) for spec in specs]
             asked += [partial(self.toolchain.of, "compile"), partial(self.toolchain.of, "verify")]
             for ask in asked:
                 with contextlib.suppress(EpctxError):
@@ -189,6 +187,14 @@ class Lookup:
             return None
         return make.inputs(group.verify.inputs, self.digests)
 
+    def records(self, group: ModelGroup) -> bool:
+        """Whether what the sessions compute that compile is kept, to be compared.
+
+        Raises:
+            ModelError: a file with inputs cannot be read.
+        """
+        return self.inputs(group) is not None and self._compiles_with_sessions(group)
+
     @property
     def runs_models(self) -> bool:
         """Models are run and compared, where the manifest does not say `off`."""
@@ -198,14 +204,15 @@ class Lookup:
         """Whether the manifest asks for numbers and the build does not."""
         return not self._numbers and group.verify.numbers != "off"
 
+    def _compiles_with_sessions(self, group: ModelGroup) -> bool:
+        """Whether what compiles can be run: only with onnxruntime's EPs."""
+        return any(self.toolchain.ep(spec).native for spec in group.execution_providers)
+
     def _recording(
         self, group: ModelGroup, compiled: Digest
     ) -> tuple[RecordingRecord | None, Action[StoredRecording] | None]:
         inputs = self.inputs(group)
-        if inputs is None:
-            return None, None
-        # Only onnxruntime's EPs compile with sessions that can be run.
-        if not any(self.toolchain.ep(spec).native for spec in group.execution_providers):
+        if inputs is None or not self._compiles_with_sessions(group):
             return None, None
         for given in (None, inputs):
             record = make.recording(group, compiled, given, self.toolchain)

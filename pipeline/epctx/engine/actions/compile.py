@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
-from epctx.engine.state import Compiled, Staged
+from epctx.engine.state import Compiled, Optimized, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
 from epctx.keys import key
@@ -53,17 +54,32 @@ class Compiling:
             models = [
                 self._optimizing.optimize(progress, source, lane) for source in session.models
             ]
-            known = lookup.session(group, session, models)
-            staged = self._fetched(progress, known, folder)
-            if staged is None:
-                with self._actions.alone(progress, session.label, known.key):
-                    known = lookup.session(group, session, models)
-                    staged = self._fetched(progress, known, folder)
-                    if staged is None:
-                        with self._space.promised(_size(known), progress.notice):
-                            staged = self._run(progress, known, folder, lane)
-        self._actions.did(progress, "compile", session.label, known.key, ran=not staged.restored)
+            if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
+                known = Compiled(session=session, models=tuple(models))
+                staged = self._run(progress, known, folder, lane)
+            else:
+                staged = self._found_or_run(progress, session, models, folder, lane)
+        key, ran = staged.compiled.key, not staged.restored
+        self._actions.did(progress, "compile", session.label, key, ran=ran)
         return staged
+
+    def _found_or_run(
+        self,
+        progress: GroupProgress,
+        session: SessionGroup,
+        models: Sequence[Optimized],
+        folder: Path,
+        lane: Lane,
+    ) -> Staged:
+        group, lookup = progress.planned.group, self._actions.lookup
+        known = lookup.session(group, session, models)
+        found = self._fetched(progress, known, folder)
+        if found is not None:
+            return found
+        with self._actions.alone(progress, session.label, known.key):
+            known = lookup.session(group, session, models)
+            found = self._fetched(progress, known, folder)
+            return found or self._run(progress, known, folder, lane)
 
     def recorded(self, progress: GroupProgress) -> Path:
         """Where the recordings of a group's session groups are."""
@@ -96,6 +112,13 @@ class Compiling:
         )
 
     def _run(self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane) -> Staged:
+        with self._space.promised(_size(known), progress.notice):
+            return self._carried_out(progress, known, folder, lane)
+
+    def _carried_out(
+        self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane
+    ) -> Staged:
+        lookup = self._actions.lookup
         group, session = progress.planned.group, known.session
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
@@ -107,7 +130,7 @@ class Compiling:
             },
             folder=folder,
             scratch=scratch,
-            recorded=self.recorded(progress) if known.recording_record is not None else None,
+            recorded=self.recorded(progress) if lookup.records(group) else None,
             check=self._check(progress, folder, lane),
         )
         kept = self.computed(progress)
@@ -126,10 +149,12 @@ class Compiling:
         for model in known.models:
             assert model.found is not None
             refuse_changed(model.source, model.found)
+        if known.key is None:
+            known = lookup.session(group, session, known.models)
         known = self._stored(progress, known, result, folder)
         return Staged(
             compiled=known,
-            verified=self._actions.lookup.verification(group, known),
+            verified=lookup.verification(group, known),
             recorded=result.recorded,
             restored=False,
             checked=result.checked,
