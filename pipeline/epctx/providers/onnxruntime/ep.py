@@ -144,6 +144,10 @@ class OrtEp(ABC):
         """Put the prefix where this EP allows it, in one of its EPContext nodes."""
         node.name = f"{prefix}{node.name}"
 
+    def expect_binary(self) -> None:
+        """Prepare for `check_binary`, in the time that a session takes to compile."""
+        return
+
     def check_binary(  # noqa: B027 - of most EPs the format is not known
         self, binary: Path, nodes: Sequence[ir.Node]
     ) -> None:

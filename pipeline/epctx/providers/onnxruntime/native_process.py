@@ -111,18 +111,35 @@ def run(
         OSError: it cannot be started.
         subprocess.TimeoutExpired: `timeout` seconds passed; it and what it started are gone.
     """
-    with NativeProcess(
+    process = NativeProcess(
         command,
         folder=folder,
         variables=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=stderr,
-    ) as process:
+    )
+    return finish(process, timeout=timeout)
+
+
+def finish(
+    process: NativeProcess, *, given: bytes | None = None, timeout: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Wait until it has ended, and for what it prints.
+
+    Args:
+        process: of which what is wanted goes to pipes.
+        given: is written to its stdin, which ends then; None: that is no pipe.
+        timeout: in seconds.
+
+    Raises:
+        subprocess.TimeoutExpired: they passed; it and what it started are gone.
+    """
+    with process:
         try:
-            printed, told = process.communicate(timeout=timeout)
+            printed, told = process.communicate(given, timeout=timeout)
         except BaseException:
             process.end()
             raise
         process.end_rest()
-    return subprocess.CompletedProcess(command, process.returncode, printed, told)
+    return subprocess.CompletedProcess(process.args, process.returncode, printed, told)

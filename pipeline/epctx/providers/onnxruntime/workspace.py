@@ -269,6 +269,8 @@ class OrtWorkspace:
             self._sharing = True
         if stop:
             entries["ep.stop_share_ep_contexts"] = "1"
+        if (stop or not shares) and self._spec.embed_mode == 0:
+            self._provider.expect_binary()
         try:
             generated = session.generate(
                 f"{stem}.onnx",

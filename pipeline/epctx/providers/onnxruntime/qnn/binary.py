@@ -7,6 +7,7 @@ zeros, and no changed weight.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files.identity import of_content
 from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import crash, native_process
+from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.providers.onnxruntime.qnn import binary_reader
 
 
@@ -63,13 +65,32 @@ def read(library: Path, binary: Path) -> QnnContext:
 
 
 _KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnContext]] = {}
+_WAITING: Final[dict[Path, NativeProcess]] = {}
+
+
+def expect(library: Path) -> None:
+    """Start the process that the next `read` asks. It ends with this one, at the latest.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    if library not in _WAITING:
+        _WAITING[library] = _started(library)
+
+
+def _started(library: Path) -> NativeProcess:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
+    return NativeProcess(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def _asked(library: Path, binary: Path) -> QnnContext:
     seconds = limits.READ_BINARY_SECONDS.value
-    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library), str(binary)]
+    reader = _WAITING.pop(library, None) or _started(library)
     try:
-        process = native_process.run(command, timeout=seconds)
+        process = native_process.finish(
+            reader, given=os.fsencode(binary.absolute()), timeout=seconds
+        )
     except subprocess.TimeoutExpired:
         raise _broken(binary, f"the QNN system library did not return within {seconds} s") from None
     if process.returncode == 0:

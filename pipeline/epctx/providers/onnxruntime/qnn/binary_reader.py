@@ -1,8 +1,8 @@
 """Prints what QNN's system library reads in a context binary, as JSON.
 
-`python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY BINARY`: a process of its own, as
-the library may crash, and a small one, as each binary that is built waits for it: it imports
-nothing but the standard library.
+`python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, the binary's path on stdin: a
+process of its own, as the library may crash, and a small one, which imports nothing but the
+standard library. It may wait for its binary while that is made.
 
 The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
 QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from io import FileIO
@@ -222,13 +223,14 @@ _DATA_TYPES: Final = {
 """Qnn_DataType_t; the hexadecimal digits are the width in bits, as decimal."""
 
 
-def main(library: str, binary: str) -> int:
-    """Print what is in `binary` as JSON; the exit code is for `read`."""
+def main(library: str) -> int:
+    """Print what is in the binary that stdin names as JSON; the exit code is for `read`."""
     try:
         interface = _interface(library)
     except (OSError, AttributeError) as error:
         print(error, file=sys.stderr)
         return MISSING
+    binary = os.fsdecode(sys.stdin.buffer.read())
     try:
         with FileIO(binary) as stream:
             # A private map: ctypes wants a writable buffer, the file stays as it is.

@@ -238,6 +238,10 @@ class QNNExecutionProvider(OrtProvider):
 
         stop.stop_sharing(self)
 
+    def expect_binary(self) -> None:
+        """Start the process that reads it."""
+        qnn_binary.expect(self._system_library())
+
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
         from epctx.providers.onnxruntime.qnn import match

@@ -9,9 +9,9 @@ from pathlib import Path
 from epctx.providers.onnxruntime.qnn import binary_reader
 
 
-def ended(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", binary_reader.__name__, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+def ended(library: Path, binary: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
+    return subprocess.run(command, input=binary, capture_output=True, text=True)
 
 
 def test_a_library_that_is_none_is_another_end_than_a_binary_that_is_none(tmp_path: Path) -> None:
