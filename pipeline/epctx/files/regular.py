@@ -31,21 +31,22 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     """
     try:
         real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        raise _unopened(error, where) from error
+    return real, open_real(real, where=where)
+
+
+def open_real(real: Path, *, where: str) -> int:
+    """Open a regular file for reading by its real path; raises as `open_regular`."""
+    try:
         _must_be_regular(real.stat(), where)  # before open: to open a device may do something
         descriptor = patiently(lambda: os.open(real, open_flags.READ))
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(
-            "cannot be opened",
-            where=where,
-            why=reason,
-            remedy="check the path",
-            code=Code.MODEL_MISSING,
-        ) from error
+    except OSError as error:
+        raise _unopened(error, where) from error
     try:
         status = os.fstat(descriptor)
         _must_be_regular(status, where)
-        if not _is_still(real, status):
+        if not _is_still(real, descriptor, status):
             raise ModelError(
                 "was exchanged while it was opened",
                 where=where,
@@ -56,7 +57,17 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     except BaseException:
         os.close(descriptor)
         raise
-    return real, descriptor
+    return descriptor
+
+
+def _unopened(error: OSError | RuntimeError, where: str) -> ModelError:
+    return ModelError(
+        "cannot be opened",
+        where=where,
+        why=getattr(error, "strerror", None) or str(error),
+        remedy="check the path",
+        code=Code.MODEL_MISSING,
+    )
 
 
 def require_bounded(size: int, *, where: str) -> None:
@@ -86,12 +97,22 @@ def absent(path: Path) -> ModelError:
     return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 
 
-def _is_still(real: Path, status: os.stat_result) -> bool:
+def _is_still(real: Path, descriptor: int, status: os.stat_result) -> bool:
     """What was opened is what the checked path names: nobody put a link in its place."""
     try:
+        if sys.platform == "linux" and _opened(descriptor) == real:
+            return True
         return of_content(status) == of_content(real.stat()) and real.resolve(strict=True) == real
     except (OSError, RuntimeError):
         return False
+
+
+def _opened(descriptor: int) -> Path | None:
+    """The real path of an open file, as Linux has it; None where /proc does not tell."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:
+        return None
 
 
 def patiently(call: Callable[[], _T]) -> _T:

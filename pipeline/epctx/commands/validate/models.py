@@ -82,6 +82,8 @@ class Headers(Struct, kw_only=True):
             return None
 
     def _fixed(self, found: Header, source: ModelSource, node: Node) -> Header | None:
+        if not (source.dimensions or source.shapes):
+            return found
         import onnx
 
         interface = onnx.ModelProto()
@@ -92,7 +94,6 @@ class Headers(Struct, kw_only=True):
             at = node.mapping[key].mapping[name]
             self.findings.append(of_error(error, at, shown=_shown(source, node)))
 
-        shapes.clear_negative(interface)
         where = str(source.path)
         shapes.fix(interface, source.dimensions, source.shapes, where=where, misfit=misfit)
         if len(self.findings) > before:

@@ -39,6 +39,8 @@ def open_model(path: Path) -> DataFile:
     Raises:
         ModelError: there is no such file, it is no regular file, or it cannot be read.
     """
+    if path.is_file():
+        return DataFile.open(path)
     if path.is_dir():
         names = sorted(p.name for p in path.glob("*.onnx"))
         raise ModelError(
@@ -49,7 +51,7 @@ def open_model(path: Path) -> DataFile:
         )
     if not path.exists():
         raise absent(path)
-    return DataFile.open(path)
+    return DataFile.open(path)  # which says what it is
 
 
 def parse(

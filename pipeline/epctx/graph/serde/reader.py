@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import onnx
-import onnx_ir as ir
 from msgspec import Struct
 
 from epctx.errors import ModelError
@@ -22,10 +21,13 @@ from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.external_data import (
     DataFolder,
     Reference,
+    bits,
     byte_size,
     require_dimensions,
 )
-from epctx.graph.weights.mapped import MappedTensor
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 INLINE: Final = 1024
 """Tensors of fewer bytes stay in the proto: shapes, axes, scalars, which inference reads."""
@@ -50,6 +52,10 @@ class OnnxFile(Struct, frozen=True, kw_only=True):
 
     def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
+        import onnx_ir as ir
+
+        from epctx.graph.weights.mapped import MappedTensor
+
         if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
             return tensor
         reference = self.weights[tensor.offset or 0]
@@ -112,15 +118,15 @@ def _require_whole(tensor: onnx.TensorProto, *, where: str) -> None:
         return
     require_dimensions(tensor, where=f"{where}: tensor {tensor.name!r}")
     try:
-        dtype = ir.DataType(tensor.data_type)
         found = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
     except (ValueError, KeyError):
         return  # a type that does not exist: the checker says it
     count = math.prod(tensor.dims)
-    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+    size = bits(tensor.data_type)
+    if tensor.data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
         count *= 2
-    elif dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4):  # packed, a byte an element
-        count = -(-count * dtype.bitwidth // 8)
+    elif size in (2, 4):  # packed, a byte an element
+        count = -(-count * size // 8)
     if found != count:
         what = f"has {found} elements, its type and shape need {count}"
         raise ModelError.broken(what, where=f"{where}: tensor {tensor.name!r}")

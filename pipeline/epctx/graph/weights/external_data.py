@@ -14,14 +14,13 @@ import re
 from pathlib import Path
 
 import onnx
-import onnx_ir as ir
 from msgspec import Struct
 
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import paths
-from epctx.files.regular import open_regular
+from epctx.files.regular import open_real
 from epctx.graph.weights.data_file import DataFile
 from epctx.text import nearest_file
 
@@ -31,6 +30,8 @@ _SHOWN = 120
 """Characters of a text from the model that an error shows."""
 _SEARCHED = 10_000
 """Files of a folder that are searched for a near name."""
+_UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
+"""Bits of an element, where the name of its type has no number."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
@@ -115,14 +116,15 @@ class DataFolder:
                 remedy=self._missing(relative),
                 code=Code.DATA_MISSING,
             ) from error
-        if not real.is_relative_to(self.path.resolve()):
+        # What is its own real path has no link in it that could lead out.
+        if real != path and not real.is_relative_to(self.path.resolve()):
             raise ModelError(
                 f"refers to external data {location!r}, a link to {real}, outside {self.path}",
                 where=where,
                 remedy="copy the file into the folder in place of the link",
                 code=Code.DATA_REFUSED,
             )
-        real, descriptor = open_regular(real, where=f"{where}: external data {path}")
+        descriptor = open_real(real, where=f"{where}: external data {path}")
         if self._is_model(descriptor):
             os.close(descriptor)
             raise ModelError(
@@ -159,23 +161,29 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     Raises:
         ModelError: a type that has no raw data, a negative dimension, or too large a product.
     """
-    try:
-        dtype = ir.DataType(tensor.data_type)
-    except ValueError:
-        dtype = ir.DataType.UNDEFINED
-    if dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
-        kind = "strings" if dtype == ir.DataType.STRING else f"data type {tensor.data_type}"
+    element = bits(tensor.data_type)
+    if element is None:
+        strings = tensor.data_type == onnx.TensorProto.STRING
+        kind = "strings" if strings else f"data type {tensor.data_type}"
         raise ModelError(
             f"has {kind} as raw or external data, which ONNX does not allow",
             where=where,
             remedy="export the model again with this tensor inside the model",
         )
     require_dimensions(tensor, where=where)
-    bits: int = math.prod(tensor.dims) * dtype.bitwidth
-    if bits > _LARGEST:
+    size: int = math.prod(tensor.dims) * element
+    if size > _LARGEST:
         what = f"has the shape {list(tensor.dims)}, larger than any file"
         raise ModelError.broken(what, where=where)
-    return -(-bits // 8)
+    return -(-size // 8)
+
+
+def bits(data_type: int) -> int | None:
+    """Bits of an element of a tensor; None: it has no such size, or the type does not exist."""
+    known = onnx.TensorProto.DataType
+    name = known.Name(data_type) if data_type in known.values() else ""
+    sized = re.match(r"[A-Z]+(\d+)", name)
+    return int(sized[1]) if sized else _UNSIZED.get(name)
 
 
 def require_dimensions(tensor: onnx.TensorProto, *, where: str) -> None:

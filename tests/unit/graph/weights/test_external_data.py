@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from epctx.errors import ModelError
-from epctx.graph.weights.external_data import DataFolder, byte_size
+from epctx.graph.weights.external_data import DataFolder, bits, byte_size
 
 
 def _tensor(
@@ -230,3 +230,9 @@ class TestChecksum:
     @pytest.mark.parametrize("text", ["", "abc", "0" * 39, "g" * 40, "0" * 64])
     def test_what_is_no_sha1_is_refused(self, folder: DataFolder, text: str) -> None:
         assert "40 hexadecimal digits" in _refused(folder, _tensor(checksum=text))
+
+
+@pytest.mark.parametrize("kind", [*onnx.TensorProto.DataType.values(), 10_000])
+def test_the_bits_of_an_element_are_those_that_onnx_ir_knows(kind: int) -> None:
+    unsized = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING, 10_000)
+    assert bits(kind) == (None if kind in unsized else ir.DataType(kind).bitwidth)
