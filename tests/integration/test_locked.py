@@ -72,7 +72,7 @@ def test_without_a_lock_it_fails(project: Project) -> None:
 
 def other_code(patch: pytest.MonkeyPatch) -> None:
     """As if epctx's own sources were others, of the same version."""
-    patch.setattr(Toolchain, "_own", lambda self, patterns: f"blake3:{'1' * 64}")
+    patch.setattr(Toolchain, "own", lambda self, patterns: f"blake3:{'1' * 64}")
 
 
 def test_a_commit_that_changes_no_byte_is_built_and_passes(

@@ -153,7 +153,7 @@ def copied(source: Path, folder: Path, patch: pytest.MonkeyPatch) -> Project:
 
 def steady(patch: pytest.MonkeyPatch) -> None:
     """As if epctx's own sources never changed: they are edited while tests run."""
-    patch.setattr(Toolchain, "_own", lambda self, patterns: f"blake3:{'0' * 64}")
+    patch.setattr(Toolchain, "own", lambda self, patterns: f"blake3:{'0' * 64}")
 
 
 def ran(report: BuildReport) -> list[tuple[str, str]]:

@@ -246,7 +246,8 @@ def put(console: Console, renderable: RenderableType) -> None:
     if console.is_terminal:
         console.print(renderable)
         return
-    whole = console.soft_wrap and not console.options.ascii_only and not console.color_system
+    shown = console.encoding.startswith("utf")  # all characters, as they are
+    whole = console.soft_wrap and shown and not console.color_system
     lines = plain.lines(renderable) if whole else None
     if lines is None or max(map(len, lines)) > console.width:
         with console.capture() as captured:
@@ -277,6 +278,7 @@ def _console(*, stderr: bool, color: Color) -> Console:
         color_system=None if color is Color.never else system,
         # A log is not a terminal: lines stay whole, so that they can be searched.
         width=None if terminal else 10_000,
+        height=None if terminal else 25,  # which is asked for with the width
         highlight=False,
         markup=False,
         emoji=False,

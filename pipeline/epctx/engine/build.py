@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -37,6 +37,7 @@ from epctx.engine.progress import Events
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
+from epctx.engine.unchanged import Unchanged
 from epctx.engine.up_to_date import assess
 from epctx.errors import EpctxError, LockError, StorageError
 from epctx.files import atomic, outputs
@@ -146,6 +147,15 @@ class _Run:
         if watched is not None:
             digests = self._watch(digests, watched)
         self._lookup = Lookup(cache, digests, numbers=options.numbers)
+        self._assess: Callable[[PlannedGroup], GroupState] = partial(
+            assess, lookup=self._lookup, place=self._place
+        )
+        self._unchanged: Unchanged | None = None
+        if cache is not None and trusting:
+            self._unchanged = Unchanged(
+                cache.records, self._lookup, self._place, plan.manifest.path, watched
+            )
+            self._assess = self._unchanged.assess
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
         locked_mode.refuse_sources_in_outputs(self._plan, self._place)
@@ -160,7 +170,7 @@ class _Run:
                     locked_mode.refuse_unknown_golden(old, self._plan)
                 locked_mode.refuse_other_causes(old, self._plan, self._lookup)
                 locked_mode.refuse_edited_outputs(old, self._plan, self._place)
-            groups = [self._assess(planned) for planned in self._plan.groups]
+            groups = [self._known(planned) for planned in self._plan.groups]
             self._remember_files()
             left = [group for group in groups if not group.up_to_date]
             with self._shared() if left or self._plan.compositions else nullcontext():
@@ -170,6 +180,8 @@ class _Run:
                     return self._finish(groups, self._compose(groups), old)
                 finally:
                     self._remember_files()
+                    if self._unchanged is not None:
+                        self._unchanged.save()
                     if self._history is not None:
                         self._history.save()
 
@@ -201,11 +213,11 @@ class _Run:
     def _lock_file(self) -> Path:
         return lockfile.place(self._plan.manifest.path)
 
-    def _assess(self, planned: PlannedGroup) -> GroupState:
+    def _known(self, planned: PlannedGroup) -> GroupState:
         """What is known of a group; of one that fails, nothing: the build of it will say why."""
         if self._cache is not None:
             with contextlib.suppress(EpctxError):
-                return assess(planned, self._lookup, self._place)
+                return self._assess(planned)
         return GroupState(planned=planned)
 
     def _shared(self) -> AbstractContextManager[None]:
@@ -396,10 +408,15 @@ class _Run:
 
     def _write_lock(self, new: Lock) -> None:
         """Write the lock, if it says something else: no build that gives the same is a change."""
+        known = self._unchanged
+        if known is not None and known.is_written(new, self._lock_file):
+            return
         content = lockfile.text(new).encode()
         try:
             with open_entry(self._lock_file) as stream:
                 if stream.read() == content:
+                    if known is not None:
+                        known.written(new, self._lock_file)
                     return
             old = lockfile.read(self._lock_file)
             # One of an older epctx says nothing of packages: that is no difference, but a lack.

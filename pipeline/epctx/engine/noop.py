@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -153,6 +153,12 @@ class Watched:
                 text = self._stamps[path] = stamp(path)
                 if text != MISSING and self.sound:
                     self.sound = identity.tells(path, text) and _settled(text, now)
+
+    def seen(self, stamps: Mapping[str, str]) -> None:
+        """Files and folders that were found to be as they were when any change of them would show,
+        each with its stamp.
+        """
+        self._stamps.update(stamps)
 
     def read(self, *paths: Path) -> None:
         """Files that are about to be read, but not for a digest; folders with what is in them."""

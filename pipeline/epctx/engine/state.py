@@ -91,12 +91,13 @@ class Verified(Struct, frozen=True, kw_only=True):
     """A verify action, of a session group or of a folder beside them.
 
     Attributes:
+        record: None: it need not be carried out.
         action: None: to be carried out.
     """
 
-    record: VerifyRecord | FolderRecord
     key: Digest
     action: Action[FolderReport] | None
+    record: VerifyRecord | FolderRecord | None = None
 
 
 class Staged(Struct, frozen=True, kw_only=True):

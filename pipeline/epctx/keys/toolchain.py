@@ -170,8 +170,14 @@ class Toolchain:
             found |= self._drivers(spec)
         return found
 
+    def own(self, patterns: Iterable[str]) -> str:
+        """The digest of epctx's own files that match glob patterns below its package."""
+        root = Path(__file__).parents[1]
+        files = {file for pattern in patterns for file in root.glob(pattern)}
+        return str(self._digests.of_tree(root, files))
+
     def _action(self, action: Running) -> Mapping[str, str]:
-        known = {"epctx": self._own(SOURCES[action])}
+        known = {"epctx": self.own(SOURCES[action])}
         for name in LIBRARIES[action]:
             known |= self._distribution(name)
         return known
@@ -234,17 +240,12 @@ class Toolchain:
             # not what lies beside the second, since that is other EPs' code.
             folders = rest.split(".")[1:-1]
             own = ["/".join(folders[: i + 1]) for i in range(len(folders))]
-            return f"epctx {self._own(f'providers/{folder}/*.py' for folder in own)}"
+            return f"epctx {self.own(f'providers/{folder}/*.py' for folder in own)}"
         entry = registry.entry_of(name)
         # A class may live in another package than the one that announces it.
         modules = {entry.module.partition(".")[0]: entry.module, package: module}
         code = " ".join(self._code_of(each, entry) for _, each in sorted(modules.items()))
         return f"{registry.package_of(entry)} {code}"
-
-    def _own(self, patterns: Iterable[str]) -> str:
-        root = Path(__file__).parents[1]
-        files = {file for pattern in patterns for file in root.glob(pattern)}
-        return str(self._digests.of_tree(root, files))
 
     def _code_of(self, module: str, entry: EntryPoint) -> str:
         what = f"the package {module.partition('.')[0]}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./:+#@-]*(?<!:)", re.ASCII)
 """Texts that no YAML reader takes for anything else. `a: b` and `a #b` have spaces, so they are
@@ -20,38 +21,41 @@ def text(value: Mapping[str, object]) -> str:
     Args:
         value: of mappings with string keys, lists, texts, numbers, truth values and null.
     """
-    return "".join(_mapping(value, ""))
+    lines: list[str] = []
+    _mapping(value, "", lines)
+    return "".join(lines)
 
 
-def _mapping(value: Mapping[str, object], indent: str) -> Iterator[str]:
+def _mapping(value: Mapping[str, object], indent: str, lines: list[str]) -> None:
     for key in sorted(value):
-        yield from _entry(f"{indent}{_string(key)}:", value[key], indent)
+        _entry(f"{indent}{_string(key)}:", value[key], indent, lines)
 
 
-def _sequence(value: Sequence[object], indent: str) -> Iterator[str]:
+def _sequence(value: Sequence[object], indent: str, lines: list[str]) -> None:
     for item in value:
         if isinstance(item, Mapping) and item:
+            first = len(lines)
+            _mapping(item, indent + _INDENT, lines)
             # `- ` takes the place of the first line's indentation.
-            lines = "".join(_mapping(item, indent + _INDENT))
-            yield f"{indent}- {lines[len(indent) + len(_INDENT) :]}"
+            lines[first] = f"{indent}- {lines[first][len(indent) + len(_INDENT) :]}"
         else:
-            yield from _entry(f"{indent}-", item, indent)
+            _entry(f"{indent}-", item, indent, lines)
 
 
-def _entry(head: str, value: object, indent: str) -> Iterator[str]:
-    if isinstance(value, Mapping) and value:
-        yield f"{head}\n"
-        yield from _mapping(value, indent + _INDENT)
+def _entry(head: str, value: object, indent: str, lines: list[str]) -> None:
+    if isinstance(value, str):
+        lines.append(f"{head} {_string(value)}\n")
+    elif isinstance(value, Mapping) and value:
+        lines.append(f"{head}\n")
+        _mapping(value, indent + _INDENT, lines)
     elif isinstance(value, list | tuple) and value:
-        yield f"{head}\n"
-        yield from _sequence(value, indent + _INDENT)
+        lines.append(f"{head}\n")
+        _sequence(value, indent + _INDENT, lines)
     else:
-        yield f"{head} {_scalar(value)}\n"
+        lines.append(f"{head} {_scalar(value)}\n")
 
 
 def _scalar(value: object) -> str:
-    if isinstance(value, str):
-        return _string(value)
     if isinstance(value, Mapping):
         return "{}"
     if isinstance(value, list | tuple):
@@ -63,6 +67,7 @@ def _scalar(value: object) -> str:
     return json.dumps(value, allow_nan=False)
 
 
+@lru_cache(maxsize=4096)
 def _string(value: str) -> str:
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value

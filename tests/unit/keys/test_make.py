@@ -129,7 +129,7 @@ def make(case: Case) -> Records:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "create", lambda spec: _Provider(case))
         patch.setattr(Toolchain, "_provider_code", lambda self, name, module: case.code)
-        patch.setattr(Toolchain, "_own", lambda self, patterns: case.own)
+        patch.setattr(Toolchain, "own", lambda self, patterns: case.own)
         patch.setattr(toolchains, "version", lambda name: case.versions.get(name, "1.0"))
         patch.setattr(host, "cpu", lambda: case.cpu)
         patch.setattr(Toolchain, "passes", lambda self, passes: case.extensions)

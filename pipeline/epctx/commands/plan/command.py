@@ -21,7 +21,7 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.state import Compiled, GroupState, Optimized
-from epctx.engine.up_to_date import assess
+from epctx.engine.unchanged import Unchanged
 from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
@@ -86,7 +86,8 @@ def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanRe
     place = Place(out=out.resolve(), name=plan.manifest.name)
     lookup = Lookup(cache, cache.digests, numbers=numbers)
     history = History(records=cache.records, manifest=plan.manifest.path)
-    known = {planned.label: assess(planned, lookup, place) for planned in plan.groups}
+    unchanged = Unchanged(cache.records, lookup, place, plan.manifest.path)
+    known = {planned.label: unchanged.assess(planned) for planned in plan.groups}
     cache.digests.flush()
     locked = _Locked(plan.manifest.path)
     found = [_Group(each, lookup, history, locked).plan() for each in known.values()]
@@ -240,9 +241,9 @@ class _Group:
             state="up to date",
             key=_text(session.key),
         )
-        if session.record is None:
-            return replace(action, state="depends")
         if session.action is None:
+            if session.record is None:
+                return replace(action, state="depends")
             return self._running(action, session.record)
         if not session.complete:
             why = "what its sessions compute on these inputs was not recorded"
@@ -258,10 +259,10 @@ class _Group:
         if known.checked:
             return action
         parts = zip(known.sessions, known.verified, strict=True)
-        new = [(s.session.label, v) for s, v in parts if v.action is None]
         told = [
-            self._running(replace(action, subject=label), verified.record)
-            for label, verified in new
+            self._running(replace(action, subject=session.session.label), verified.record)
+            for session, verified in parts
+            if verified.action is None and verified.record is not None
         ]
         reasons = [why for each in told for why in each.because]
         return replace(

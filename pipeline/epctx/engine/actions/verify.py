@@ -132,4 +132,5 @@ def _forget(actions: Actions, staged: Sequence[Staged]) -> None:
 
 
 def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:
+    assert verified.record is not None
     return replace(verified, action=actions.store(verified.key, "verify", verified.record, report))
