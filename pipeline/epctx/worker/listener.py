@@ -26,6 +26,8 @@ from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Interim, Message
 
+_ALLOCATIONS: Final = 10_000
+"""After so many that were not freed, garbage is looked for: a small job leaves fewer."""
 LIKELY: Final = (
     *(
         f"epctx.graph.passes.{name}"
@@ -70,6 +72,7 @@ def main() -> None:
         if jobs.empty():
             importlib.import_module(name)
     gc.freeze()
+    gc.set_threshold(_ALLOCATIONS)
     gc.enable()
     while (line := jobs.get()) is not None:
         message = msgspec.json.decode(line, type=Message)

@@ -24,8 +24,9 @@ def nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """The graph, and every graph inside it, outer ones first."""
     yield graph
     for node in graph.node:
-        for inner in subgraphs(node):
-            yield from nested(inner)
+        if node.attribute:  # most have none, and this is asked of each again and again
+            for inner in subgraphs(node):
+                yield from nested(inner)
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:

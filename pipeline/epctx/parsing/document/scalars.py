@@ -17,6 +17,8 @@ _BOOLEAN = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_NUMERIC = frozenset("+-.0123456789")
+"""What a number begins with."""
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -36,7 +38,7 @@ def resolve(text: str) -> Scalar:
         return None
     if text in _BOOLEAN:
         return _BOOLEAN[text]
-    if len(text) > MAX_DIGITS:
+    if text[0] not in _NUMERIC or len(text) > MAX_DIGITS:
         return text
     if _INTEGER.fullmatch(text):
         return int(text)

@@ -137,10 +137,16 @@ def _required(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
 
 
 def _reference(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:
-    target: Plain = dict(root)
-    for step in str(limit).removeprefix("#/").split("/"):
+    first, *rest = _steps(str(limit))
+    target = root.get(first, False)
+    for step in rest:
         target = target.get(step, False) if isinstance(target, dict) else False
     return accepts(value, target, root)
+
+
+@functools.cache
+def _steps(reference: str) -> tuple[str, ...]:
+    return tuple(reference.removeprefix("#/").split("/"))
 
 
 def _any(value: Plain, limit: Plain, schema: Schema, root: Schema) -> bool:

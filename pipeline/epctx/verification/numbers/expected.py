@@ -183,7 +183,9 @@ class Expected(Struct, dict=True):
         if self._session is not None:
             return
         try:
-            self._session = sessions.open_source(self.source.source, spins=self.alone)
+            self._session = sessions.open_source(
+                self.source.source, spins=self.alone, prepacks=self.source.prepacks
+            )
         except Exception as error:  # onnxruntime's errors have no common class
             _refuse_host(error)
             raise self._refused("ONNX Runtime refuses the source model", error) from error

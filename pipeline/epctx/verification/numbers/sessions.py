@@ -47,6 +47,7 @@ def open_source(
     *,
     threads: int = 0,
     spins: bool = True,
+    prepacks: bool | None = None,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 ) -> ort.InferenceSession:
     """A session of a source model, by path, its weights mapped where they are external.
@@ -55,13 +56,16 @@ def open_source(
         source: the model.
         threads: 0: one for each core.
         spins: threads that wait keep their core for a while, which whoever works beside them lacks.
+        prepacks: its numbers may depend on how weights are laid out; None: to be looked at.
         level: what ONNX Runtime may optimize; all that it can in a stock session.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
-    if not prepacking.matters(skeleton.read(source.path)):
+    if prepacks is None:
+        prepacks = prepacking.matters(skeleton.read(source.path))
+    if not prepacks:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     for name, size in source.dimensions.items():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from epctx.errors import ModelError
 from epctx.graph import inputs as graph_inputs
-from epctx.graph import randomness
+from epctx.graph import prepacking, randomness
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
@@ -24,6 +24,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
         outputs: names of its outputs, in order.
         may_draw: it may draw random numbers, and give others each time it is run.
         folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
+        prepacks: its numbers may depend on how a session lays out weights (`graph.prepacking`).
     """
 
     source: ModelSource
@@ -32,6 +33,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     precision: Precision
     may_draw: bool = False
     folds: bool = False
+    prepacks: bool = True
 
     @classmethod
     def read(cls, source: ModelSource) -> SourceModel:
@@ -44,6 +46,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
             precision=tolerances.precision(model),
             may_draw=randomness.may_draw(model),
             folds=unoptimized.folds(model),
+            prepacks=prepacking.matters(model),
         )
 
     def interface_faults(self, model: ContextModel) -> list[str]:
