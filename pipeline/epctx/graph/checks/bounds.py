@@ -21,7 +21,8 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
     Raises:
         ModelError: too many nodes, or inputs of one; no output; a declared shape that is none.
     """
-    count = sum(1 for _ in protos.nodes(model))
+    nodes = list(protos.nodes(model))
+    count = len(nodes)
     if count > limits.MODEL_NODES.value:
         raise ModelError(
             f"has {count:,} nodes, more than {limits.MODEL_NODES.value:,}",
@@ -29,7 +30,7 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
             remedy=f"split the model; {limits.MODEL_NODES.remedy}",
             code=Code.MODEL_TOO_LARGE,
         )
-    for node in protos.nodes(model):
+    for node in nodes:
         if len(node.input) > limits.NODE_INPUTS.value:
             raise ModelError(
                 f"{protos.describe(node)} has {len(node.input):,} inputs, more than "

@@ -59,10 +59,15 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     for graph in graphs(model):
         yield from graph.initializer
     for attribute in attributes(model):
-        if attribute.type == onnx.AttributeProto.TENSOR:
-            yield attribute.t
-        elif attribute.type == onnx.AttributeProto.TENSORS:
-            yield from attribute.tensors
+        yield from tensors_of(attribute)
+
+
+def tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
+    """The dense tensors of an attribute."""
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        yield attribute.t
+    elif attribute.type == onnx.AttributeProto.TENSORS:
+        yield from attribute.tensors
 
 
 def sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
@@ -70,10 +75,15 @@ def sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
     for graph in graphs(model):
         yield from graph.sparse_initializer
     for attribute in attributes(model):
-        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-            yield attribute.sparse_tensor
-        elif attribute.type == onnx.AttributeProto.SPARSE_TENSORS:
-            yield from attribute.sparse_tensors
+        yield from sparse_tensors_of(attribute)
+
+
+def sparse_tensors_of(attribute: onnx.AttributeProto) -> Iterator[onnx.SparseTensorProto]:
+    """The sparse tensors of an attribute."""
+    if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+        yield attribute.sparse_tensor
+    elif attribute.type == onnx.AttributeProto.SPARSE_TENSORS:
+        yield from attribute.sparse_tensors
 
 
 def values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:

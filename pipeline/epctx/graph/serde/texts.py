@@ -6,7 +6,8 @@ a text where Python expects one. So it is asked once, at load, of all that later
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import onnx
 
@@ -36,32 +37,56 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Sequence[str]]]:
         names = (*function.input, *function.output, *function.attribute)
         yield "name of a function's value", names
         yield "domain of an opset import", [each.domain for each in function.opset_import]
-    for node in protos.nodes(model):
-        yield "name of a value", (*node.input, *node.output)
-        yield "name of a node", (node.name, node.op_type, node.domain, node.overload)
-        yield "documentation of a node", (node.doc_string, *_metadata(node))
-    for attribute in protos.attributes(model):
-        yield (
-            "name of an attribute",
-            (attribute.name, attribute.ref_attr_name, attribute.doc_string),
-        )
+        yield from _nodes(function.node)
+        yield from _attributes(function.attribute_proto)
     for graph in protos.graphs(model):
-        yield "name of a graph", (graph.name, graph.doc_string, *_metadata(graph))
-        for annotation in graph.quantization_annotation:
-            entries = annotation.quant_parameter_tensor_names
-            pairs = [text for entry in entries for text in (entry.key, entry.value)]
-            yield "quantization annotation", (annotation.tensor_name, *pairs)
-    for value in protos.values(model):
+        yield from _graph(graph)
+
+
+def _graph(graph: onnx.GraphProto) -> Iterator[tuple[str, Sequence[str]]]:
+    """Those of a graph, but not of graphs in it."""
+    yield "name of a graph", (graph.name, graph.doc_string, *_metadata(graph))
+    for annotation in graph.quantization_annotation:
+        entries = annotation.quant_parameter_tensor_names
+        pairs = [text for entry in entries for text in (entry.key, entry.value)]
+        yield "quantization annotation", (annotation.tensor_name, *pairs)
+    for value in chain(graph.input, graph.output, graph.value_info):
         yield "name of a value", (value.name, value.doc_string, *_metadata(value))
         yield "denotation of a value", (value.type.denotation,)
         dimensions = protos.dimensions(value.type)
         symbols = [text for each in dimensions for text in (each.dim_param, each.denotation)]
         yield "symbolic dimension", symbols
-    for tensor in protos.tensors(model):
+    for tensor in graph.initializer:
         yield from _tensor(tensor)
-    for sparse in protos.sparse_tensors(model):
-        yield from _tensor(sparse.values)
-        yield from _tensor(sparse.indices)
+    for sparse in graph.sparse_initializer:
+        yield from _sparse(sparse)
+    yield from _nodes(graph.node)
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, Sequence[str]]]:
+    for node in nodes:
+        yield "name of a value", (*node.input, *node.output)
+        yield "name of a node", (node.name, node.op_type, node.domain, node.overload)
+        yield "documentation of a node", (node.doc_string, *_metadata(node))
+        if node.attribute:
+            yield from _attributes(node.attribute)
+
+
+def _attributes(
+    attributes: Iterable[onnx.AttributeProto],
+) -> Iterator[tuple[str, Sequence[str]]]:
+    for attribute in attributes:
+        names = (attribute.name, attribute.ref_attr_name, attribute.doc_string)
+        yield "name of an attribute", names
+        for tensor in protos.tensors_of(attribute):
+            yield from _tensor(tensor)
+        for sparse in protos.sparse_tensors_of(attribute):
+            yield from _sparse(sparse)
+
+
+def _sparse(sparse: onnx.SparseTensorProto) -> Iterator[tuple[str, Sequence[str]]]:
+    yield from _tensor(sparse.values)
+    yield from _tensor(sparse.indices)
 
 
 def _tensor(tensor: onnx.TensorProto) -> Iterator[tuple[str, Sequence[str]]]:
