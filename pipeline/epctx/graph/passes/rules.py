@@ -234,6 +234,18 @@ def _gather(match: Match) -> ir.Value | None:
     return match.op("Gather", [data, match.constant(ir.tensor(flat))], [ir.AttrInt64("axis", 0)])
 
 
+def _norm(match: Match) -> ir.Value | None:
+    """The weights of a norm, which come first in exports of Llama and its kin, second.
+
+    With the weights first QNN (2.7.0) fails to compile such a norm of float32:
+    "QNN_COMMON_ERROR_MEM_ALLOC".
+    """
+    weights = match["y"]
+    if weights.const_value is None:
+        return None
+    return match.op("Mul", [match.nodes["scaled"].outputs[0], weights])
+
+
 RULES: tuple[Rule, ...] = (
     Rule(name="identity", pattern=Op("Identity", X), replace=_input),
     Rule(name="dropout", pattern=Op("Dropout", X), replace=_dropout),
@@ -287,6 +299,12 @@ RULES: tuple[Rule, ...] = (
     Rule(name="neutral", pattern=Op(("Add", "Mul"), X, Y), replace=_neutral_first, since=7),
     Rule(name="where", pattern=Op("Where", Var("condition"), X, Y), replace=_where),
     Rule(name="gather-flat", pattern=Op("GatherND", X, Y), replace=_gather, since=11),
+    Rule(
+        name="norm-weights-second",
+        pattern=Op("Mul", Y, Op("Mul", X, Op("Reciprocal", Op("Sqrt")), name="scaled")),
+        replace=_norm,
+        since=7,
+    ),
     Rule(
         name="known-dimension",
         pattern=Op(("Gather", "Slice"), Op("Shape", X, name="shape")),

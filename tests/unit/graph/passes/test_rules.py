@@ -122,6 +122,12 @@ APPLIES = {
         "x", "(float[1,3] y) <int64[1,1] k = {-1}> { a = GatherND(x, k) y = Neg(a) }",
         {"Gather": 1, "Neg": 1},
     ),
+    "norm-weights-second": (
+        "x",
+        "(float[2,3] y) <float[3] w = {1,2,3}>"
+        " { q = Sqrt(x) r = Reciprocal(q) s = Mul(x, r) y = Mul(w, s) }",
+        {"Sqrt": 1, "Reciprocal": 1, "Mul": 2},
+    ),
     "known-dimension": (
         "xn",
         "(int64 y, float[2,3] w, int64[N] m) <int64 k = {-1}> { s = Shape(x) d = Gather(s, k)"
@@ -197,6 +203,15 @@ LEFT_ALONE = {
     ),
     "a gather in batches": (
         "x", "(float[2] y) <int64[2,1] k = {0,2}> { y = GatherND<batch_dims = 1>(x, k) }"
+    ),
+    "weights that are second": (
+        "x",
+        "(float[2,3] y) <float[3] w = {1,2,3}>"
+        " { q = Sqrt(x) r = Reciprocal(q) s = Mul(x, r) y = Mul(s, w) }",
+    ),
+    "weights that are computed": (
+        "x",
+        "(float[2,3] y) { w = Neg(x) q = Sqrt(x) r = Reciprocal(q) s = Mul(x, r) y = Mul(w, s) }",
     ),
     "an unknown dimension": ("n", "(int64 y) <int64 k = {0}> { s = Shape(n) y = Gather(s, k) }"),
     "an input that is an output": ("x", "(float[2,3] y) { y = Identity(x) }"),
