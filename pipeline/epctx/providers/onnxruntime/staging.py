@@ -16,18 +16,17 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from epctx.errors import CompileError, ModelError, StorageError
+from epctx.files.digest import Digest
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.serde import canonical
 from epctx.graph.weights import tensors
-from epctx.graph.weights.mapped import MappedTensor, chunks
+from epctx.graph.weights.mapped import MappedTensor, chunks, content_digest
 from epctx.graph.weights.planned import ALIGNMENT
 
 _INLINE: Final = 1024
 """Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime
 wants at hand for shape inference."""
 
-Source = tuple[Path, int, int]
-"""Of a tensor's content: file, offset, length."""
 Place = tuple[str, int]
 """Where a tensor's content was written: a file of the folder, and the offset in it."""
 
@@ -42,7 +41,7 @@ class Staging(Struct, kw_only=True, eq=False):
 
     folder: Path
     inside: bool = False
-    _places: dict[Source, Place] = field(default_factory=dict)
+    _places: dict[Digest, Place] = field(default_factory=dict)
 
     def write(self, model: ir.Model, stem: str) -> str:
         """Write `model`, which changes, as `<stem>.onnx`; return that name.
@@ -67,14 +66,10 @@ class Staging(Struct, kw_only=True, eq=False):
     def _externalize(
         self, tensor: ir.TensorProtocol, stream: FileIO, location: str
     ) -> ir.ExternalTensor:
-        source: Source | None = None
-        if isinstance(tensor, MappedTensor):
-            source = (tensor.file.path, tensor.start, tensor.nbytes)
-        place = self._places.get(source) if source else None
+        content = content_digest(tensor)
+        place = self._places.get(content)
         if place is None:
-            place = (location, _append(stream, tensor))
-            if source:
-                self._places[source] = place
+            place = self._places[content] = (location, _append(stream, tensor))
         return tensors.external(tensor, *place, tensor.nbytes, folder=self.folder)
 
 

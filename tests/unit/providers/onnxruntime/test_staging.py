@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,10 +68,15 @@ def test_onnxruntime_computes_the_same_from_it(
     np.testing.assert_array_equal(expected, found)
 
 
-def test_weights_of_two_models_are_written_once(tmp_path: Path, source: ir.Model) -> None:
+def test_weights_of_two_models_are_written_once(
+    tmp_path: Path, path: Path, source: ir.Model
+) -> None:
+    """Wherever they lie: exporters write a file of its own for each model."""
+    shutil.copytree(path.parent, tmp_path / "copy")
+    other = load.run(ModelSource(name="b", path=tmp_path / "copy" / path.name)).model
     staging = Staging(folder=tmp_path)
     staging.write(whole(source), "a")
-    staging.write(whole(source), "b")
+    staging.write(whole(other), "b")
     assert (tmp_path / "a.weights").stat().st_size > 0
     assert (tmp_path / "b.weights").stat().st_size == 0
     onnx.load(tmp_path / "b.onnx")
