@@ -22,21 +22,31 @@ def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_little_is_not_told(tmp_path: Path) -> None:
     told: list[str] = []
-    with DiskSpace([tmp_path / "not" / "there"]).promised(TOLD - 1, told.append):
+    with DiskSpace(tmp_path / "not" / "there").promised(TOLD - 1, told.append):
         assert told == []
 
 
-def test_much_is_told_for_all_folders_of_a_disk_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stores", "copied", "words"),
+    [
+        (0, False, "1.00 GB to 2.00 GB"),
+        (1, False, "2.00 GB to 4.00 GB"),
+        (0, True, "3.00 GB to 4.00 GB"),  # what is compiled, and what comes of it
+        (1, True, "3.00 GB to 4.00 GB"),  # the copies are gone before the cache is written
+    ],
+)
+def test_much_is_told_once_a_disk(tmp_path: Path, stores: int, copied: bool, words: str) -> None:
     told: list[str] = []
-    with DiskSpace([tmp_path, tmp_path / "cache"]).promised(2 * TOLD, told.append):
-        assert "about 4.00 GB of disk are needed, 10.00 GB are free" in told[0]
+    space = DiskSpace(tmp_path, [tmp_path / "cache"] * stores)
+    with space.promised(2 * TOLD, told.append, copied=copied):
+        assert told == [f"{words} of disk are needed, 10.00 GB are free in {tmp_path}"]
 
 
 def test_what_cannot_be_enough_is_refused_with_what_others_were_promised(tmp_path: Path) -> None:
-    space = DiskSpace([tmp_path])
+    space = DiskSpace(tmp_path)
     with space.promised(6 * TOLD, lambda words: None):
         second = space.promised(9 * TOLD, lambda words: None)
-        with pytest.raises(StorageError, match=r"about 9\.00 GB .* needed, 4\.00 GB are free"):
+        with pytest.raises(StorageError, match=r"4\.50 GB to 9\.00 GB .* 4\.00 GB are free"):
             second.__enter__()
     with space.promised(9 * TOLD, lambda words: None):
         pass

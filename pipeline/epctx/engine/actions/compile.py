@@ -40,7 +40,7 @@ class Compiling:
         self._optimizing = Optimizing(actions)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
-        self._space = DiskSpace([actions.work, *stores])
+        self._space = DiskSpace(actions.work, stores)
 
     def compile(self, progress: GroupProgress, session: SessionGroup, folder: Path) -> Staged:
         """The compile action of a session group, with its files in `folder`.
@@ -112,7 +112,7 @@ class Compiling:
         )
 
     def _run(self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane) -> Staged:
-        with self._space.promised(_size(known), progress.notice):
+        with self._space.promised(_size(known), progress.notice, copied=lane.own):
             return self._carried_out(progress, known, folder, lane)
 
     def _carried_out(
@@ -250,14 +250,14 @@ class Compiling:
 
 
 def _size(known: Compiled) -> int:
-    """Bytes of the files that its models are made of; of what is gone meanwhile none."""
+    """Bytes of what its models are made of, each content once; of what is gone meanwhile none."""
     files = {
-        path
+        content: path
         for model in known.models
         if model.found is not None
-        for path in model.found.files(model.source)
+        for path, content in model.found.files(model.source).items()
     }
-    return sum(path.stat().st_size for path in files if path.exists())
+    return sum(path.stat().st_size for path in files.values() if path.exists())
 
 
 def _models(scratch: Path) -> tuple[ModelReport, ...]:
