@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.inputs import Array
 from epctx.verification.findings import REBUILD, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel, GroupFolder
-from epctx.verification.numbers import compare, sessions
+from epctx.verification.numbers import sessions
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
@@ -263,6 +264,10 @@ def constant(results: Sequence[Outputs]) -> frozenset[str]:
     return frozenset(
         name
         for name, value in first.items()
-        if others
-        and all(name in each and compare.compare(value, each[name]).equal for each in others)
+        if others and all(name in each and _equal(value, each[name]) for each in others)
     )
+
+
+def _equal(one: Array, other: Array) -> bool:
+    same = np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+    return one.dtype == other.dtype and same

@@ -117,5 +117,7 @@ def test_nothing_is_opened_when_the_budget_is_used_up(
 def test_what_is_the_same_on_all_input_sets_is_constant() -> None:
     assert runs.constant([{"y": ONE, "z": ONE}, {"y": ONE, "z": 2 * ONE}]) == {"y"}
     assert runs.constant([{"y": ONE}]) == frozenset()
+    nan = np.array([np.nan, 1.0], np.float32)
+    assert runs.constant([{"y": nan, "z": nan}, {"y": nan, "z": nan.astype("f8")}]) == {"y"}
     parts = [{"s[0]": ONE, "s[1]": ONE}, {"s[0]": ONE}]
     assert runs.constant(parts) == {"s[0]"}, "a sequence is longer on one of them"
