@@ -16,6 +16,7 @@ import torch
 import transformers
 from torch import nn
 
+LAYERS, HEADS = 12, 12
 CHANNELS = (32, 64, 128, 256)
 BOTTLENECKS = (
     (3, 16, 16, True, False, 2),
@@ -138,22 +139,62 @@ def unet() -> Any:
     )
 
 
+def llama() -> Any:
+    """A Llama of 134 million parameters, which takes its cache of keys and values and gives it."""
+    config = transformers.LlamaConfig(
+        vocab_size=32000,
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        attn_implementation="eager",
+    )
+
+    def forward(parts: Any, ids: Any, mask: Any, positions: Any, *past: Any) -> Any:
+        cache = transformers.DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
+        given = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        scores = parts["model"](ids, **given, return_dict=False)[0]
+        return scores, *(each for layer in cache.layers for each in (layer.keys, layer.values))
+
+    model = transformers.LlamaForCausalLM(config)
+    for name, weights in model.named_parameters():
+        if "norm" in name:
+            nn.init.uniform_(weights, 0.5, 1.5)
+    return module(forward, model=model)
+
+
 MODELS: Mapping[str, tuple[Callable[[], Any], int]] = {
     "mobilenet": (mobilenet, 224),
     "resnet": (resnet, 224),
     "deit": (deit, 224),
-    "unet": (unet, 128),
+    "unet": (unet, 256),
 }
 """By name: what makes it, and the height and width of its image."""
 
 
-def main(name: str, folder: str) -> None:
+def tokens(count: int, past: int = 64) -> tuple[Any, ...]:
+    """What a Llama takes for so many tokens that come after `past` others."""
+    caches = (torch.zeros(1, HEADS, past, 64) for _ in range(2 * LAYERS))
+    ids = torch.zeros(1, count, dtype=torch.int32)
+    mask = torch.zeros(1, 1, count, past + count)
+    return ids, mask, torch.arange(past, past + count, dtype=torch.int32)[None], *caches
+
+
+def export(model: Any, inputs: Any, path: Path) -> None:
     """Write a model."""
+    torch.onnx.export(model.eval(), inputs, path, dynamo=True, opset_version=18, verbose=False)
+
+
+def main(name: str, folder: str) -> None:
+    """Write a model, or of a Llama one for a prompt of 64 tokens and one for a token."""
     torch.manual_seed(0)
+    if name == "llama":
+        model = llama()
+        export(model, tokens(64), Path(folder) / "prefill.onnx")
+        export(model, tokens(1), Path(folder) / "decode.onnx")
+        return
     make, size = MODELS[name]
-    inputs = (torch.zeros(1, 3, size, size),)
-    path = Path(folder) / f"{name}.onnx"
-    torch.onnx.export(make().eval(), inputs, path, dynamo=True, opset_version=18, verbose=False)
+    export(make(), (torch.zeros(1, 3, size, size),), Path(folder) / f"{name}.onnx")
 
 
 if __name__ == "__main__":

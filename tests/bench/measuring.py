@@ -75,11 +75,28 @@ MLP = Row(what="cold QNN build, 3-layer MLP", against=QNN_160.against, hold=1.6)
 MOBILENET = Row(what="cold QNN build, MobileNetV3-small", against=QNN_160.against, hold=1.3)
 RESNET = Row(what="cold QNN build, ResNet-50", against=QNN_160.against, hold=1.1)
 
+LLM = Row(
+    what="Llama of 134 M parameters, a pair, QNN, with numbers",
+    against="bare script that compiles both and runs each",
+    hold=1.1,
+)
+LLM_MEMORY = Row(
+    what="large decoder pair, QNN, --no-verify, memory", against="bare script's", hold=1.1
+)
+LLM_WRITTEN = Row(what="the same, bytes written", against="outputs and weights", hold=1.05)
+DEIT = Row(
+    what="DeiT-tiny, QNN, with numbers",
+    against="bare script that compiles and runs each input set",
+    hold=1.15,
+)
+BUDGET = Row(what="numbers of a UNet, verify.budget: 20", against="seconds", hold=22)
+
 HELD = (
     *(NO_OP, QNN_160, QNN_48, LARGE, MEMORY, PARTITION, JOBS),
     *(MLP, MOBILENET, RESNET),
     *(GROUPS_COLD, GROUPS_COLD_UNVERIFIED, GROUPS_MANY, GROUPS_MEMORY, GROUPS_AGAIN),
     *(GROUPS_REMEMBERED, GROUPS_PLAN, GROUPS_VALIDATE),
+    *(LLM, LLM_MEMORY, LLM_WRITTEN, DEIT, BUDGET),
 )
 """What is to hold, whole: what is missing at the end of a run was not measured."""
 

@@ -28,6 +28,40 @@ for path in sorted(Path(sys.argv[2]).parent.iterdir()):
     with path.open("rb") as stream:
         print(path.name, hashlib.file_digest(stream, "sha256").hexdigest())
 """
+BARE_RUN = """\
+import hashlib, sys
+from pathlib import Path
+import numpy as np, onnxruntime as ort, onnxruntime_qnn as qnn
+ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
+device = next(d for d in ort.get_ep_devices() if d.ep_name == "QNNExecutionProvider")
+out, sets, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+rng, sessions = np.random.default_rng(0), []
+for name in names:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_provider_for_devices(
+        [device], {"backend_path": qnn.get_qnn_htp_path(), "soc_model": "60"})
+    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry("ep.context_file_path", str(out / f"{name}_ctx.onnx"))
+    if len(names) > 1:
+        options.add_session_config_entry("ep.share_ep_contexts", "1")
+        last = "1" if name == names[-1] else "0"
+        options.add_session_config_entry("ep.stop_share_ep_contexts", last)
+    sessions.append(ort.InferenceSession(f"{name}.onnx", options, enable_fallback=0))
+def fed(value):
+    if value.type == "tensor(int32)":
+        return rng.integers(0, 64, value.shape, np.int32)
+    return rng.standard_normal(value.shape).astype(np.float32)
+for session in sessions:
+    for _ in range(sets):
+        session.run(None, {value.name: fed(value) for value in session.get_inputs()})
+for path in sorted(out.iterdir()):
+    with path.open("rb") as stream:
+        print(path.name, hashlib.file_digest(stream, "sha256").hexdigest())
+while sessions:
+    sessions.pop()
+"""
+"""Compiles models, into one context if there are several, and runs each so many times."""
 
 
 def write_mlp(path: Path, layers: int, width: int, seed: int = 0) -> int:
