@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.kit.command_line import PROGRAM
 
+ROOT = Path(__file__).parents[2]
 BUILD = [*PROGRAM, "build", "m.yaml", "--no-verify"]
 BARE_QNN = """\
 import hashlib, sys
@@ -62,6 +64,13 @@ while sessions:
     sessions.pop()
 """
 """Compiles models, into one context if there are several, and runs each so many times."""
+
+
+def export(name: str, folder: Path) -> None:
+    """Have a model written by the environment that has torch."""
+    python = ROOT / ".venv-zoo" / "bin" / "python"
+    script = Path(__file__).with_name("exported.py")
+    subprocess.run([python, script, name, folder], check=True, capture_output=True)
 
 
 def write_mlp(path: Path, layers: int, width: int, seed: int = 0) -> int:

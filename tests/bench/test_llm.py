@@ -13,8 +13,7 @@ import pytest
 from tests.bench import measuring
 from tests.bench.decoder import Sizes, write_pair
 from tests.bench.measuring import anonymous_megabytes, held, ratio, wall
-from tests.bench.projects import BARE_RUN
-from tests.bench.test_small import export
+from tests.bench.projects import BARE_RUN, export
 from tests.kit.command_line import PROGRAM
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("module onnxruntime_qnn")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,20 +11,12 @@ import pytest
 
 from tests.bench import measuring
 from tests.bench.measuring import Row, ratio, wall
-from tests.bench.projects import BARE_QNN, BUILD, write_manifest
+from tests.bench.projects import BARE_QNN, BUILD, export, write_manifest
 from tests.kit import building
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("module onnxruntime_qnn")]
 
-ROOT = Path(__file__).parents[2]
 EXPORTED = {"mobilenet": measuring.MOBILENET, "resnet": measuring.RESNET}
-
-
-def export(name: str, folder: Path) -> None:
-    """Have a model written by the environment that has torch."""
-    python = ROOT / ".venv-zoo" / "bin" / "python"
-    script = Path(__file__).with_name("exported.py")
-    subprocess.run([python, script, name, folder], check=True, capture_output=True)
 
 
 def against_a_bare_script(folder: Path, name: str, row: Row) -> None:
