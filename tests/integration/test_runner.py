@@ -24,6 +24,7 @@ from epctx.engine.state import Staged
 from epctx.errors import CompileError
 from tests.kit.building import mlp
 from tests.kit.command_line import FAULTY, PROGRAM, environment, epctx
+from tests.kit.inline import Inline
 
 
 def write_manifest(folder: Path, faults: dict[str, str], **settings: object) -> Path:
@@ -237,7 +238,9 @@ def test_peak_memory_and_stages_are_in_the_report(tmp_path: Path) -> None:
 def test_what_an_ep_was_given_goes_before_the_build_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Jobs are carried out in this process: another one does not wait until somebody has looked."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
     onnx.save(mlp(), "m.onnx")
     document = {
         "schema_version": 1,
