@@ -66,23 +66,44 @@ def test_a_group_of_many_costs_little(
     each(row, cold, groups)
 
 
-@pytest.mark.needs("file systems that tell of each write")
-def test_a_thousand_groups_of_which_nothing_changed(tmp_path: Path) -> None:
-    many, one = project(tmp_path / "many", 1000), project(tmp_path / "one", 1)
-    held(measuring.GROUPS_MEMORY, resident_megabytes(many), "the most that it had")
-    for folder in (many, one):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Projects of so many groups that were built, and of which nothing has changed since."""
+    root = tmp_path_factory.mktemp("groups")
+    folders = {groups: project(root / str(groups), groups) for groups in (1000, 1)}
+    for folder in folders.values():
         run(BUILD, folder)
         time.sleep(2.5)  # until what was just written may be believed unread
         run([*BUILD, "-v"], folder)
-    each(measuring.GROUPS_AGAIN, lambda n: run([*BUILD, "-v"], many if n > 1 else one), groups=1000)
-    run(BUILD, many)
+        run(BUILD, folder)
+    return folders
 
-    def beside_imports(row: Row, *command: str) -> None:
-        ratio(row, lambda: run(command, many), lambda: run(IMPORTS, many), runs=RUNS)
 
-    beside_imports(measuring.GROUPS_REMEMBERED, *BUILD)
-    beside_imports(measuring.GROUPS_PLAN, *PROGRAM, "plan", "m.yaml")
-    beside_imports(measuring.GROUPS_VALIDATE, *PROGRAM, "validate", "m.yaml")
+def test_a_thousand_groups_need_little_memory(tmp_path: Path) -> None:
+    most = resident_megabytes(project(tmp_path / "many", 1000))
+    held(measuring.GROUPS_MEMORY, most, "the most that it had")
+
+
+@pytest.mark.needs("file systems that tell of each write")
+def test_a_group_of_which_nothing_changed_costs_little(built: dict[int, Path]) -> None:
+    each(measuring.GROUPS_AGAIN, lambda groups: run([*BUILD, "-v"], built[groups]), groups=1000)
+
+
+@pytest.mark.needs("file systems that tell of each write")
+@pytest.mark.parametrize(
+    ("row", "command"),
+    [
+        (measuring.GROUPS_REMEMBERED, BUILD),
+        (measuring.GROUPS_PLAN, [*PROGRAM, "plan", "m.yaml"]),
+        (measuring.GROUPS_VALIDATE, [*PROGRAM, "validate", "m.yaml"]),
+    ],
+    ids=["remembered", "plan", "validate"],
+)
+def test_a_command_on_a_thousand_groups(
+    built: dict[int, Path], row: Row, command: list[str]
+) -> None:
+    many = built[1000]
+    ratio(row, lambda: run(command, many), lambda: run(IMPORTS, many), runs=RUNS)
 
 
 def resident_megabytes(folder: Path) -> float:
