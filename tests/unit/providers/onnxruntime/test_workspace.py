@@ -46,6 +46,7 @@ class Fake(OrtProvider):
     stray: bool = False
     calls: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     abandoned: int = 0
+    expected: list[int] = field(default_factory=list)
     checked: list[tuple[str, int]] = field(default_factory=list)
 
     def add_to(self, options: ort.SessionOptions) -> None:
@@ -59,6 +60,9 @@ class Fake(OrtProvider):
 
     def abandon(self) -> None:
         self.abandoned += 1
+
+    def expect_binary(self) -> None:
+        self.expected.append(len(self.calls))
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         self.checked.append((binary.name, len(nodes)))
@@ -250,6 +254,25 @@ def test_a_prefix_that_the_ep_cannot_carry_out(
 
     with pytest.raises(ManifestError, match="'eye_' cannot be carried out: it will not"):
         open_(Stubborn(), tmp_path, monkeypatch, "m", prefix="eye_")
+
+
+@pytest.mark.parametrize(
+    ("names", "embed_mode", "before"), [("m", 0, [0]), ("mn", 0, [1]), ("m", 1, [])]
+)
+def test_an_ep_hears_before_the_session_that_writes_its_binary(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: str,
+    embed_mode: Literal[0, 1],
+    before: list[int],
+) -> None:
+    provider = Fake()
+    opened = open_(provider, tmp_path, monkeypatch, *names, embed_mode=embed_mode)
+    for name in names:
+        compile_(opened, partitioned(name, "a b c"))
+    assert provider.expected == before
+    opened.finish()
+    opened.close()
 
 
 def test_embedded_contexts_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
