@@ -20,7 +20,8 @@ from epctx import api
 from epctx.engine import build_groups
 from epctx.engine.events import Event
 from epctx.engine.executor import Cancelled
-from epctx.engine.state import Staged
+from epctx.engine.lookup import Lookup
+from epctx.engine.state import Compiled, Staged
 from epctx.errors import CompileError
 from tests.kit.building import mlp
 from tests.kit.command_line import FAULTY, PROGRAM, environment, epctx
@@ -235,12 +236,8 @@ def test_peak_memory_and_stages_are_in_the_report(tmp_path: Path) -> None:
     assert all(stage["end"] >= stage["start"] >= 0 for stage in group["stages"])
 
 
-def test_what_an_ep_was_given_goes_before_the_build_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Jobs are carried out in this process: another one does not wait until somebody has looked."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+def write_mlp() -> None:
+    """A model and its manifest, for the reference EP, in the current folder."""
     onnx.save(mlp(), "m.onnx")
     document = {
         "schema_version": 1,
@@ -250,6 +247,15 @@ def test_what_an_ep_was_given_goes_before_the_build_ends(
         "model_groups": {"g": {"models": ["m"], "execution_providers": ["ep"]}},
     }
     Path("m.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+
+def test_what_an_ep_was_given_goes_before_the_build_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs are carried out in this process: another one does not wait until somebody has looked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+    write_mlp()
     left: dict[str, list[Path]] = {}
 
     def listen(event: Event) -> None:
@@ -259,6 +265,27 @@ def test_what_an_ep_was_given_goes_before_the_build_ends(
     api.build("m.yaml", cache=False, listener=listen)
     assert left["dump"], "looked for in the wrong place"
     assert left["verified"] == []
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_compile_waits_for_its_key_only_where_there_is_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: bool
+) -> None:
+    """Jobs are carried out in this process, so that what happens has one order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
+    happened: list[str | None] = []
+    make = Lookup.session
+
+    def session(self: Lookup, *asked: Any) -> Compiled:
+        happened.append("key")
+        return make(self, *asked)
+
+    monkeypatch.setattr(Lookup, "session", session)
+    write_mlp()
+    api.build("m.yaml", cache=cache, listener=lambda event: happened.append(event.stage))
+    assert (happened.index("key") < happened.index("compile")) is cache
 
 
 def test_json_is_alone_on_stdout(tmp_path: Path) -> None:
