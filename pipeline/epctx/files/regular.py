@@ -30,41 +30,45 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
         ModelError: missing, not a regular file, not readable, or exchanged while it was opened.
     """
     try:
-        real = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
-        raise _unopened(error, where) from error
-    return real, open_real(real, where=where)
-
-
-def open_real(real: Path, *, where: str) -> int:
-    """Open a regular file for reading by its real path; raises as `open_regular`."""
-    try:
-        _must_be_regular(real.stat(), where)  # before open: to open a device may do something
-        descriptor = patiently(lambda: os.open(real, open_flags.READ))
+        before = path.stat()
+        _must_be_regular(before, where)  # before open: to open a device may do something
+        descriptor = patiently(lambda: os.open(path, open_flags.READ))
     except OSError as error:
         raise _unopened(error, where) from error
     try:
-        status = os.fstat(descriptor)
-        _must_be_regular(status, where)
-        if not _is_still(real, descriptor, status):
-            raise ModelError(
-                "was exchanged while it was opened",
-                where=where,
-                remedy="build again when nothing writes to the folder",
-            )
+        real = _real(path, descriptor, before)
+        if real is None:
+            raise _exchanged(where)
         with ModelError.if_refused("cannot be opened", where=where, remedy="check the disk"):
             show_writes(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
+    return real, descriptor
+
+
+def open_real(real: Path, *, where: str) -> int:
+    """Open a regular file for reading by its real path; raises as `open_regular`."""
+    opened, descriptor = open_regular(real, where=where)
+    if opened != real:
+        os.close(descriptor)
+        raise _exchanged(where)
     return descriptor
 
 
-def _unopened(error: OSError | RuntimeError, where: str) -> ModelError:
+def _exchanged(where: str) -> ModelError:
+    return ModelError(
+        "was exchanged while it was opened",
+        where=where,
+        remedy="build again when nothing writes to the folder",
+    )
+
+
+def _unopened(error: OSError, where: str) -> ModelError:
     return ModelError(
         "cannot be opened",
         where=where,
-        why=getattr(error, "strerror", None) or str(error),
+        why=error.strerror or str(error),
         remedy="check the path",
         code=Code.MODEL_MISSING,
     )
@@ -97,20 +101,24 @@ def absent(path: Path) -> ModelError:
     return ModelError("does not exist", file=str(path), remedy=remedy, code=Code.MODEL_MISSING)
 
 
-def _is_still(real: Path, descriptor: int, status: os.stat_result) -> bool:
-    """What was opened is what the checked path names: nobody put a link in its place."""
+def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
+    """The real path of an open file; None: it is not what was looked at, or is there no longer."""
+    status = os.fstat(descriptor)
+    if not os.path.samestat(before, status):
+        return None
+    if sys.platform == "linux" and _opened(descriptor) == str(path):
+        return path
     try:
-        if sys.platform == "linux" and _opened(descriptor) == real:
-            return True
-        return of_content(status) == of_content(real.stat()) and real.resolve(strict=True) == real
-    except (OSError, RuntimeError):
-        return False
+        real = path.resolve(strict=True)
+        return real if of_content(status) == of_content(real.stat()) else None
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+        return None
 
 
-def _opened(descriptor: int) -> Path | None:
+def _opened(descriptor: int) -> str | None:
     """The real path of an open file, as Linux has it; None where /proc does not tell."""
     try:
-        return Path(f"/proc/self/fd/{descriptor}").readlink()
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:
         return None
 

@@ -30,11 +30,11 @@ def require(model: onnx.ModelProto, *, where: str) -> None:
             remedy=f"split the model; {limits.MODEL_NODES.remedy}",
             code=Code.MODEL_TOO_LARGE,
         )
+    most = limits.NODE_INPUTS.value
     for node in nodes:
-        if len(node.input) > limits.NODE_INPUTS.value:
+        if len(node.input) > most:
             raise ModelError(
-                f"{protos.describe(node)} has {len(node.input):,} inputs, more than "
-                f"{limits.NODE_INPUTS.value:,}",
+                f"{protos.describe(node)} has {len(node.input):,} inputs, more than {most:,}",
                 where=where,
                 remedy=f"split the node; {limits.NODE_INPUTS.remedy}",
                 code=Code.MODEL_TOO_LARGE,

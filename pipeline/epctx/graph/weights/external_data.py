@@ -6,6 +6,7 @@ Source: spec/onnx-external-data (the keys and where they are resolved), design s
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -178,6 +179,7 @@ def byte_size(tensor: onnx.TensorProto, *, where: str) -> int:
     return -(-size // 8)
 
 
+@functools.cache
 def bits(data_type: int) -> int | None:
     """Bits of an element of a tensor; None: it has no such size, or the type does not exist."""
     known = onnx.TensorProto.DataType

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
+import stat
 import sys
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
@@ -31,6 +33,26 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
     def _resolved(self) -> Path:
         return self.folder.resolve()
 
+    @cached_property
+    def _inside(self) -> dict[Path, bool]:
+        """Folders whose links were followed, and whether they lie in the manifest's folder."""
+        return {}
+
+    def _leads_inside(self, path: Path) -> bool:
+        """Whether a path stays in the manifest's folder; a folder is asked once for all its files.
+
+        Raises:
+            OSError, RuntimeError, ValueError: it cannot be followed.
+        """
+        with contextlib.suppress(OSError):
+            if path.name != ".." and not stat.S_ISLNK(path.lstat().st_mode):
+                folder = path.parent
+                if folder not in self._inside:
+                    self._inside[folder] = folder.resolve().is_relative_to(self._resolved)
+                if self._inside[folder]:
+                    return True
+        return path.resolve().is_relative_to(self._resolved)
+
     def lacks(self, path: Path) -> bool:
         """Whether a file is missing that may be."""
         return self.partial and not path.exists()
@@ -56,15 +78,14 @@ class Places(Struct, frozen=True, kw_only=True, dict=True):
         if self.allow_outside:
             return None
         inside = "keep it inside the manifest's folder"
-        if Path(text).is_absolute() or PureWindowsPath(text).drive or text.startswith("/"):
+        if text.startswith("/") or (":" in text and PureWindowsPath(text).drive):
             return "is an absolute path", inside
         return self.outside(self.absolute(text), inside)
 
     def outside(self, path: Path, remedy: str) -> tuple[str, str] | None:
         """What is wrong with where `path` leads, links followed."""
         try:
-            target = path.resolve()
-            inside = target.is_relative_to(self._resolved)
+            inside = self._leads_inside(path)
         except UnicodeEncodeError:
             encoding = sys.getfilesystemencoding()
             what = f"cannot be named where file names are {encoding}"

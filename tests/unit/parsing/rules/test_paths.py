@@ -55,6 +55,19 @@ def test_outside_can_be_allowed(places: Places) -> None:
 
 
 @pytest.mark.needs("links")
+def test_files_of_a_folder_that_is_inside_are_asked_for_links_one_by_one(
+    places: Places, tmp_path: Path
+) -> None:
+    (places.folder / "models/a.onnx").touch()
+    (places.folder / "models/link.onnx").symlink_to(tmp_path / "b.onnx")
+    (places.folder / "models/link").symlink_to(tmp_path)
+    assert places.problem("models/a.onnx") is None
+    for text in ("models/link.onnx", "models/link/b.onnx", "models/link"):
+        assert "leads out" in (places.problem(text) or ("",))[0]
+    assert places.problem("../project/models/a.onnx") is None
+
+
+@pytest.mark.needs("links")
 def test_links_are_followed(places: Places, tmp_path: Path) -> None:
     (tmp_path / "secret.onnx").write_bytes(b"")
     (places.folder / "out.onnx").symlink_to(tmp_path / "secret.onnx")
