@@ -42,7 +42,7 @@ class GroupBuilder:
         self._place = place
         self._events = events
         self._keep_going = keep_going
-        self._compiling = Compiling(actions)
+        self._compiling = Compiling(actions, scheduler)
 
     def run(
         self, groups: Sequence[GroupState], *, meanwhile: Callable[[], None]

@@ -183,7 +183,7 @@ class Lookup:
         Raises:
             ModelError: a file with inputs cannot be read.
         """
-        if self.skips(group) or group.verify.numbers == "off":
+        if not self.runs(group):
             return None
         return make.inputs(group.verify.inputs, self.digests)
 
@@ -199,6 +199,10 @@ class Lookup:
     def runs_models(self) -> bool:
         """Models are run and compared, where the manifest does not say `off`."""
         return self._numbers
+
+    def runs(self, group: ModelGroup) -> bool:
+        """Whether a group's models are run."""
+        return self._numbers and group.verify.numbers != "off"
 
     def skips(self, group: ModelGroup) -> bool:
         """Whether the manifest asks for numbers and the build does not."""

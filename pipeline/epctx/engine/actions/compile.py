@@ -14,12 +14,14 @@ from epctx.cache import StoredFile
 from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions, files_in
+from epctx.engine.actions.beside import SideBySide
 from epctx.engine.actions.optimize import Optimizing
 from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.results import StoredRecording, to_store
+from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import Compiled, Optimized, Staged
 from epctx.errors import CompileError, EpctxError
 from epctx.files.entries import open_entry
@@ -33,10 +35,15 @@ from epctx.worker.jobs import MODELS, CompileJob, CompileResult
 
 
 class Compiling:
-    """Compiles session groups. Used by many threads."""
+    """Compiles session groups. Used by many threads.
 
-    def __init__(self, actions: Actions) -> None:
+    Args:
+        scheduler: of the threads that use it.
+    """
+
+    def __init__(self, actions: Actions, scheduler: Scheduler) -> None:
         self._actions = actions
+        self._scheduler = scheduler
         self._optimizing = Optimizing(actions)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
@@ -51,11 +58,10 @@ class Compiling:
         group, lookup = progress.planned.group, self._actions.lookup
         label = f"{progress.label}-{session.label}"
         with self._actions.lane(group.execution_providers, label) as lane:
-            models = [
-                self._optimizing.optimize(progress, source, lane) for source in session.models
-            ]
+            beside = SideBySide(self._actions, self._optimizing, self._scheduler, progress, session)
+            models = beside.run(lane)
             if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
-                known = Compiled(session=session, models=tuple(models))
+                known = Compiled(session=session, models=models)
                 staged = self._run(progress, known, folder, lane)
             else:
                 staged = self._found_or_run(progress, session, models, folder, lane)

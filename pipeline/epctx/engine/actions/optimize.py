@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -27,6 +28,13 @@ from epctx.keys.source_digests import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
 from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
+Ahead = Callable[[], None]
+"""Is called before a job is sent."""
+
+
+def alone() -> None:
+    """Nothing is done ahead of a job."""
+
 
 class _Model(Struct):
     """A model of this build, which several session groups may share; `lock` guards the rest."""
@@ -45,14 +53,18 @@ class Optimizing:
         self._lock = threading.Lock()
         self._models: dict[bytes, _Model] = {}
 
-    def optimize(self, progress: GroupProgress, source: ModelSource, lane: Lane) -> Optimized:
+    def optimize(
+        self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
+    ) -> Optimized:
         """The optimize action of a model.
 
         Args:
             progress: of its group.
             source: the model.
             lane: of the session group that is to be compiled of it: its worker reads and optimizes
-                the model, which leaves no trace in what it compiles (real-eps.md section 1).
+                the model, which leaves no trace in what it compiles (real-eps.md section 1); or of
+                a worker that compiles nothing.
+            ahead: is called if a job is to be carried out, before it is.
 
         Raises:
             EpctxError: what the job raised; also for who asks for the same model later.
@@ -64,7 +76,7 @@ class Optimizing:
                 raise model.failure
             try:
                 if model.known is None:
-                    model.known = self._optimize(progress, source, settings, model, lane)
+                    model.known = self._optimize(progress, source, settings, model, lane, ahead)
             except Exception as error:
                 model.failure = error
                 raise
@@ -101,6 +113,7 @@ class Optimizing:
         settings: OptimizeSettings,
         model: _Model,
         lane: Lane,
+        ahead: Ahead,
     ) -> Optimized:
         lookup = self._actions.lookup
         known = lookup.model(source, settings)
@@ -113,6 +126,7 @@ class Optimizing:
                 known = lookup.model(source, settings)
                 ran = known.action is None
                 if ran:
+                    ahead()
                     known = self._run(progress, source, settings, model, lane)
         self._actions.did(progress, "optimize", source.name, known.key, ran=ran)
         return known

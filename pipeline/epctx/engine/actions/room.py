@@ -22,7 +22,7 @@ class Room:
     def taken(self, size: int) -> Iterator[None]:
         """Wait until so many bytes are free beside those that others are known to need."""
         with self._changed:
-            while self._running and size > min(_available(), self._free - sum(self._running)):
+            while self._running and size > self._left():
                 self._changed.wait(timeout=1.0)
             if not self._running:
                 self._free = _available()
@@ -33,6 +33,16 @@ class Room:
             with self._changed:
                 self._running.remove(size)
                 self._changed.notify_all()
+
+    def has(self, size: int) -> bool:
+        """Whether so many bytes are free beside those that others are known to need."""
+        with self._changed:
+            return size <= self._left()
+
+    def _left(self) -> int:
+        if not self._running:
+            return _available()
+        return min(_available(), self._free - sum(self._running))
 
 
 def _available() -> int:

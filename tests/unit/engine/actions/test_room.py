@@ -33,3 +33,10 @@ def test_what_fits_runs_at_once_and_what_does_not_waits(free: None) -> None:
 def test_one_may_always_run(free: None) -> None:
     with Room().taken(1000):
         pass
+
+
+def test_what_others_are_known_to_need_is_not_free(free: None) -> None:
+    shared = Room()
+    assert shared.has(100) and not shared.has(101)
+    with shared.taken(60):
+        assert shared.has(40) and not shared.has(41)
