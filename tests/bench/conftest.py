@@ -31,7 +31,7 @@ def table() -> list[str]:
 
 
 def _cells(row: Row, found: Found | None) -> tuple[str, ...]:
-    limit = "" if row.hold is None else f"{'≥' if row.least else '≤'} {row.hold:g}"
+    limit = "" if row.hold is None else f"≤ {row.hold:g}"
     if found is None:
         return (row.what, row.against, limit, "", "", "", "not measured")
     verdict = "" if row.hold is None else "ok" if row.holds(found.figure) else "does not hold"

@@ -26,20 +26,16 @@ class Row:
     Attributes:
         what: is measured.
         against: what it is divided by, or a unit.
-        hold: the figure to hold.
-        least: `hold` is the least that will do, not the most.
+        hold: the most that will do.
     """
 
     what: str
     against: str
     hold: float | None = None
-    least: bool = False
 
     def holds(self, found: float) -> bool:
         """Whether a figure will do."""
-        if self.hold is None:
-            return True
-        return found >= self.hold if self.least else found <= self.hold
+        return self.hold is None or found <= self.hold
 
 
 NO_OP = Row(
@@ -50,9 +46,9 @@ QNN_48 = Row(what="cold QNN build, 48x1024^2 MLP", against="bare script that has
 LARGE = Row(what="2 GB through the reference EP", against="cp, then sha256sum", hold=2)
 MEMORY = Row(what="2 GB through the reference EP, anonymous memory", against="MB", hold=400)
 PARTITION = Row(what="100,000 nodes partitioned", against="10,000 nodes", hold=12)
-JOBS = Row(
-    what="speed-up by two jobs, two groups", against="speed-up of two scripts", hold=0.9, least=True
-)
+JOBS = Row(what="two groups, two jobs", against="two bare scripts side by side", hold=1.3)
+"""What a user waits for. The speed-up by a second job, which stood here, falls when a build with
+one job gets quicker, though nobody waits longer for two."""
 
 NO_OP_JSON = Row(what="nothing changed, --format json", against="python -c 'import yaml, typer'")
 NO_OP_FULL = Row(what="nothing changed, every key made anew", against=NO_OP.against)
