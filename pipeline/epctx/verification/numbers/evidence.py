@@ -52,8 +52,10 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
     if np.isinf(limits).all():
         limits = np.zeros(values.shape)  # without a limit nothing but equality passes
     told = some & (np.abs(values - usual) > limits)
-    zeros = ordinary & (magnitudes == 0) & (np.median(magnitudes[some]) > limits)
-    return float(np.count_nonzero(told | zeros)) / values.size
+    zeros = ordinary & (magnitudes == 0)
+    if zeros.any():
+        told |= zeros & (np.median(magnitudes[some]) > limits)
+    return float(np.count_nonzero(told)) / values.size
 
 
 def top_k(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) -> TopK | None:
