@@ -9,11 +9,15 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.kit import devices, host
+
+if TYPE_CHECKING:
+    from onnx.backend.test.case.test_case import TestCase
 
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
 # long an example takes depends on what else the machine does.
@@ -79,3 +83,11 @@ def _no_test_touches_the_users_cache(
     folder = tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(folder))
     monkeypatch.delenv("EPCTX_CACHE_READONLY", raising=False)
+
+
+@pytest.fixture(scope="session")
+def onnx_node_tests(tmp_path_factory: pytest.TempPathFactory) -> tuple[TestCase, ...]:
+    """ONNX's own node tests."""
+    from tests.kit import node_tests
+
+    return node_tests.cases(node_tests.shared(tmp_path_factory.getbasetemp()))

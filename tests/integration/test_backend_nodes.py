@@ -13,14 +13,12 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
@@ -33,13 +31,6 @@ from epctx.stages import compile, dump, load, optimize, partition
 
 PARTS = 8
 """The tests are run in so many parts, which workers of pytest can take side by side."""
-
-
-@cache
-def cases() -> list[TestCase]:
-    """All node tests of the installed onnx."""
-    logging.getLogger("onnx_ir").setLevel(logging.ERROR)
-    return list(collect_testcases(None))
 
 
 def outcome(case: TestCase, folder: Path) -> str:
@@ -137,10 +128,13 @@ def _compare(case: TestCase, expected: Sequence[object], found: Sequence[object]
 
 @pytest.mark.wide(4)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_node_test_that_onnxruntime_passes_passes(part: int, tmp_path: Path) -> None:
+def test_every_node_test_that_onnxruntime_passes_passes(
+    part: int, tmp_path: Path, onnx_node_tests: Sequence[TestCase], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, logger="onnx_ir")
     found: Counter[str] = Counter()
     failed: dict[str, str] = {}
-    for case in cases():
+    for case in onnx_node_tests:
         if zlib.crc32(case.name.encode()) % PARTS == part:
             try:
                 found[outcome(case, tmp_path / case.name)] += 1
