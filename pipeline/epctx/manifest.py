@@ -19,6 +19,8 @@ ENTRY_POINTS: Final = "epctx.execution_providers"
 """The group of entry points that third parties register an EP in."""
 PLUGIN_LIBRARY: Final = "plugin.library"
 """The option of a plugin EP without a schema that is the path of its library."""
+Preset = Literal["qnn", "openvino", "cpu"]
+"""Whose settings a model is quantized with."""
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 
@@ -52,11 +54,17 @@ class Reference(Struct, frozen=True, kw_only=True):
         external_data_dir: as in ModelSource.
         tolerance: how far the compiled model may be from it; None in a field: what the EP allows
             quantized models.
+        dimensions, shapes: as in ModelSource; None: those of the model.
+        of_source: the source, quantized in this build, is compared with it, not what is compiled of
+            the source.
     """
 
     path: Path
     external_data_dir: Path | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
+    dimensions: Mapping[str, int] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    of_source: bool = False
 
 
 class ModelSource(Struct, frozen=True, kw_only=True):
@@ -80,15 +88,16 @@ class ModelSource(Struct, frozen=True, kw_only=True):
 
     @property
     def as_reference(self) -> ModelSource | None:
-        """The reference as a source, with the dimensions and shapes of this one."""
-        if self.reference is None:
+        """The reference as a source, with the dimensions and shapes of this one, or its own."""
+        other = self.reference
+        if other is None:
             return None
         return ModelSource(
             name=self.name,
-            path=self.reference.path,
-            external_data_dir=self.reference.external_data_dir,
-            dimensions=self.dimensions,
-            shapes=self.shapes,
+            path=other.path,
+            external_data_dir=other.external_data_dir,
+            dimensions=self.dimensions if other.dimensions is None else other.dimensions,
+            shapes=self.shapes if other.shapes is None else other.shapes,
         )
 
 
@@ -116,6 +125,65 @@ class OptimizeSettings(Struct, frozen=True, kw_only=True):
 
     level: Literal["none", "basic", "extended", "explicit"] = "basic"
     passes: tuple[str, ...] = ()
+
+
+class Calibration(Struct, frozen=True, kw_only=True):
+    """`quantize.calibration`: the samples that ranges are found with.
+
+    Attributes:
+        files: `.npz` or ONNX `.pb` files, absolute, a sample each.
+        count: how many samples at most, the first ones; None: all files, or 8 random ones.
+        random: samples are generated.
+    """
+
+    files: tuple[Path, ...] = ()
+    count: int | None = None
+    random: bool = False
+
+
+class TensorOverride(Struct, frozen=True, kw_only=True):
+    """`quantize.overrides` of one tensor; None: as every other. `range`: [lowest, highest]."""
+
+    type: str | None = None
+    symmetric: bool | None = None
+    range: tuple[float, float] | None = None
+
+
+class WeightOnly(Struct, frozen=True, kw_only=True):
+    """`quantize.weight_only`: weights of `bits` bits each, `block_size` of them with one scale."""
+
+    bits: Literal[4, 8] = 4
+    block_size: int = 32
+
+
+class QuantizeSettings(Struct, frozen=True, kw_only=True):
+    """`quantize`: how float models become quantized ones. None: what the preset says.
+
+    Attributes:
+        preset: whose settings; None: of the group's first EP.
+        activations, weights: integer types, as numpy names them (and int4, uint4).
+        per_channel: a scale for each channel of a weight.
+        symmetric: ranges are the same on both sides of zero.
+        method: how ranges come from samples.
+        exclude_op_types: op types of the default domain that stay float.
+        exclude_nodes: glob patterns of names of nodes that stay float.
+        overrides: by name of the tensor.
+        weight_only: only weights are quantized, in blocks; None: activations too.
+        tolerance: how far the quantized model may be from the float one.
+    """
+
+    preset: Preset | None = None
+    activations: str | None = None
+    weights: str | None = None
+    per_channel: bool | None = None
+    symmetric: bool | None = None
+    method: Literal["minmax", "entropy", "percentile"] = "minmax"
+    calibration: Calibration = field(default_factory=Calibration)
+    exclude_op_types: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    overrides: Mapping[str, TensorOverride] = field(default_factory=dict)
+    weight_only: WeightOnly | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
 
 class PartitionSettings(Struct, frozen=True, kw_only=True):
@@ -187,11 +255,26 @@ class ModelGroup(Struct, frozen=True, kw_only=True):
     embed_mode: Literal[0, 1] = 0
     node_name_prefix: str = ""
     optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
+    quantize: QuantizeSettings | None = None
     partition: PartitionSettings = field(default_factory=PartitionSettings)
     session_options: Mapping[str, str] = field(default_factory=dict)
     external_initializers: ExternalInitializers | None = None
     verify: VerifySettings = field(default_factory=VerifySettings)
     timeout: float | None = None
+
+    @property
+    def preset(self) -> Preset:
+        """Whose settings its models are quantized with."""
+        if self.quantize is not None and self.quantize.preset is not None:
+            return self.quantize.preset
+        first = self.execution_providers[0].provider if self.execution_providers else DEFAULT_EP
+        return _PRESETS.get(first, "cpu")
+
+
+_PRESETS: Final[Mapping[str, Preset]] = {
+    "QNNExecutionProvider": "qnn",
+    "OpenVINOExecutionProvider": "openvino",
+}
 
 
 class PartOutput(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,9 @@ from epctx.files import digest, paths
 from epctx.files.digest import Digest
 
 T = TypeVar("T")
-ActionKind = Literal["optimize", "compile", "recording", "verify", "compose"]
+ActionKind = Literal[
+    "optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose"
+]
 
 
 class StoredFile(Struct, frozen=True, kw_only=True):

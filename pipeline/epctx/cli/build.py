@@ -42,6 +42,13 @@ def build(
     no_verify: NoVerify = False,
     locked: Locked = False,
     no_cache: NoCache = False,
+    recalibrate: Annotated[
+        bool,
+        typer.Option(
+            "--recalibrate",
+            help="Run models that are quantized again, to find their ranges anew.",
+        ),
+    ] = False,
     golden: Annotated[
         bool,
         typer.Option("--golden", help="Ship inputs and expected outputs with each group."),
@@ -89,6 +96,7 @@ def build(
         keep_going=keep_going,
         numbers=not no_verify,
         locked=locked,
+        recalibrate=recalibrate,
         release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
     )
     with profiled.written(ui, profile):

@@ -17,7 +17,7 @@ from epctx import codec, lockfile
 from epctx._version import __version__
 from epctx.cache import Cache, Location, locate
 from epctx.cache.digests import FileDigests, FreshDigests
-from epctx.engine import publish, settings
+from epctx.engine import publish, ranges, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
@@ -34,6 +34,7 @@ from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
+from epctx.engine.ranges import Ranges
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
@@ -56,6 +57,7 @@ class Options(Struct, frozen=True, kw_only=True):
         keep_going: build and publish the other groups when one fails; else nothing is published.
         numbers: run every model and compare, where the manifest does not say `off`.
         locked: hold the build to the lock, and never write it.
+        recalibrate: find the ranges of models that are quantized anew.
         variables: of the workers' environment, which is else the same whoever builds.
         release: what else to make of a whole successful build.
         expect: hears what is going to be built.
@@ -67,6 +69,7 @@ class Options(Struct, frozen=True, kw_only=True):
     keep_going: bool = False
     numbers: bool = True
     locked: bool = False
+    recalibrate: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
     expect: Expect = lambda groups: None
@@ -146,7 +149,11 @@ class _Run:
             digests = cache.digests
         if watched is not None:
             digests = self._watch(digests, watched)
-        self._lookup = Lookup(cache, digests, numbers=options.numbers)
+        quantizes = any(planned.group.quantize is not None for planned in plan.groups)
+        self._ranges = Ranges(
+            ranges.place(plan.manifest.path) if quantizes else None, anew=options.recalibrate
+        )
+        self._lookup = Lookup(cache, digests, numbers=options.numbers, ranges=self._ranges)
         self._assess: Callable[[PlannedGroup], GroupState] = partial(
             assess, lookup=self._lookup, place=self._place
         )
@@ -168,6 +175,7 @@ class _Run:
             if old is not None:
                 if self._options.release.golden:
                     locked_mode.refuse_unknown_golden(old, self._plan)
+                locked_mode.refuse_random_samples(self._plan)
                 locked_mode.refuse_other_causes(old, self._plan, self._lookup)
                 locked_mode.refuse_edited_outputs(old, self._plan, self._place)
             groups = [self._known(planned) for planned in self._plan.groups]
@@ -205,7 +213,8 @@ class _Run:
         watched.read(self._lock_file, self._place.report, *packaged.paths(self._plan.manifest))
         verified = [planned.group.verify for planned in self._plan.groups]
         verified += [planned.composition.verify for planned in self._plan.compositions]
-        if any(settings.inputs.files for settings in verified):
+        quantized = any(planned.group.quantize is not None for planned in self._plan.groups)
+        if quantized or any(settings.inputs.files for settings in verified):
             watched.give_up()  # a pattern may match a new file anywhere
         return Watching(digests, watched)
 
@@ -332,6 +341,7 @@ class _Run:
             kept |= {(p.target, p.composition.name) for p in self._plan.compositions}
             self._place.prune(kept)
             if old is None:
+                self._ranges.write(whole=True)
                 self._write_lock(new)
         asked = self._options.release
         if new is not None and asked.asked:
@@ -404,6 +414,7 @@ class _Run:
             self._lookup.toolchain,
             [(each.planned, each.files) for each in composed],
             whole=self._plan.whole,
+            ranges=self._ranges.locked(whole=self._plan.whole),
         )
 
     def _write_lock(self, new: Lock) -> None:

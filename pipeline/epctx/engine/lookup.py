@@ -7,13 +7,24 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from epctx.cache import Action, Cache
 from epctx.cache.digests import FileDigests
 from epctx.engine.plan import SessionGroup
-from epctx.engine.results import StoredCompile, StoredOptimize, StoredRecording, objection
-from epctx.engine.state import Compiled, Optimized, Verified
+from epctx.engine.ranges import Ranges
+from epctx.engine.results import (
+    StoredCompile,
+    StoredOptimize,
+    StoredQuantize,
+    StoredRanges,
+    StoredRecording,
+    objection,
+)
+from epctx.engine.state import Compiled, Optimized, Quantized, Verified
 from epctx.errors import EpctxError
 from epctx.files import digest
 from epctx.files.digest import Digest
@@ -27,10 +38,36 @@ from epctx.keys import (
 )
 from epctx.keys.records import InputsRecord
 from epctx.keys.source_digests import SourceDigests, Sources
-from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings
+from epctx.manifest import (
+    ModelGroup,
+    ModelSource,
+    OptimizeSettings,
+    QuantizeSettings,
+    Reference,
+)
 from epctx.verification.findings import FolderReport
 
 T = TypeVar("T")
+
+
+QUANTIZED: Final = "model.onnx"
+"""The file of a quantized model, whatever its name: names reach no key of a source."""
+
+
+def quantized_source(source: ModelSource, settings: QuantizeSettings, folder: Path) -> ModelSource:
+    """What a group is built from whose model was quantized into `folder`."""
+    given = source.reference or Reference(
+        path=source.path,
+        external_data_dir=source.external_data_dir,
+        tolerance=settings.tolerance,
+    )
+    return ModelSource(
+        name=source.name,
+        path=folder / QUANTIZED,
+        reference=replace(
+            given, dimensions=source.dimensions, shapes=source.shapes, of_source=True
+        ),
+    )
 
 
 class Lookup:
@@ -40,10 +77,19 @@ class Lookup:
         cache: None: without a cache, nothing is there.
         digests: how sources, toolchain and options are digested.
         numbers: models are run and compared, where the manifest does not say `off`.
+        ranges: what is known of models that are to be quantized.
     """
 
-    def __init__(self, cache: Cache | None, digests: FileDigests, *, numbers: bool) -> None:
+    def __init__(
+        self,
+        cache: Cache | None,
+        digests: FileDigests,
+        *,
+        numbers: bool,
+        ranges: Ranges | None = None,
+    ) -> None:
         self.cache = cache
+        self.ranges = ranges or Ranges(None)
         self.digests = digests
         self.toolchain = Toolchain(digests)
         self.sources = Sources(digests=digests, records=cache.records if cache else None)
@@ -74,6 +120,65 @@ class Lookup:
             key=name,
             action=self._find(name, StoredOptimize),
         )
+
+    def built(self, source: ModelSource, group: ModelGroup) -> Optimized:
+        """A model as a group is compiled of it: quantized, if the group is.
+
+        Raises:
+            ModelError: its file, or a data file of it, is missing or cannot be read.
+            ManifestError: a pass that does not exist.
+        """
+        plain = self.model(source, group.optimize)
+        if group.quantize is None:
+            return plain
+        quantized = self.quantized(plain, group)
+        if quantized.action is None:
+            return Optimized(source=source, quantized=quantized)
+        stored = quantized.action.result
+        found = SourceDigests(model=stored.model, locations=stored.locations, data=stored.data)
+        made = quantized_source(source, group.quantize, Path(QUANTIZED))
+        return replace(self.optimized(made, group.optimize, found), quantized=quantized)
+
+    def quantized(self, plain: Optimized, group: ModelGroup) -> Quantized:
+        """The quantize action of a model, as far as it is known; its ranges are in use then.
+
+        Raises:
+            ModelError: a file with samples cannot be read.
+        """
+        settings = group.quantize
+        assert settings is not None
+        samples = tuple(make.sample(path, self.digests) for path in settings.calibration.files)
+        if plain.action is None:
+            return Quantized(plain=plain, samples=samples)
+        asked = make.calibration(plain.action.result.digest, settings, group.preset, samples)
+        ranges = calibration = None
+        if settings.weight_only is None:
+            calibration = key(asked)
+            ranges = self._ranges_of(calibration)
+            if ranges is None:
+                return Quantized(plain=plain, samples=samples, calibration=calibration)
+            self.ranges.use(calibration, plain.source.name, ranges)
+        record = make.quantize(asked, settings, ranges, self.toolchain)
+        name = key(record)
+        return Quantized(
+            plain=plain,
+            samples=samples,
+            calibration=calibration,
+            record=record,
+            key=name,
+            action=self._find(name, StoredQuantize),
+        )
+
+    def ranges_of(self, known: Quantized) -> str | None:
+        """The ranges that a model is quantized with; None: they are to be found."""
+        return None if known.calibration is None else self._ranges_of(known.calibration)
+
+    def _ranges_of(self, calibration: Digest) -> str | None:
+        kept = self.ranges.find(calibration)
+        if kept is not None or self.ranges.anew:
+            return kept
+        found = self._find(key(make.calibrate(calibration, self.toolchain)), StoredRanges)
+        return None if found is None else found.result.ranges
 
     @contextmanager
     def preparing(self, groups: Iterable[ModelGroup]) -> Iterator[None]:

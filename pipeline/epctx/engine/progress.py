@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane
 from epctx.engine.pace import Countdown, Pace
 from epctx.engine.plan import PlannedGroup
 from epctx.engine.report import ActionReport, StageTime
 from epctx.files.digest import Digest
+from epctx.manifest import ModelGroup, ModelSource
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
 from epctx.worker.jobs import Job, StageStarted
@@ -187,3 +190,17 @@ class GroupProgress(Progress):
     def __init__(self, planned: PlannedGroup, events: Events) -> None:
         super().__init__(planned.label, events, timeout=planned.group.timeout)
         self.planned = planned
+        self._quantized: dict[str, ModelSource] = {}
+
+    def quantized(self, source: ModelSource) -> None:
+        """A model of the group is built from another source than the manifest's."""
+        with self._lock:
+            self._quantized[source.name] = source
+
+    @property
+    def group(self) -> ModelGroup:
+        """The group with the sources that it is built from."""
+        group = self.planned.group
+        with self._lock:
+            models = tuple(self._quantized.get(model.name, model) for model in group.models)
+        return replace(group, models=models)

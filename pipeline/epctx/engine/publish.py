@@ -159,7 +159,12 @@ def _session(state: GroupState, session: Compiled) -> tuple[ModelReport, ...]:
     if session.action is None:
         return ()
     optimized = {m.source.name: m.action.result for m in session.models if m.action}
-    return model_reports(session.action.result, state.planned.group, optimized)
+    quantized = {
+        m.source.name: m.quantized.action.result.report
+        for m in session.models
+        if m.quantized is not None and m.quantized.action is not None
+    }
+    return model_reports(session.action.result, state.planned.group, optimized, quantized)
 
 
 def _folder(target: str, group: str, place: Place) -> str:

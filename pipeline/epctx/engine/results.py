@@ -14,6 +14,7 @@ from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
+from epctx.quantization.report import QuantizeReport
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
 from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
@@ -37,6 +38,26 @@ class StoredOptimize(Struct, frozen=True, kw_only=True):
     digest: Digest
     passes: tuple[PassRecord, ...]
     notes: tuple[str, ...] = ()
+
+
+class StoredRanges(Struct, frozen=True, kw_only=True):
+    """Of *calibrate*: the ranges, as `engine.ranges` writes them."""
+
+    ranges: str
+
+
+class StoredQuantize(Struct, frozen=True, kw_only=True):
+    """Of *quantize*.
+
+    Attributes:
+        model: digest of the model file, `<name>.onnx` for whatever name.
+        locations, data: of its external data files, as SourceDigests has them.
+    """
+
+    model: Digest
+    locations: tuple[str, ...]
+    data: tuple[Digest, ...]
+    report: QuantizeReport
 
 
 class StoredCompile(Struct, frozen=True, kw_only=True):
@@ -100,17 +121,24 @@ def objection(action: Action[StoredCompile], group: ModelGroup, models: list[str
 
 
 def model_reports(
-    stored: StoredCompile, group: ModelGroup, optimized: Mapping[str, StoredOptimize]
+    stored: StoredCompile,
+    group: ModelGroup,
+    optimized: Mapping[str, StoredOptimize],
+    quantized: Mapping[str, QuantizeReport],
 ) -> tuple[ModelReport, ...]:
     """What is told of a session group's models, with the aliases, passes and notes of today.
 
     Args:
         optimized: by model: another source may have given the same optimized model otherwise.
+        quantized: by model, of those that were.
     """
     aliases = [spec.alias for spec in group.execution_providers]
     named = (_renamed(model, lambda place: aliases[int(place)]) for model in stored.models)
     found = ((model, optimized[model.name]) for model in named)
-    return tuple(replace(model, passes=own.passes, notes=own.notes) for model, own in found)
+    return tuple(
+        replace(model, passes=own.passes, notes=own.notes, quantized=quantized.get(model.name))
+        for model, own in found
+    )
 
 
 def _renamed(model: ModelReport, rename: Callable[[str], str]) -> ModelReport:

@@ -13,6 +13,7 @@ from epctx.engine.results import (
     StoredCompile,
     StoredCompose,
     StoredOptimize,
+    StoredQuantize,
     StoredRecording,
     joined,
 )
@@ -24,12 +25,33 @@ from epctx.keys import (
     ComposeRecord,
     FolderRecord,
     OptimizeRecord,
+    QuantizeRecord,
     RecordingRecord,
     VerifyRecord,
 )
 from epctx.keys.source_digests import SourceDigests
 from epctx.manifest import ModelSource
 from epctx.verification.findings import FolderReport
+
+
+class Quantized(Struct, frozen=True, kw_only=True):
+    """A model's quantize action, as far as it is known.
+
+    Attributes:
+        plain: the float model.
+        samples: digests of the files that it is calibrated with, in the manifest's order.
+        calibration: the name of its ranges; None: only weights are quantized, or `plain` is not
+            known yet.
+        record, key: None: it is to be calibrated first.
+        action: None: to be carried out.
+    """
+
+    plain: Optimized
+    samples: tuple[Digest, ...] = ()
+    calibration: Digest | None = None
+    record: QuantizeRecord | None = None
+    key: Digest | None = None
+    action: Action[StoredQuantize] | None = None
 
 
 class Optimized(Struct, frozen=True, kw_only=True):
@@ -39,6 +61,7 @@ class Optimized(Struct, frozen=True, kw_only=True):
         found: the content of the source; None: no model with these bytes was loaded before.
         record, key: None with `found`.
         action: None: to be carried out.
+        quantized: how the source was made in this build; None: it is the manifest's.
     """
 
     source: ModelSource
@@ -46,6 +69,12 @@ class Optimized(Struct, frozen=True, kw_only=True):
     record: OptimizeRecord | None = None
     key: Digest | None = None
     action: Action[StoredOptimize] | None = None
+    quantized: Quantized | None = None
+
+    @property
+    def origin(self) -> Optimized:
+        """What the manifest names: the float model, where it was quantized in this build."""
+        return self if self.quantized is None else self.quantized.plain
 
 
 class Compiled(Struct, frozen=True, kw_only=True):

@@ -192,7 +192,8 @@ class Unchanged:
 
     def _remember(self, state: GroupState, asked: Digest) -> None:
         planned = state.planned
-        if any(model.as_reference is not None for model in planned.group.models):
+        group = planned.group
+        if group.quantize is not None or any(m.as_reference is not None for m in group.models):
             return  # what it is made of is not known here
         if self._lookup.toolchain.passes(planned.group.optimize.passes):
             return  # the lock has what is in the records of keys only

@@ -21,9 +21,7 @@ def assess(planned: PlannedGroup, lookup: Lookup, place: Place) -> GroupState:
     """
     group = planned.group
     sessions = tuple(
-        lookup.session(
-            group, session, [lookup.model(source, group.optimize) for source in session.models]
-        )
+        lookup.session(group, session, [lookup.built(source, group) for source in session.models])
         for session in planned.session_groups
     )
     known = GroupState(planned=planned, sessions=sessions)

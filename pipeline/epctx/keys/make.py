@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from epctx.cache.digests import FileDigests
 from epctx.errors import ModelError
+from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.files.regular import absent
 from epctx.keys.records import (
+    CalibrateRecord,
+    CalibrationRecord,
     CompiledModel,
     CompileRecord,
     ComposedModel,
@@ -19,6 +25,7 @@ from epctx.keys.records import (
     InputsRecord,
     OptimizeRecord,
     PartitionRecord,
+    QuantizeRecord,
     RecordingRecord,
     ReferenceRecord,
     ToleranceRecord,
@@ -35,9 +42,13 @@ from epctx.manifest import (
     ModelSource,
     OptimizeSettings,
     PartitionSettings,
+    QuantizeSettings,
     Tolerance,
     VerifyInputs,
 )
+
+_NO_BYTES: Final = ("calibration", "preset", "tolerance")
+"""Of `quantize`, what is in the record otherwise, or reaches no byte."""
 
 
 def optimize(
@@ -57,6 +68,61 @@ def optimize(
         passes=settings.passes,
         extensions=toolchain.passes(settings.passes),
         toolchain=toolchain.of("optimize"),
+    )
+
+
+def calibration(
+    optimized: Digest, settings: QuantizeSettings, preset: str, samples: Sequence[Digest]
+) -> CalibrationRecord:
+    """What the ranges of a float model are found with.
+
+    Args:
+        optimized: digest of the optimized model.
+        settings: of its group.
+        preset: whose settings, resolved.
+        samples: digests of the files with samples.
+    """
+    asked = settings.calibration
+    return CalibrationRecord(
+        model=str(optimized),
+        preset=preset,
+        settings={
+            "activations": settings.activations,
+            "exclude_op_types": sorted(set(settings.exclude_op_types)),
+            "method": settings.method,
+            "symmetric": settings.symmetric,
+            "weights": settings.weights,
+        },
+        samples=tuple(map(str, samples)),
+        count=asked.count,
+    )
+
+
+def calibrate(calibration: Digest, toolchain: Toolchain) -> CalibrateRecord:
+    """The record of one model's calibrate action; `calibration` is the key of its record."""
+    return CalibrateRecord(
+        calibration=str(calibration),
+        devices=toolchain.devices(()),
+        toolchain=toolchain.of("quantize"),
+    )
+
+
+def quantize(
+    calibration: CalibrationRecord,
+    settings: QuantizeSettings,
+    ranges: str | None,
+    toolchain: Toolchain,
+) -> QuantizeRecord:
+    """The record of one model's quantize action; `ranges` as they were found or are locked."""
+    known = msgspec.to_builtins(settings)
+    known = {name: value for name, value in known.items() if name not in _NO_BYTES}
+    return QuantizeRecord(
+        model=calibration.model,
+        preset=calibration.preset,
+        settings=known,
+        ranges=None if ranges is None else str(digest.of_bytes(ranges.encode())),
+        samples=calibration.samples,
+        toolchain=toolchain.of("quantize"),
     )
 
 
@@ -225,16 +291,23 @@ def inputs(settings: VerifyInputs, digests: FileDigests) -> InputsRecord:
         count=0 if given else settings.count,
         ranges={} if given else dict(settings.ranges),
         dimensions={} if given else dict(settings.dimensions),
-        files=tuple(str(_input(path, digests)) for path in settings.files),
+        files=tuple(str(_given(path, digests, "verify.inputs.files")) for path in settings.files),
     )
 
 
-def _input(path: Path, digests: FileDigests) -> Digest:
+def sample(path: Path, digests: FileDigests) -> Digest:
+    """A file that models are calibrated with.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    return _given(path, digests, "quantize.calibration.files")
+
+
+def _given(path: Path, digests: FileDigests, key: str) -> Digest:
     if not path.exists():
         raise absent(path)
-    with ModelError.if_refused(
-        "cannot be read", file=str(path), remedy="correct `verify.inputs.files`"
-    ):
+    with ModelError.if_refused("cannot be read", file=str(path), remedy=f"correct `{key}`"):
         return digests.of(path)
 
 

@@ -12,7 +12,7 @@ drivers), and `budget` is in seconds, None being no limit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,62 @@ class OptimizeRecord(Struct, frozen=True, kw_only=True):
     level: str
     passes: tuple[str, ...]
     extensions: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+class CalibrationRecord(Struct, frozen=True, kw_only=True):
+    """What the ranges of a model's tensors are found with: their name in `<stem>.ranges.json`.
+
+    Neither host nor library is in it: ranges that were found once hold everywhere.
+
+    Attributes:
+        model: digest of the optimized float model.
+        preset: whose settings: qnn, openvino, cpu.
+        settings: of `quantize`, those that calibration looks at.
+        samples: digests of the files with samples, in the manifest's order; none: generated.
+        count: how many samples at most; None: all.
+    """
+
+    action: Literal["calibration"] = "calibration"
+    version: Literal[1] = 1
+    model: str
+    preset: str
+    settings: Mapping[str, Any]
+    samples: tuple[str, ...]
+    count: int | None
+
+
+class CalibrateRecord(Struct, frozen=True, kw_only=True):
+    """Key of *calibrate*, of one model: it runs the model, so it depends on this host.
+
+    Attributes:
+        calibration: the digest of its CalibrationRecord.
+    """
+
+    action: Literal["calibrate"] = "calibrate"
+    version: Literal[1] = 1
+    calibration: str
+    devices: Mapping[str, str]
+    toolchain: Mapping[str, str]
+
+
+class QuantizeRecord(Struct, frozen=True, kw_only=True):
+    """Key of *quantize*, of one model.
+
+    Attributes:
+        model, preset: as in CalibrationRecord.
+        settings: of `quantize`, those that change bytes.
+        ranges: digest of the ranges of its tensors; None: only weights are quantized.
+        samples: of calibration: what is told of the loss is told of them.
+    """
+
+    action: Literal["quantize"] = "quantize"
+    version: Literal[1] = 1
+    model: str
+    preset: str
+    settings: Mapping[str, Any]
+    ranges: str | None
+    samples: tuple[str, ...]
     toolchain: Mapping[str, str]
 
 
@@ -284,7 +340,15 @@ class ComposeRecord(Struct, frozen=True, kw_only=True):
 
 
 KeyRecord = (
-    OptimizeRecord | CompileRecord | RecordingRecord | VerifyRecord | FolderRecord | ComposeRecord
+    OptimizeRecord
+    | CalibrationRecord
+    | CalibrateRecord
+    | QuantizeRecord
+    | CompileRecord
+    | RecordingRecord
+    | VerifyRecord
+    | FolderRecord
+    | ComposeRecord
 )
 
 

@@ -47,10 +47,11 @@ _EVERY = (
 )
 _AGAIN = "install it again"
 _LIBRARIES = "LD_LIBRARY_PATH"
-Running = Literal["optimize", "compile", "verify", "compose"]
+Running = Literal["optimize", "quantize", "compile", "verify", "compose"]
 _RUNNING = ("runtime/*.py", "verification/**/*.py")
 SOURCES: Mapping[Running, tuple[str, ...]] = {
     "optimize": (*_EVERY, "stages/load.py", "stages/header.py", "stages/optimize.py"),
+    "quantize": (*_EVERY, *_RUNNING, "quantization/*.py", "stages/quantize.py"),
     "compile": (
         *_EVERY,
         "stages/partition.py",
@@ -73,6 +74,7 @@ none is missing; an EP's own package is in its ProviderRecord."""
 _PREPARING = ("ml-dtypes", "numpy", "onnx", "onnx-ir", "protobuf")
 LIBRARIES: Mapping[Running, tuple[str, ...]] = {
     "optimize": _PREPARING,
+    "quantize": (*_PREPARING, "onnxruntime"),
     "compile": (*_PREPARING, "onnxruntime"),
     "verify": (*_PREPARING, "onnxruntime"),
     "compose": (*_PREPARING, "onnxruntime"),

@@ -67,6 +67,7 @@ def causes_between(old: Lock, new: Lock) -> tuple[Difference, ...]:
     return (
         *_toolchains(old, new),
         *_sources(old, new),
+        *_ranges(old, new),
         *_settings(old, new),
     )
 
@@ -77,6 +78,8 @@ def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) 
     providers = {p.provider for group in kept.values() for p in group.execution_providers}
     models = [model for group in kept.values() for model in group.models.values()]
     sources = {path for model in models for path in (model.source, *model.data.values())}
+    quantized = [group.quantize for group in kept.values() if group.quantize is not None]
+    sources |= {path for settings in quantized for path in settings["samples"]}
     return replace(
         lock,
         groups=kept,
@@ -133,6 +136,12 @@ def _sources(old: Lock, new: Lock) -> Iterator[Difference]:
         else:
             what = f"has other content of the same size, {after.size} bytes"
         yield Difference(kind="source", where=path, what=what)
+
+
+def _ranges(old: Lock, new: Lock) -> Iterator[Difference]:
+    what = file_difference(old.ranges, new.ranges)
+    if what is not None:
+        yield Difference(kind="source", where="the ranges of quantized models", what=what)
 
 
 def _settings(old: Lock, new: Lock) -> Iterator[Difference]:
@@ -193,6 +202,7 @@ def _plain_settings(group: LockedGroup) -> Mapping[str, object]:
         "embed_mode": group.embed_mode,
         "node_name_prefix": group.node_name_prefix,
         "optimize": group.optimize,
+        "quantize": group.quantize,
         "passes": group.passes,
         "passes of other packages": group.passes_of_others,
         "partition": group.partition,
@@ -225,6 +235,7 @@ def _keys(old: Lock, new: Lock) -> Iterator[Difference]:
 def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
     keys: dict[str, object] = {f"model {n}": model.key for n, model in group.models.items()}
     keys |= {f"optimized model {n}": model.optimized for n, model in group.models.items()}
+    keys |= {f"quantized model {n}": model.quantized for n, model in group.models.items()}
     return keys | {f"session group {n}": s.key for n, s in group.session_groups.items()}
 
 

@@ -35,7 +35,7 @@ def place(manifest: Path) -> Path:
 def text(lock: Lock) -> str:
     """A lock as it is written: sorted, one entry a line, the same for the same lock."""
     plain = msgspec.to_builtins(lock)
-    for name in ("compositions", "golden", "package"):
+    for name in ("compositions", "golden", "package", "ranges"):
         if not plain.get(name):
             plain.pop(name, None)
     return HEAD + yaml_text.text(plain)

@@ -8,7 +8,7 @@ binaries of real EPs were made, whether that matters to them or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -61,7 +61,7 @@ class LockedProvider(Struct, frozen=True, kw_only=True):
     provider: str
 
 
-class LockedModel(Struct, frozen=True, kw_only=True):
+class LockedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model.
 
     Attributes:
@@ -69,6 +69,8 @@ class LockedModel(Struct, frozen=True, kw_only=True):
         dimensions, shapes: as in the manifest.
         key: of its optimize action.
         optimized: digest of the optimized graph and weights.
+        calibration: the name of its ranges in the file of `ranges`; None: it has none.
+        quantized: digest of the quantized model's file; None: it is not quantized.
         source: the model file: a path of `sources`.
     """
 
@@ -78,6 +80,8 @@ class LockedModel(Struct, frozen=True, kw_only=True):
     optimized: str
     shapes: Mapping[str, tuple[int, ...]]
     source: str
+    calibration: str | None = None
+    quantized: str | None = None
 
 
 class LockedSession(Struct, frozen=True, kw_only=True):
@@ -116,13 +120,15 @@ class LockedInitializers(Struct, frozen=True, kw_only=True):
     size_threshold: int
 
 
-class LockedGroup(Struct, frozen=True, kw_only=True):
+class LockedGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model group for one target: every setting that can change bytes, and what came out.
 
     Attributes:
         passes: of `optimize: <level>`, explicit ones only.
         passes_of_others: those of other packages: name to package, version, digest.
         session_groups: by their first model.
+        quantize: of the manifest, with the preset, and the samples' files in their order; None: it
+            is not quantized.
     """
 
     embed_mode: Literal[0, 1]
@@ -136,6 +142,7 @@ class LockedGroup(Struct, frozen=True, kw_only=True):
     passes_of_others: Mapping[str, str]
     session_groups: Mapping[str, LockedSession]
     session_options: Mapping[str, str]
+    quantize: Mapping[str, Any] | None = None
 
     @property
     def outputs(self) -> dict[str, LockedFile]:
@@ -243,6 +250,7 @@ class Lock(Struct, frozen=True, kw_only=True):
         golden: golden inputs and outputs of a release that was made with `--golden`, by
             `<target>/<group or composition>` and name; SHA256SUMS is not among them.
         groups: by `<target>/<group>`, the folder below `dist/<name>`.
+        ranges: `<manifest stem>.ranges.json`, which models are quantized with; None: none is.
         package: what `epctx package` makes of them; None: nothing is packaged, or the lock is
             of a part of a manifest, or of an older epctx, which said nothing of packages.
     """
@@ -255,6 +263,7 @@ class Lock(Struct, frozen=True, kw_only=True):
     lock_version: Literal[1] = 1
     name: str
     package: LockedPackage | None = None
+    ranges: LockedFile | None = None
     sources: Mapping[str, LockedSource]
     toolchain: Mapping[str, str]
 

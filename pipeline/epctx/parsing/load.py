@@ -245,11 +245,28 @@ def _group_settings(name: str, node: Node, places: Places) -> Settings:
     partition = _section(settings, "partition")
     for key, value in _section(partition, "exclude").items():
         partition[f"exclude_{key}"] = value
+    if settings.get("quantize") is not None:
+        _quantize(_section(settings, "quantize"), node, places)
     verify = _section(settings, "verify")
     _in_seconds(settings, "timeout")
     _in_seconds(verify, "budget")
     _verify_inputs(settings, node, places)
     return settings
+
+
+def _quantize(quantize: Settings, node: Node, places: Places) -> None:
+    """`quantize` as its type has it."""
+    for key, value in _section(quantize, "exclude").items():
+        quantize[f"exclude_{key}"] = value
+    patterns = node.get("quantize", "calibration", "files")
+    if patterns is not None:
+        _section(quantize, "calibration")["files"] = _files(patterns, places)
+
+
+def _files(patterns: Node, places: Places) -> list[Plain]:
+    """The files of a list of patterns, each once, in the order of the patterns."""
+    found = (path.as_posix() for text in names(patterns) for path in places.files(text))
+    return [*dict.fromkeys(found)]
 
 
 def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:
@@ -260,10 +277,8 @@ def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:
             _section(inputs, "dimensions")[name] = size if isinstance(size, list) else [size]
     patterns = node.get("verify", "inputs", "files")
     if patterns is not None:
-        found = (path for text in names(patterns) for path in places.files(text))
-        unique: dict[Path, None] = dict.fromkeys(found)
         inputs = _section(_section(settings, "verify"), "inputs")
-        inputs["files"] = [path.as_posix() for path in unique]
+        inputs["files"] = _files(patterns, places)
 
 
 def _section(settings: Settings, key: str) -> Settings:

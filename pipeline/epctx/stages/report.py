@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from epctx.graph.model import Decline, Outline, PassRecord, Placement
+from epctx.quantization.report import QuantizeReport
 
 
 class PartitionReport(Struct, frozen=True, kw_only=True):
@@ -28,6 +29,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
             not compiled.
         placement: what is in the published model; None: it was not compiled.
         notes: what load noted of the source: what ONNX forbids and ONNX Runtime takes.
+        quantized: how it was quantized; None: it was not.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
     outline: Outline | None = None
     placement: Placement | None = None
     notes: tuple[str, ...] = ()
+    quantized: QuantizeReport | None = None
 
 
 class CompositionReport(Struct, frozen=True, kw_only=True):

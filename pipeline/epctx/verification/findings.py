@@ -26,8 +26,9 @@ CODES: Final[dict[PolicyName, Code]] = {
     "numbers": Code.NUMBERS,
 }
 """What kind of error a finding that failed is."""
-Sessions = Literal["generating", "files"]
-"""Whose outputs were compared: of the sessions that made the context, or of the files loaded."""
+Sessions = Literal["generating", "files", "quantized"]
+"""Whose outputs were compared: of the sessions that made the context, of the files loaded, or of
+the model that was quantized in this build, which runs on the CPU EP."""
 REBUILD: Final = "build it again, or ask whoever made it to"
 """The remedy of a finding that nothing but another build mends."""
 

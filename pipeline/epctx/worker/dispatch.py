@@ -40,6 +40,8 @@ from epctx.worker.jobs import (
     OptimizeResult,
     PartitionJob,
     PartitionResult,
+    QuantizeJob,
+    QuantizeResult,
     SourceJob,
     SourceResult,
     StageStarted,
@@ -83,6 +85,8 @@ def _execute(message: Message, started: Started, settle: Settle) -> object:
             job = codec.decode(encoded, OptimizeJob)
             with native.inferring(job.reach):
                 return _optimize(job, started)
+        case "QuantizeJob":
+            return _quantize(codec.decode(encoded, QuantizeJob), started)
         case "SourceJob":
             return _source(codec.decode(encoded, SourceJob), started, settle)
         case "PartitionJob":
@@ -114,6 +118,21 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
         sources=loaded.sources,
         passes=optimized.passes,
         notes=(*loaded.notes, *_NOTES[job.reach]),
+        peak_memory=peak_memory(),
+    )
+
+
+def _quantize(job: QuantizeJob, started: Started) -> QuantizeResult:
+    started(StageStarted(stage="quantize", model=job.name))
+    from epctx.stages import quantize
+
+    job.folder.mkdir(parents=True)
+    optimized = replace(store.read(job.optimized), name=job.name)
+    made = quantize.run(optimized, job.settings, job.preset, job.folder, ranges=job.ranges)
+    return QuantizeResult(
+        sources=made.files,
+        ranges=made.ranges,
+        report=made.report,
         peak_memory=peak_memory(),
     )
 

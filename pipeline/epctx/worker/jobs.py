@@ -13,7 +13,15 @@ from epctx.files.digest import Digest
 from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import PassRecord, SourceFile
 from epctx.graph.native import Reach
-from epctx.manifest import ModelGroup, ModelSource, OptimizeSettings, VerifySettings
+from epctx.manifest import (
+    ModelGroup,
+    ModelSource,
+    OptimizeSettings,
+    Preset,
+    QuantizeSettings,
+    VerifySettings,
+)
+from epctx.quantization.report import QuantizeReport
 from epctx.runtime.trial import RunJob
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
@@ -59,6 +67,38 @@ class CompileJob(Struct, frozen=True, kw_only=True):
     scratch: Path
     recorded: Path | None = None
     check: VerifyRequest | None = None
+
+
+class QuantizeJob(Struct, frozen=True, kw_only=True):
+    """Quantize one model; write it to the new folder `folder`.
+
+    Attributes:
+        name: of the model.
+        optimized: the folder that an OptimizeJob wrote.
+        preset: whose settings, resolved.
+        ranges: of its tensors, as they were found before; None: they are to be found.
+    """
+
+    name: str
+    optimized: Path
+    settings: QuantizeSettings
+    preset: Preset
+    ranges: str | None
+    folder: Path
+
+
+class QuantizeResult(Struct, frozen=True, kw_only=True):
+    """What a QuantizeJob wrote.
+
+    Attributes:
+        sources: its files: the model first.
+        ranges: of its tensors; None: only weights are quantized.
+    """
+
+    sources: tuple[SourceFile, ...]
+    ranges: str | None
+    report: QuantizeReport
+    peak_memory: int
 
 
 class SourceJob(Struct, frozen=True, kw_only=True):
@@ -120,7 +160,16 @@ class StageStarted(Struct, frozen=True, kw_only=True):
     """
 
     stage: Literal[
-        "load", "optimize", "source", "partition", "compile", "dump", "verify", "compose", "golden"
+        "load",
+        "optimize",
+        "quantize",
+        "source",
+        "partition",
+        "compile",
+        "dump",
+        "verify",
+        "compose",
+        "golden",
     ]
     model: str | None = None
     provider: str | None = None
@@ -219,6 +268,7 @@ class GoldenResult(Struct, frozen=True, kw_only=True):
 
 Job = (
     OptimizeJob
+    | QuantizeJob
     | SourceJob
     | PartitionJob
     | CompileJob

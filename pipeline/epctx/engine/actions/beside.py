@@ -15,7 +15,8 @@ from typing import Final
 
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
-from epctx.engine.actions.optimize import Ahead, Optimizing, alone
+from epctx.engine.actions.optimize import Ahead, alone
+from epctx.engine.actions.quantize import Quantizing
 from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
@@ -30,20 +31,20 @@ class SideBySide:
     """Optimizes the models of one session group, once.
 
     Args:
-        optimizing: of the build.
+        quantizing: of the build.
         scheduler: whose threads help, as far as they are free.
     """
 
     def __init__(
         self,
         actions: Actions,
-        optimizing: Optimizing,
+        quantizing: Quantizing,
         scheduler: Scheduler,
         progress: GroupProgress,
         session: SessionGroup,
     ) -> None:
         self._actions = actions
-        self._optimizing = optimizing
+        self._quantizing = quantizing
         self._scheduler = scheduler
         self._progress = progress
         self._models = session.models
@@ -78,7 +79,7 @@ class SideBySide:
             except IndexError:  # another thread was quicker
                 return
             try:
-                found = self._optimizing.optimize(self._progress, source, lane, ahead)
+                found = self._quantizing.model(self._progress, source, lane, ahead)
             except Exception as error:
                 self._failed[number] = error
                 self._left.clear()

@@ -26,7 +26,7 @@ def request(
 ) -> VerifyRequest:
     """Every policy for a staged folder, but numbers where the build skips them."""
     return VerifyRequest(
-        group=progress.planned.group,
+        group=progress.group,
         folder=folder,
         label=progress.label,
         recorded=recorded,

@@ -16,6 +16,7 @@ from epctx.engine.actions.answer_checks import check_compiled, check_contents
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.beside import SideBySide
 from epctx.engine.actions.optimize import Optimizing
+from epctx.engine.actions.quantize import Quantizing
 from epctx.engine.disk_space import DiskSpace
 from epctx.engine.executor import Lane
 from epctx.engine.plan import SessionGroup
@@ -45,6 +46,7 @@ class Compiling:
         self._actions = actions
         self._scheduler = scheduler
         self._optimizing = Optimizing(actions)
+        self._quantizing = Quantizing(actions, self._optimizing)
         cache = actions.lookup.cache
         stores = [] if cache is None or cache.location.readonly else [cache.location.root]
         self._space = DiskSpace(actions.work, stores)
@@ -58,7 +60,7 @@ class Compiling:
         group, lookup = progress.planned.group, self._actions.lookup
         label = f"{progress.label}-{session.label}"
         with self._actions.lane(group.execution_providers, label) as lane:
-            beside = SideBySide(self._actions, self._optimizing, self._scheduler, progress, session)
+            beside = SideBySide(self._actions, self._quantizing, self._scheduler, progress, session)
             models = beside.run(lane)
             if lookup.cache is None:  # nothing waits for keys: to hash an EP takes its time
                 known = Compiled(session=session, models=models)
@@ -129,7 +131,7 @@ class Compiling:
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
         job = CompileJob(
-            group=group,
+            group=progress.group,
             models=tuple(model.source.name for model in known.models),
             optimized={
                 m.source.name: self._optimizing.folder(progress, m, lane) for m in known.models
@@ -140,7 +142,7 @@ class Compiling:
             check=self._check(progress, folder, lane),
         )
         kept = self.computed(progress)
-        with source.beside(self._actions, progress, session, kept, lane) as run:
+        with source.beside(self._actions, progress, known, kept, lane) as run:
             result = self._compiled(progress, known, job, lane, run)
             lane.dismiss()
             if lane.own:
@@ -153,8 +155,9 @@ class Compiling:
             source.judge(run, result)
         progress.remember(result.peak_memory)
         for model in known.models:
-            assert model.found is not None
-            refuse_changed(model.source, model.found)
+            for each in (model,) if model.quantized is None else (model, model.origin):
+                assert each.found is not None
+                refuse_changed(each.source, each.found)
         if known.key is None:
             known = lookup.session(group, session, known.models)
         known = self._stored(progress, known, result, folder)

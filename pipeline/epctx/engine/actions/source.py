@@ -17,7 +17,9 @@ from epctx.engine.actions.base import Actions
 from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
+from epctx.engine.state import Compiled
 from epctx.errors import CompileError, EpctxError, ModelError
+from epctx.manifest import ModelSource
 from epctx.worker.jobs import CompileResult, SourceJob, SourceResult
 
 
@@ -25,6 +27,7 @@ class SourceRun:
     """The run of a session group's sources. `wait` and `judge` from the thread that compiles.
 
     Args:
+        sources: of the session group, as it is built.
         lane: where it is run.
         compiling: where the group is compiled meanwhile: ended if a source does not run.
     """
@@ -33,6 +36,7 @@ class SourceRun:
         self,
         progress: GroupProgress,
         session: SessionGroup,
+        sources: tuple[ModelSource, ...],
         kept: Path,
         *,
         lane: Lane,
@@ -42,9 +46,7 @@ class SourceRun:
         self._session = session
         self._lane = lane
         self._compiling = compiling
-        self._job = SourceJob(
-            sources=session.models, settings=progress.planned.group.verify, folder=kept
-        )
+        self._job = SourceJob(sources=sources, settings=progress.planned.group.verify, folder=kept)
         self._done: Future[SourceResult] = Future()
         self._thread = threading.Thread(target=self._run, name="epctx-source")
 
@@ -109,12 +111,13 @@ def judge(run: SourceRun | None, result: CompileResult) -> None:
 
 @contextmanager
 def beside(
-    actions: Actions, progress: GroupProgress, session: SessionGroup, kept: Path, compiling: Lane
+    actions: Actions, progress: GroupProgress, known: Compiled, kept: Path, compiling: Lane
 ) -> Iterator[SourceRun | None]:
     """Run the sources while the body compiles; None: nothing of the group is run, or they are run
     by verification, since its EPs compile in less time than another process takes to start.
 
     Args:
+        known: the session group.
         kept: the folder that their outputs are kept in, for verification.
         compiling: where the body compiles.
     """
@@ -125,7 +128,8 @@ def beside(
     checks.expect(actions, progress)  # it compiles nothing: it needs no core of its own
     with checks.lane(actions, progress) as lane:
         lane.start()
-        run = SourceRun(progress, session, kept, lane=lane, compiling=compiling)
+        sources = tuple(model.source for model in known.models)
+        run = SourceRun(progress, known.session, sources, kept, lane=lane, compiling=compiling)
         run.start()
         try:
             yield run

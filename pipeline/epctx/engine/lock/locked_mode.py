@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from epctx.engine.lock import writer
 from epctx.engine.lock.nondeterminism import known
 from epctx.engine.lookup import Lookup
@@ -51,7 +53,11 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
             models = []
             for source in session.models:
                 try:
-                    models.append(_known(source, planned, locked, lookup))
+                    known = _known(source, planned, locked, lookup)
+                    if planned.group.quantize is not None:
+                        quantized = lookup.quantized(known, planned.group)
+                        known = replace(known, quantized=quantized)
+                    models.append(known)
                 except ModelError as error:
                     missing.append(_missing(error, plan))
             sessions.append(Compiled(session=session, models=tuple(models)))
@@ -59,8 +65,33 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
     # What is missing is told once, as that and not as a source that nobody uses any more.
     _refuse(tuple(dict.fromkeys(missing)), plan)
     compositions = [(planned, ()) for planned in plan.compositions]
-    new = writer.make(plan.manifest, groups, lookup.toolchain, compositions, whole=plan.whole)
+    new = writer.make(
+        plan.manifest,
+        groups,
+        lookup.toolchain,
+        compositions,
+        whole=plan.whole,
+        ranges=lookup.ranges.present,
+    )
     _refuse(causes_between(_part(old, plan), new), plan)
+
+
+def refuse_random_samples(plan: Plan) -> None:
+    """Before anything runs: what is released was calibrated with real samples.
+
+    Raises:
+        LockError: some were generated.
+    """
+    for planned in plan.groups:
+        settings = planned.group.quantize
+        if settings is not None and settings.calibration.random:
+            raise LockError(
+                f"{planned.label} is quantized with random samples",
+                file=lock_place(plan.manifest.path).name,
+                why="ranges of made-up inputs are not those of real ones",
+                remedy="give real samples with `quantize.calibration.files`, and build",
+                code=Code.LOCK_DIFFERS,
+            )
 
 
 def refuse_unknown_golden(old: Lock, plan: Plan) -> None:
@@ -135,6 +166,8 @@ def _inputs(planned: PlannedGroup) -> Iterator[Path]:
         if model.external_data_dir is not None:
             yield model.external_data_dir
     yield from planned.group.verify.inputs.files
+    if planned.group.quantize is not None:
+        yield from planned.group.quantize.calibration.files
 
 
 def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:

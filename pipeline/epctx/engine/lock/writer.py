@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from epctx._version import __version__
@@ -32,10 +34,11 @@ from epctx.lockfile.types import (
     LockedSource,
     LockedToolchain,
 )
-from epctx.manifest import Manifest
+from epctx.manifest import Manifest, ModelGroup
 
 _MAKING: tuple[Running, ...] = ("optimize", "compile")
 """The actions that make bytes."""
+_QUANTIZING: tuple[Running, ...] = ("quantize",)
 _COMPOSING: tuple[Running, ...] = (*_MAKING, "compose")
 
 
@@ -46,11 +49,13 @@ def make(
     compositions: Sequence[tuple[PlannedComposition, Sequence[OutputFile]]] = (),
     *,
     whole: bool = True,
+    ranges: LockedFile | None = None,
 ) -> Lock:
     """The lock of groups and compositions, as far as what came of them is known.
 
     Args:
         whole: they are all of the manifest: what it packages is in the lock, too.
+        ranges: the file that quantized models have theirs in.
     """
     lock = _Lock(manifest, toolchain)
     made = {f"{p.target}/{p.group.name}": lock.group(p, sessions) for p, sessions in groups}
@@ -65,7 +70,14 @@ def make(
         name=manifest.name,
         package=packaged.locked(manifest, toolchain) if whole else None,
         sources=lock.sources,
-        toolchain=_libraries(toolchain, _COMPOSING if compositions else _MAKING),
+        ranges=ranges,
+        toolchain=_libraries(
+            toolchain,
+            (
+                *(_QUANTIZING if any(p.group.quantize for p, _ in groups) else ()),
+                *(_COMPOSING if compositions else _MAKING),
+            ),
+        ),
     )
 
 
@@ -119,7 +131,8 @@ class _Lock:
         models = {m.source.name: m for session in sessions for m in session.models}
         initializers = group.external_initializers
         records = [self._toolchain.provider(spec) for spec in group.execution_providers]
-        first = next((m.record for m in models.values() if m.record is not None), None)
+        origins = [model.origin.record for model in models.values()]
+        first = next((record for record in origins if record is not None), None)
         return LockedGroup(
             embed_mode=group.embed_mode,
             execution_providers=tuple(map(self._provider, records)),
@@ -142,7 +155,25 @@ class _Lock:
             passes_of_others={} if first is None else first.extensions,
             session_groups={s.session.models[0].name: self._session(s) for s in sessions},
             session_options=group.session_options,
+            quantize=self._quantize(group, models.values()),
         )
+
+    def _quantize(self, group: ModelGroup, models: Iterable[Optimized]) -> Mapping[str, Any] | None:
+        """What `quantize` says, and with which files; what reaches no byte is left out."""
+        settings = group.quantize
+        if settings is None:
+            return None
+        digests = next((m.quantized.samples for m in models if m.quantized is not None), ())
+        files = zip(settings.calibration.files, digests, strict=bool(digests))
+        plain: dict[str, Any] = msgspec.to_builtins(settings)
+        del plain["calibration"], plain["tolerance"]
+        calibration = settings.calibration
+        return plain | {
+            "preset": group.preset,
+            "count": calibration.count,
+            "random": calibration.random,
+            "samples": [self._source(path, content) for path, content in files],
+        }
 
     def _provider(self, record: ProviderRecord) -> LockedProvider:
         toolchain = LockedToolchain(code=record.code, host=record.host, toolchain=record.toolchain)
@@ -153,6 +184,7 @@ class _Lock:
         return LockedProvider(options=record.options, provider=name)
 
     def _model(self, model: Optimized) -> LockedModel:
+        quantized, model = model.quantized, model.origin
         source = model.source
         assert model.found is not None
         places = {
@@ -166,6 +198,12 @@ class _Lock:
             optimized="" if model.action is None else str(model.action.result.digest),
             shapes=source.shapes,
             source=own,
+            calibration=None
+            if quantized is None or quantized.calibration is None
+            else str(quantized.calibration),
+            quantized=None
+            if quantized is None or quantized.action is None
+            else str(quantized.action.result.model),
         )
 
     def _source(self, path: Path, content: digest.Digest) -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epctx.error_codes import Code
-from epctx.parsing.document.problems import Problem, at, of_kind
+from epctx.parsing.document.problems import Problem, at, at_key, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.rules.paths import Places
 from epctx.text import did_you_mean
 
 FILES = (".npz", ".pb")
-"""What `verify.inputs.files` may be."""
+"""What `verify.inputs.files` and `quantize.calibration.files` may be."""
+_CALIBRATED = (
+    *("activations", "weights", "per_channel", "symmetric"),
+    *("method", "calibration", "overrides"),
+)
+"""Keys of `quantize` of which nothing is left where only weights are quantized."""
 
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
@@ -21,6 +26,9 @@ def check(group: Node, places: Places) -> Iterator[Problem]:
     if inputs is not None:
         yield from of_kind(Code.VERIFY_INPUTS, _ranges(inputs.get("ranges")))
         yield from of_kind(Code.VERIFY_INPUTS, _files(inputs.get("files"), places))
+    quantize = group.get("quantize")
+    if quantize is not None and quantize.kind == "mapping":
+        yield from of_kind(Code.CALIBRATION, _quantize(quantize, places))
 
 
 def _passes(level: Node | None) -> Iterator[Problem]:
@@ -42,6 +50,32 @@ def _ranges(ranges: Node | None) -> Iterator[Problem]:
         if len(bounds) == 2 and bounds[0] > bounds[1]:
             low, high = (item.text for item in node.items)
             yield at(node, f"starts at {low} and ends below, at {high}", f"write [{high}, {low}]")
+
+
+def _quantize(quantize: Node, places: Places) -> Iterator[Problem]:
+    """What `quantize` says against itself, and its files."""
+    calibration = quantize.get("calibration")
+    weight_only = quantize.get("weight_only")
+    files, random = quantize.get("calibration", "files"), quantize.get("calibration", "random")
+    generated = random is not None and random.value is True
+    if weight_only is not None and weight_only.kind == "mapping":
+        for key in _CALIBRATED:
+            if key in quantize.mapping and quantize.mapping[key].kind != "null":
+                yield at_key(quantize, key, "has no effect beside weight_only", f"remove {key}")
+    elif random is not None and generated and files is not None and files.items:
+        what = "samples are generated, and there are files"
+        yield at(random, what, "remove `random`, or `files`")
+    elif not generated and (files is None or not files.items):
+        what = "there are no samples to calibrate with"
+        remedy = (
+            "name files of real inputs: `calibration: {files: [calib/*.npz]}`; to try it out "
+            "without, set `calibration: {random: true}`"
+        )
+        yield at(calibration or quantize, what, remedy)
+    yield from _files(files, places)
+    overrides = quantize.get("overrides")
+    for override in overrides.mapping.values() if overrides is not None else ():
+        yield from _ranges(override)
 
 
 def _files(files: Node | None, places: Places) -> Iterator[Problem]:

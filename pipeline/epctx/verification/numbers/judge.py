@@ -167,6 +167,7 @@ def _shares(found: Comparison) -> str:
 _WHO: dict[Sessions, str] = {
     "generating": "of the generating sessions",
     "files": "of the files",
+    "quantized": "of the quantized model",
 }
 
 

@@ -241,6 +241,22 @@ class _Run(_Loads):
         except sessions.NotComparable as error:
             remedy = "only tensors, sequences and maps can be compared"
             yield unchecked(task.model, f"not against its reference: {error}", remedy)
+        else:
+            yield from self._check_quantized(task)
+
+    def _check_quantized(self, task: Task) -> Iterator[Found]:
+        """What this build has quantized, against the float model: whatever is compiled of it."""
+        asked = task.source.source.reference
+        if asked is None or not asked.of_source:
+            return
+        judge = self._judge(task, "quantized")
+        judge = replace(
+            judge, precision="quantized", asked=asked.tolerance, right="the float model"
+        )
+        for case, outputs in task.ready:
+            yield from judge.judge(case.label, task.reference[case.label], outputs)
+        yield from judge.summary()
+        task.reference.clear()
 
     def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
@@ -357,7 +373,7 @@ class _Run(_Loads):
             random=task.random,
         )
         reference = task.source.source.reference
-        if reference is None or not task.reference:
+        if reference is None or reference.of_source or not task.reference:
             return judge
         other = replace(
             judge, precision="quantized", asked=reference.tolerance, right="its reference"

@@ -1,0 +1,154 @@
+"""`<manifest stem>.ranges.json`: the ranges that models were calibrated to, beside the lock.
+
+Calibration runs a model, and another kind of CPU finds other last digits. So what was found once is
+checked in: a build whose calibration is in the file needs no run, and makes the same bytes on any
+host.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from epctx import limits
+from epctx.error_codes import Code
+from epctx.errors import ManifestError
+from epctx.files import atomic
+from epctx.files.digest import Digest, of_bytes
+from epctx.files.entries import open_entry
+from epctx.lockfile.types import LockedFile
+
+VERSION = 1
+
+
+class _Calibration(Struct, frozen=True, kw_only=True):
+    """Of one model: `ranges` as onnxruntime.quantization writes them."""
+
+    model: str
+    ranges: dict[str, Any]
+
+
+class _Document(Struct, frozen=True, kw_only=True):
+    schema_version: int = VERSION
+    calibrations: Mapping[str, _Calibration] = field(default_factory=dict)
+
+
+def place(manifest: Path) -> Path:
+    """Where a manifest's ranges are: beside it."""
+    return manifest.with_name(f"{manifest.stem}.ranges.json")
+
+
+class Ranges:
+    """The ranges of a manifest's models: those of the file, and those that a build uses.
+
+    Args:
+        path: the file, which need not exist; None: there is none.
+        anew: nothing in it is believed.
+
+    Raises:
+        ManifestError: it is no such file.
+    """
+
+    def __init__(self, path: Path | None, *, anew: bool = False) -> None:
+        self.anew = anew
+        self._path = path
+        self._lock = threading.Lock()
+        self._content = None if path is None else _content(path)
+        document = _Document()
+        if path is not None and self._content is not None:
+            document = _parse(path, self._content)
+        self._known = {} if anew else dict(document.calibrations)
+        self._used: dict[str, _Calibration] = {}
+
+    def find(self, calibration: Digest) -> str | None:
+        """The ranges of a calibration, as they are written; None: they are not known."""
+        with self._lock:
+            known = self._known.get(str(calibration))
+        return None if known is None else canonical(known.ranges)
+
+    def use(self, calibration: Digest, model: str, ranges: str) -> None:
+        """Note what a model of this build is quantized with."""
+        found = _Calibration(model=model, ranges=json.loads(ranges))
+        with self._lock:
+            self._known[str(calibration)] = self._used[str(calibration)] = found
+
+    def content(self, *, whole: bool) -> bytes | None:
+        """The file as it should be; None: there is nothing to keep.
+
+        Args:
+            whole: everything of the manifest was built; else what was there stays.
+        """
+        kept = self._used if whole else self._known
+        if not kept:
+            return None
+        document = _Document(calibrations=dict(sorted(kept.items())))
+        plain = msgspec.to_builtins(document)
+        return (json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+    def locked(self, *, whole: bool) -> LockedFile | None:
+        """What a lock says of the file."""
+        content = self.content(whole=whole)
+        return None if content is None else _locked(content)
+
+    @property
+    def present(self) -> LockedFile | None:
+        """What the file is; None: there is none."""
+        return None if self._content is None else _locked(self._content)
+
+    def write(self, *, whole: bool) -> None:
+        """Write the file if it is not what it should be.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        content = self.content(whole=whole)
+        if self._path is not None and content is not None and content != self._content:
+            atomic.replace(self._path, content)
+
+
+def canonical(ranges: Mapping[str, Any]) -> str:
+    """Ranges as one text: the same for the same ranges."""
+    return json.dumps(ranges, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _locked(content: bytes) -> LockedFile:
+    return LockedFile(sha256=of_bytes(content, "sha256").hex, size=len(content))
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        with open_entry(path) as stream:
+            content = stream.read(limits.LOCK_BYTES.value + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    if len(content) > limits.LOCK_BYTES.value:
+        raise _unreadable(path, f"it is larger than {limits.LOCK_BYTES}")
+    return content
+
+
+def _parse(path: Path, content: bytes) -> _Document:
+    try:
+        found = msgspec.json.decode(content, type=_Document)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if found.schema_version != VERSION:
+        raise _unreadable(path, f"schema_version {found.schema_version}, this epctx reads 1")
+    return found
+
+
+def _unreadable(path: Path, why: str) -> ManifestError:
+    return ManifestError(
+        "is no file of calibrated ranges",
+        file=str(path),
+        why=why,
+        remedy="restore it; or remove it, and `epctx build` calibrates again",
+        code=Code.CALIBRATION,
+    )

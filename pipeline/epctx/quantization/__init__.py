@@ -1,0 +1,1 @@
+"""Float models made integer ones, over `onnxruntime.quantization`, and what that costs them."""

@@ -1,0 +1,82 @@
+"""What a model loses by being quantized: tensor by tensor, on a sample.
+
+Both models are run with every float tensor as an output, as `onnxruntime.quantization.
+qdq_loss_debug` makes them, and compared by name: a tensor of the float model is what comes out of
+the DequantizeLinear behind it, where there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnxruntime.quantization import qdq_loss_debug
+from onnxruntime.quantization.quant_utils import DEQUANT_OUTPUT_SUFFIX
+
+from epctx.graph.inputs import Array
+from epctx.quantization.report import TensorLoss
+from epctx.runtime.feeds import Feeds
+
+_SAVED: Final = "_ReshapedSavedOutput"
+"""What `modify_model_output_intermediate_tensors` puts behind the name of a tensor."""
+
+
+def measure(
+    plain: Path, quantized: Path, sample: Feeds, scratch: Path
+) -> tuple[tuple[TensorLoss, ...], tuple[TensorLoss, ...]]:
+    """The loss of the outputs, in their order, and of every other tensor, the worst first.
+
+    Args:
+        plain: the float model that was quantized.
+        quantized: what it became.
+        sample: what both are run on.
+        scratch: a folder for the models that are run.
+    """
+    right = _activations(plain, sample, scratch / "float-all.onnx")
+    actual = _activations(quantized, sample, scratch / "quantized-all.onnx")
+    model = onnx.load(plain, load_external_data=False)
+    makers = {name: node.op_type for node in model.graph.node for name in node.output}
+    outputs = [value.name for value in model.graph.output]
+    found = {each.name: each for each in _losses(right, actual, makers) if each.name in makers}
+    others = sorted(
+        (each for name, each in found.items() if name not in outputs),
+        key=lambda each: (math.inf if each.sqnr is None else each.sqnr, each.name),
+    )
+    return tuple(found[name] for name in outputs if name in found), tuple(others)
+
+
+def _activations(model: Path, sample: Feeds, augmented: Path) -> dict[str, Array]:
+    qdq_loss_debug.modify_model_output_intermediate_tensors(
+        model, augmented, save_as_external_data=model.with_suffix(".onnx.data").exists()
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(augmented, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs() if value.name.endswith(_SAVED)]
+    values = session.run(names, sample)
+    return {name.removesuffix(_SAVED): value for name, value in zip(names, values, strict=True)}
+
+
+def _losses(
+    right: Mapping[str, Array], actual: Mapping[str, Array], makers: Mapping[str, str]
+) -> Iterator[TensorLoss]:
+    for name, expected in right.items():
+        value = actual.get(name + DEQUANT_OUTPUT_SUFFIX, actual.get(name))
+        if value is None or value.shape != expected.shape:
+            continue
+        yield TensorLoss(name=name, op_type=makers.get(name, ""), sqnr=sqnr(expected, value))
+
+
+def sqnr(right: Array, actual: Array) -> float | None:
+    """Signal-to-quantization-noise ratio, in decibels; None: there is no noise, or no signal."""
+    expected = right.astype(np.float64).ravel()
+    noise = np.linalg.norm(expected - actual.astype(np.float64).ravel())
+    signal = np.linalg.norm(expected)
+    if not noise or not signal or not math.isfinite(noise / signal):
+        return None
+    return round(20 * math.log10(signal / noise), 2)

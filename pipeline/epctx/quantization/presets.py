@@ -1,0 +1,138 @@
+"""What a manifest asks for, in the words of `onnxruntime.quantization`.
+
+The presets are onnxruntime's own: `get_qnn_qdq_config` for the NPUs of Qualcomm, `get_qdq_config`
+for the rest. OpenVINO's plugins compute 8-bit integers with symmetric weights, a scale for each
+channel (https://docs.openvino.ai, "Low-Precision Transformations").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+from msgspec import Struct
+from onnxruntime.quantization import CalibrationMethod, QuantType, get_qdq_config
+from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
+from onnxruntime.quantization.quantize import StaticQuantConfig
+
+from epctx.manifest import Preset, QuantizeSettings, TensorOverride
+
+TYPES: Final[Mapping[str, QuantType]] = {
+    "uint16": QuantType.QUInt16,
+    "int16": QuantType.QInt16,
+    "uint8": QuantType.QUInt8,
+    "int8": QuantType.QInt8,
+    "uint4": QuantType.QUInt4,
+    "int4": QuantType.QInt4,
+}
+_METHODS: Final[Mapping[str, CalibrationMethod]] = {
+    "minmax": CalibrationMethod.MinMax,
+    "entropy": CalibrationMethod.Entropy,
+    "percentile": CalibrationMethod.Percentile,
+}
+
+
+class Chosen(Struct, frozen=True, kw_only=True):
+    """Settings with the preset's in the place of those that are not given."""
+
+    activations: str
+    weights: str
+    per_channel: bool
+    symmetric_activations: bool
+    symmetric_weights: bool
+
+
+_OF: Final[Mapping[Preset, Chosen]] = {
+    "qnn": Chosen(
+        activations="uint16",
+        weights="uint8",
+        per_channel=False,
+        symmetric_activations=False,
+        symmetric_weights=False,
+    ),
+    "openvino": Chosen(
+        activations="uint8",
+        weights="int8",
+        per_channel=True,
+        symmetric_activations=False,
+        symmetric_weights=True,
+    ),
+    "cpu": Chosen(
+        activations="uint8",
+        weights="int8",
+        per_channel=False,
+        symmetric_activations=False,
+        symmetric_weights=True,
+    ),
+}
+
+
+def choose(settings: QuantizeSettings, preset: Preset) -> Chosen:
+    """What is not given is the preset's; weights of signed types are symmetric, as onnxruntime's
+    are.
+    """
+    own = _OF[preset]
+    weights = settings.weights or own.weights
+    given = settings.symmetric
+    return Chosen(
+        activations=settings.activations or own.activations,
+        weights=weights,
+        per_channel=own.per_channel if settings.per_channel is None else settings.per_channel,
+        symmetric_activations=own.symmetric_activations if given is None else given,
+        symmetric_weights=weights.startswith("int") if given is None else given,
+    )
+
+
+def config(
+    model: Path,
+    settings: QuantizeSettings,
+    preset: Preset,
+    *,
+    exclude: Sequence[str],
+    op_types: Sequence[str],
+) -> StaticQuantConfig:
+    """The configuration for a model; it has no samples in it.
+
+    Args:
+        model: prepared; its weights are not read.
+        exclude: names of nodes that stay float.
+        op_types: those that may be quantized; none: all that can be.
+    """
+    chosen = choose(settings, preset)
+    common: dict[str, Any] = {
+        "calibrate_method": _METHODS[settings.method],
+        "activation_type": TYPES[chosen.activations],
+        "weight_type": TYPES[chosen.weights],
+        "per_channel": chosen.per_channel,
+        "activation_symmetric": chosen.symmetric_activations,
+        "weight_symmetric": chosen.symmetric_weights,
+        "op_types_to_quantize": list(op_types) or None,
+        "nodes_to_exclude": list(exclude),
+    }
+    overrides = {name: [_override(each)] for name, each in settings.overrides.items()} or None
+    if preset == "qnn":
+        return get_qnn_qdq_config(model, None, init_overrides=overrides, **common)
+    return get_qdq_config(model, None, tensor_quant_overrides=overrides, **common)
+
+
+def _override(given: TensorOverride) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if given.type is not None:
+        found["quant_type"] = TYPES[given.type]
+    if given.symmetric is not None:
+        found["symmetric"] = given.symmetric
+    if given.range is not None:
+        found["rmin"], found["rmax"] = given.range
+    return found
+
+
+def matching(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str]:
+    """The names of nodes that one of the patterns matches."""
+    return [
+        node.name
+        for node in model.graph.node
+        if any(fnmatchcase(node.name, pattern) for pattern in patterns)
+    ]

@@ -1,0 +1,128 @@
+"""The samples that a model is calibrated with, one in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from epctx.error_codes import Code
+from epctx.errors import ManifestError, ModelError
+from epctx.graph import inputs as graph_inputs
+from epctx.graph.inputs import InputSpec
+from epctx.graph.serde import skeleton
+from epctx.manifest import Calibration, VerifyInputs
+from epctx.runtime import feed_files
+from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers.input_sets import InputSets
+
+RANDOM: Final = 8
+"""Samples that are generated where the manifest does not say how many."""
+
+
+class Samples:
+    """Samples of one model, as onnxruntime's `CalibrationDataReader` gives them, in stretches.
+
+    Args:
+        makers: each makes a sample.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Feeds]]) -> None:
+        self._makers = makers
+        self._next = self._end = 0
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """The samples that `get_next` gives from now on."""
+        self._next, self._end = start_index, min(end_index, len(self))
+
+    def get_next(self) -> Feeds | None:
+        """The next sample; None: there is no other."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._makers[self._next - 1]()
+
+    def first(self) -> Feeds:
+        """The first one."""
+        return self._makers[0]()
+
+
+def of(model: Path, name: str, settings: Calibration) -> Samples:
+    """The samples of a model.
+
+    Args:
+        model: the float model, its dimensions fixed.
+        name: of the model in the manifest.
+
+    Raises:
+        ManifestError: no file has the model's inputs, or a value of one is not finite.
+        ModelError: a file cannot be read; no values can be generated for its inputs.
+    """
+    inputs = graph_inputs.specs(skeleton.read(model))
+    if settings.random:
+        return _generated(name, inputs, settings.count or RANDOM)
+    fitting: list[Callable[[], Feeds]] = []
+    misfit: ManifestError | None = None
+    for group in _sets(settings.files):
+        try:
+            _read(group, inputs)
+        except ManifestError as error:
+            misfit = misfit or error
+            continue
+        fitting.append(partial(_read, group, inputs))
+        if len(fitting) == settings.count:
+            break
+    if not fitting:
+        assert misfit is not None
+        raise ManifestError(
+            f"no file of quantize.calibration fits its inputs: {misfit.what}",
+            model=name,
+            why=misfit.why,
+            remedy=misfit.remedy,
+            code=Code.CALIBRATION,
+        )
+    return Samples(fitting)
+
+
+def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
+    """Files that are a sample together: of ONNX's test data all of a folder."""
+    groups: dict[Path, list[Path]] = {}
+    for path in files:
+        groups.setdefault(path.parent if path.suffix == ".pb" else path, []).append(path)
+    return [tuple(group) for group in groups.values()]
+
+
+def _read(files: Sequence[Path], inputs: Sequence[InputSpec]) -> Feeds:
+    found = feed_files.fit(feed_files.read(files)[0], inputs)
+    for name, value in found.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise ManifestError(
+                f'{files[0].name} has values of the input "{name}" that are not finite',
+                why="NaN or infinite: no range holds them",
+                remedy="remove the file, or correct what writes it",
+                code=Code.CALIBRATION,
+            )
+    return found
+
+
+def _generated(name: str, inputs: Sequence[InputSpec], count: int) -> Samples:
+    sets = InputSets(VerifyInputs(count=count))
+    problems = sets.problems(inputs)
+    if problems:
+        raise ModelError(
+            f"no samples can be generated: {'; '.join(problems)}",
+            model=name,
+            remedy="give some with `quantize.calibration.files`",
+            code=Code.CALIBRATION,
+        )
+    return Samples([partial(_case, sets, inputs, number) for number in range(count)])
+
+
+def _case(sets: InputSets, inputs: Sequence[InputSpec], number: int) -> Feeds:
+    return sets.case(inputs, number).feeds
