@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from epctx.cache.digests import FileDigests
 from epctx.errors import ModelError
@@ -35,6 +36,7 @@ from epctx.keys.records import (
 from epctx.keys.source_digests import SourceDigests
 from epctx.keys.toolchain import Toolchain
 from epctx.manifest import (
+    Calibration,
     Composition,
     CompositionPart,
     ExternalInitializers,
@@ -114,16 +116,20 @@ def quantize(
     toolchain: Toolchain,
 ) -> QuantizeRecord:
     """The record of one model's quantize action; `ranges` as they were found or are locked."""
-    known = msgspec.to_builtins(settings)
-    known = {name: value for name, value in known.items() if name not in _NO_BYTES}
     return QuantizeRecord(
         model=calibration.model,
         preset=calibration.preset,
-        settings=known,
+        settings=settings_of(settings),
         ranges=None if ranges is None else str(digest.of_bytes(ranges.encode())),
         samples=calibration.samples,
         toolchain=toolchain.of("quantize"),
     )
+
+
+def settings_of(settings: QuantizeSettings) -> dict[str, Any]:
+    """What `quantize` says that changes bytes, beside the preset and the samples."""
+    known: dict[str, Any] = msgspec.to_builtins(replace(settings, calibration=Calibration()))
+    return {name: value for name, value in known.items() if name not in _NO_BYTES}
 
 
 def compile(

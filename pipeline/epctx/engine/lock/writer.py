@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from epctx._version import __version__
@@ -17,6 +16,7 @@ from epctx.engine.state import Compiled, Optimized
 from epctx.files import digest
 from epctx.files.outputs import OutputFile
 from epctx.keys import Toolchain
+from epctx.keys import make as keys
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Running
 from epctx.lockfile.types import (
@@ -165,10 +165,8 @@ class _Lock:
             return None
         digests = next((m.quantized.samples for m in models if m.quantized is not None), ())
         files = zip(settings.calibration.files, digests, strict=bool(digests))
-        plain: dict[str, Any] = msgspec.to_builtins(settings)
-        del plain["calibration"], plain["tolerance"]
         calibration = settings.calibration
-        return plain | {
+        return keys.settings_of(settings) | {
             "preset": group.preset,
             "count": calibration.count,
             "random": calibration.random,
