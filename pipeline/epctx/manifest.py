@@ -167,8 +167,10 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
         method: how ranges come from samples.
         exclude_op_types: op types of the default domain that stay float.
         exclude_nodes: glob patterns of names of nodes that stay float.
+        range_limit: the largest value of a range: what is beyond are masks; None: no limit.
         overrides: by name of the tensor.
-        weight_only: only weights are quantized, in blocks; None: activations too.
+        weight_only: weights of MatMul in blocks of few bits; without samples nothing else is
+            quantized. None: as every other weight.
         tolerance: how far the quantized model may be from the float one.
     """
 
@@ -181,9 +183,15 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
     calibration: Calibration = field(default_factory=Calibration)
     exclude_op_types: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
+    range_limit: float | None = None
     overrides: Mapping[str, TensorOverride] = field(default_factory=dict)
     weight_only: WeightOnly | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
+
+    @property
+    def calibrated(self) -> bool:
+        """Activations are quantized, too, for which ranges are needed."""
+        return self.weight_only is None or self.calibration != Calibration()
 
 
 class PartitionSettings(Struct, frozen=True, kw_only=True):

@@ -152,7 +152,7 @@ class Lookup:
             return Quantized(plain=plain, samples=samples)
         asked = make.calibration(plain.action.result.digest, settings, group.preset, samples)
         ranges = calibration = None
-        if settings.weight_only is None:
+        if settings.calibrated:
             calibration = key(asked)
             ranges = self._ranges_of(calibration)
             if ranges is None:

@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -23,15 +22,16 @@ from epctx.files import atomic
 from epctx.files.digest import Digest, of_bytes
 from epctx.files.entries import open_entry
 from epctx.lockfile.types import LockedFile
+from epctx.quantization.ranges import parse, text
 
 VERSION = 1
 
 
 class _Calibration(Struct, frozen=True, kw_only=True):
-    """Of one model: `ranges` as onnxruntime.quantization writes them."""
+    """Of one model: the lowest and the highest value of each of its tensors."""
 
     model: str
-    ranges: dict[str, Any]
+    ranges: dict[str, tuple[float, float]]
 
 
 class _Document(Struct, frozen=True, kw_only=True):
@@ -70,11 +70,11 @@ class Ranges:
         """The ranges of a calibration, as they are written; None: they are not known."""
         with self._lock:
             known = self._known.get(str(calibration))
-        return None if known is None else canonical(known.ranges)
+        return None if known is None else text(known.ranges)
 
     def use(self, calibration: Digest, model: str, ranges: str) -> None:
         """Note what a model of this build is quantized with."""
-        found = _Calibration(model=model, ranges=json.loads(ranges))
+        found = _Calibration(model=model, ranges=parse(ranges))
         with self._lock:
             self._known[str(calibration)] = self._used[str(calibration)] = found
 
@@ -110,11 +110,6 @@ class Ranges:
         content = self.content(whole=whole)
         if self._path is not None and content is not None and content != self._content:
             atomic.replace(self._path, content)
-
-
-def canonical(ranges: Mapping[str, Any]) -> str:
-    """Ranges as one text: the same for the same ranges."""
-    return json.dumps(ranges, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _locked(content: bytes) -> LockedFile:

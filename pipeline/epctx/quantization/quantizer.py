@@ -7,147 +7,288 @@ is a function of the model, the settings and the ranges; and who is to blame if 
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import onnx
-from onnxruntime.quantization import QuantFormat, quantize_static
+from msgspec import Struct
+from onnx import version_converter
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, quantize_static
+from onnxruntime.quantization.calibrate import create_calibrator
 from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
-from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.manifest import Preset, QuantizeSettings
 from epctx.quantization import presets
+from epctx.quantization import ranges as ranges_
+from epctx.quantization.norms import divide
+from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
 from epctx.text import did_you_mean
+
+if TYPE_CHECKING:
+    from onnxruntime.quantization.quantize import StaticQuantConfig
 
 INTEGER_OPS: Final = (
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulNBits"),
     *("MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"),
 )
 """What tells that a model, or a node's input, is quantized."""
+_FOUR_BITS: Final = 21
+"""The first opset in which QuantizeLinear has integers of 4 and 16 bits."""
+_HALVES: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
-def refuse_quantized(model: onnx.ModelProto, name: str) -> None:
-    """A model that is quantized already is not quantized again.
+class Quantizer(Struct, frozen=True, kw_only=True):
+    """Quantizes one model.
 
-    Raises:
-        ModelError: it is.
+    Attributes:
+        name: of the model, for messages.
+        plain: the float model, in a folder in which anything may be written.
     """
-    found = next((node for node in model.graph.node if node.op_type in INTEGER_OPS), None)
-    if found is not None:
-        raise ModelError(
-            "is quantized already",
-            model=name,
-            why=f"{found.op_type} {found.name!r} is in it",
-            remedy="take `quantize` out of its group, and name the float model as its `reference`",
+
+    name: str
+    plain: Path
+    settings: QuantizeSettings
+    preset: Preset
+
+    def prepare(self) -> Path:
+        """The model as it is quantized: fused where the preset's EP has an operator for it, its
+        weights in blocks of few bits where that is asked for.
+
+        Raises:
+            ManifestError: a pattern or an op type of the settings is not in the model.
+            ModelError: it is no float model, or onnxruntime's tools fail on it.
+        """
+        self._refuse_others()
+        prepared = self.plain.with_name("prepared.onnx")
+        large = is_large(self.plain)
+        data = f"{prepared.name}.data"
+        with self._blamed("preparing it"):
+            if self.preset == "qnn":
+                changed = qnn_preprocess_model(
+                    self.plain,
+                    prepared,
+                    save_as_external_data=large,
+                    all_tensors_to_one_file=True,
+                    external_data_location=data,
+                )
+                prepared = prepared if changed else self.plain
+            else:
+                quant_pre_process(
+                    self.plain,
+                    prepared,
+                    skip_optimization=large,
+                    skip_symbolic_shape=True,
+                    save_as_external_data=large,
+                    all_tensors_to_one_file=True,
+                    external_data_location=data,
+                )
+            return self._changed(prepared)
+
+    def _changed(self, prepared: Path) -> Path:
+        """The model with what its EP, its types and blocks of weights ask for."""
+        model = onnx.load(prepared)
+        changed = self.preset == "qnn" and divide(model)
+        bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
+        opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
+        if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):
+            model, changed = version_converter.convert_version(model, _FOUR_BITS), True
+        if self.settings.weight_only is not None:
+            model, changed = self._in_blocks(model), True
+        if not changed:
+            return prepared
+        final, large = self.plain.with_name("final.onnx"), is_large(prepared)
+        onnx.save(model, final, save_as_external_data=large, location=f"{final.name}.data")
+        return final
+
+    def _in_blocks(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Constant weights of MatMul as MatMulNBits."""
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        asked = self.settings.weight_only
+        assert asked is not None
+        excluded = self._excluded(model)
+        excluded += [
+            n.name for n in model.graph.node if n.op_type in self.settings.exclude_op_types
+        ]
+        quantizer = MatMulNBitsQuantizer(
+            model,
+            bits=asked.bits,
+            block_size=asked.block_size,
+            is_symmetric=True,
+            nodes_to_exclude=excluded,
+        )
+        quantizer.process()
+        made: onnx.ModelProto = quantizer.model.model
+        return made
+
+    def calibrate(self, prepared: Path, samples: Samples) -> Ranges:
+        """The ranges of its tensors, by running it on samples.
+
+        Raises:
+            ModelError: onnxruntime's tools fail on it; a value is not finite.
+        """
+        config = self._config(prepared)
+        with self._blamed("calibrating it"):
+            calibrator = create_calibrator(
+                prepared,
+                config.op_types_to_quantize,
+                augmented_model_path=prepared.with_name("calibrated.onnx").as_posix(),
+                calibrate_method=config.calibrate_method,
+                use_external_data_format=is_large(prepared),
+            )
+            for number in range(len(samples)):  # one in memory at a time, whatever the method
+                samples.set_range(number, number + 1)
+                calibrator.collect_data(samples)
+            found = ranges_.of_calibration(calibrator.compute_data())
+        self._refuse_infinite(found)
+        return found
+
+    def run(self, prepared: Path, output: Path, ranges: Ranges) -> None:
+        """Quantize activations and weights, into `output` and `<output>.data` of a large model.
+
+        Raises:
+            ManifestError: an op type, a pattern or a tensor of the settings is not in the model.
+            ModelError: onnxruntime's tools fail on it, or find nothing to quantize.
+        """
+        config = self._config(prepared)
+        kept = self.plain.with_name("ranges.json")
+        ranges_.write(ranges_.cut(ranges, self.settings.range_limit), kept)
+        with self._blamed("quantizing it"):
+            quantize_static(
+                prepared,
+                output,
+                None,
+                quant_format=QuantFormat.QDQ,
+                op_types_to_quantize=config.op_types_to_quantize,
+                per_channel=config.per_channel,
+                reduce_range=config.reduce_range,
+                activation_type=config.activation_type,
+                weight_type=config.weight_type,
+                nodes_to_exclude=config.nodes_to_exclude,
+                use_external_data_format=is_large(prepared),
+                calibrate_method=CalibrationMethod.MinMax,
+                extra_options=config.extra_options,
+                calibration_cache_path=kept,
+            )
+        self.refuse_nothing(output)
+
+    def refuse_nothing(self, output: Path) -> None:
+        """What came out is quantized, somewhere.
+
+        Raises:
+            ModelError: it is not.
+        """
+        model = onnx.load(output, load_external_data=False)
+        if not quantized_nodes(model):
+            kinds = ", ".join(sorted({node.op_type for node in model.graph.node})[:8])
+            raise self._no_float_model(
+                "has nothing that can be quantized so",
+                f"onnxruntime quantizes none of its operators: {kinds}",
+            )
+
+    def _config(self, prepared: Path) -> StaticQuantConfig:
+        model = onnx.load(prepared, load_external_data=False)
+        exclude = self._excluded(model)
+        op_types: Sequence[str] = ()
+        if self.settings.exclude_op_types:
+            every = dict.fromkeys(node.op_type for node in model.graph.node)
+            self._refuse_unknown(self.settings.exclude_op_types, every, "exclude.op_types")
+            op_types = [each for each in every if each not in self.settings.exclude_op_types]
+        self._refuse_unknown(self.settings.overrides, _tensors(model), "overrides")
+        with self._blamed("quantizing it"):
+            return presets.config(
+                prepared, self.settings, self.preset, exclude=exclude, op_types=op_types
+            )
+
+    def _refuse_others(self) -> None:
+        model = onnx.load(self.plain, load_external_data=False)
+        found = next((node for node in model.graph.node if node.op_type in INTEGER_OPS), None)
+        if found is not None:
+            raise self._no_float_model(
+                "is quantized already", f"{found.op_type} {found.name!r} is in it"
+            )
+        half = next((t for t in model.graph.initializer if t.data_type in _HALVES), None)
+        if half is not None:
+            kind = onnx.TensorProto.DataType.Name(half.data_type).lower()
+            raise self._no_float_model("is no float32 model", f"its weight {half.name!r} is {kind}")
+
+    def _no_float_model(self, what: str, why: str) -> ModelError:
+        return ModelError(
+            what,
+            model=self.name,
+            why=why,
+            remedy="give its float32 model; or take `quantize` out of its group",
             code=Code.NOT_QUANTIZED,
         )
 
-
-def prepare(model: Path, preset: Preset, name: str) -> Path:
-    """The model as it is quantized: fused where the preset's EP has an operator for it.
-
-    Raises:
-        ModelError: onnxruntime's tools fail on it.
-    """
-    prepared = model.with_name("prepared.onnx")
-    large = _is_large(model)
-    with _blamed(name, "preparing it"):
-        if preset == "qnn":
-            changed = qnn_preprocess_model(
-                model,
-                prepared,
-                save_as_external_data=large,
-                all_tensors_to_one_file=True,
-                external_data_location=f"{prepared.name}.data",
+    def _refuse_infinite(self, found: Ranges) -> None:
+        wrong = ranges_.beyond(found, float("inf"))
+        if wrong:
+            raise ModelError(
+                f"calibration finds values that are not finite, first in {wrong[0]!r}",
+                model=self.name,
+                why=f"{found[wrong[0]]}",
+                remedy="correct the samples: on them the model gives infinities or NaN",
+                code=Code.NOT_QUANTIZED,
             )
-            return prepared if changed else model
-        quant_pre_process(
-            model,
-            prepared,
-            skip_optimization=large,
-            skip_symbolic_shape=True,
-            save_as_external_data=large,
-            all_tensors_to_one_file=True,
-            external_data_location=f"{prepared.name}.data",
+
+    def _excluded(self, model: onnx.ModelProto) -> list[str]:
+        """The nodes that stay float; each pattern has some."""
+        names = [node.name for node in model.graph.node]
+        found = {p: [n for n in names if fnmatchcase(n, p)] for p in self.settings.exclude_nodes}
+        for pattern, matching in found.items():
+            if not matching:
+                raise self._nothing("exclude.nodes", pattern, names)
+        return [name for matching in found.values() for name in matching]
+
+    def _refuse_unknown(self, wanted: Iterable[str], known: Iterable[str], key: str) -> None:
+        every = list(known)
+        for each in wanted:
+            if each not in every:
+                raise self._nothing(key, each, every)
+
+    def _nothing(self, key: str, text: str, known: Sequence[str]) -> ManifestError:
+        return ManifestError(
+            f'"{text}" is nothing in the model as it is quantized',
+            model=self.name,
+            where=f"quantize.{key}",
+            remedy=did_you_mean(text, known),
+            code=Code.NOTHING_EXCLUDED,
         )
-    return prepared
 
-
-def run(
-    prepared: Path,
-    output: Path,
-    settings: QuantizeSettings,
-    preset: Preset,
-    *,
-    name: str,
-    samples: Samples,
-    ranges: Path,
-) -> None:
-    """Quantize activations and weights.
-
-    Args:
-        prepared: the float model.
-        output: the file that is written, and beside it `<output>.data` of a large model.
-        name: of the model, for messages.
-        samples: what it is calibrated with if `ranges` is not there.
-        ranges: the file of its ranges; written, if it is not there.
-
-    Raises:
-        ManifestError: a pattern, an op type or a tensor of the settings is not in the model.
-        ModelError: onnxruntime's tools fail on it, or find nothing to quantize.
-    """
-    model = onnx.load(prepared, load_external_data=False)
-    exclude = _excluded(model, settings, name)
-    op_types: Sequence[str] = ()
-    if settings.exclude_op_types:
-        every = dict.fromkeys(node.op_type for node in model.graph.node)
-        op_types = [each for each in every if each not in settings.exclude_op_types]
-    _refuse_unknown(settings.overrides, _tensors(model), "overrides", name)
-    with _blamed(name, "quantizing it"):
-        config = presets.config(prepared, settings, preset, exclude=exclude, op_types=op_types)
-        options = {**config.extra_options, "CalibStridedMinMax": 1}  # one sample in memory
-        quantize_static(
-            prepared,
-            output,
-            samples,
-            quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=config.op_types_to_quantize,
-            per_channel=config.per_channel,
-            reduce_range=config.reduce_range,
-            activation_type=config.activation_type,
-            weight_type=config.weight_type,
-            nodes_to_exclude=config.nodes_to_exclude,
-            use_external_data_format=config.use_external_data_format,
-            calibrate_method=config.calibrate_method,
-            extra_options=options,
-            calibration_cache_path=ranges,
-        )
-    _refuse_nothing(output, name)
-
-
-def run_weights(prepared: Path, output: Path, settings: QuantizeSettings, *, name: str) -> None:
-    """Quantize constant weights of MatMul, in blocks; arguments and errors as of `run`."""
-    assert settings.weight_only is not None
-    model = onnx.load(prepared)
-    exclude = _excluded(model, settings, name)
-    exclude += [node.name for node in model.graph.node if node.op_type in settings.exclude_op_types]
-    with _blamed(name, "quantizing it"):
-        quantizer = MatMulNBitsQuantizer(
-            model,
-            bits=settings.weight_only.bits,
-            block_size=settings.weight_only.block_size,
-            is_symmetric=True,
-            nodes_to_exclude=exclude,
-        )
-        quantizer.process()
-        quantizer.model.save_model_to_file(str(output), _is_large(prepared))
-    _refuse_nothing(output, name)
+    @contextmanager
+    def _blamed(self, doing: str) -> Iterator[None]:
+        """What the tools raise is theirs: they promise no classes. What they log is advice that
+        the settings here make idle, and what they write to a temporary folder lies in ours.
+        """
+        logging.disable(logging.WARNING)
+        before, tempfile.tempdir = tempfile.tempdir, str(self.plain.parent)
+        os.environ.pop("QUANTIZATION_DEBUG", None)  # it plots
+        try:
+            yield
+        except EpctxError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"onnxruntime.quantization fails at {doing}",
+                model=self.name,
+                why=f"{type(error).__name__}: {error}",
+                remedy="leave out what it names with `quantize.exclude`, or report it to "
+                "onnxruntime",
+                code=Code.NOT_QUANTIZED,
+            ) from error
+        finally:
+            tempfile.tempdir = before
+            logging.disable(logging.NOTSET)
 
 
 def quantized_nodes(model: onnx.ModelProto) -> int:
@@ -165,34 +306,9 @@ def quantized_nodes(model: onnx.ModelProto) -> int:
     )
 
 
-def _is_large(model: Path) -> bool:
+def is_large(model: Path) -> bool:
+    """Whether a model of `Quantizer` has its weights in a file beside it."""
     return model.with_name(f"{model.name}.data").exists()
-
-
-def _excluded(model: onnx.ModelProto, settings: QuantizeSettings, name: str) -> list[str]:
-    for pattern in settings.exclude_nodes:
-        names = [node.name for node in model.graph.node]
-        if not presets.matching(model, [pattern]):
-            raise _nothing("exclude.nodes", pattern, names, name)
-    op_types = [node.op_type for node in model.graph.node]
-    _refuse_unknown(settings.exclude_op_types, op_types, "exclude.op_types", name)
-    return presets.matching(model, settings.exclude_nodes)
-
-
-def _refuse_unknown(wanted: Iterable[str], known: Sequence[str], key: str, name: str) -> None:
-    for each in wanted:
-        if each not in known:
-            raise _nothing(key, each, known, name)
-
-
-def _nothing(key: str, text: str, known: Sequence[str], name: str) -> ManifestError:
-    return ManifestError(
-        f'"{text}" is nothing in the model as it is quantized',
-        model=name,
-        where=f"quantize.{key}",
-        remedy=did_you_mean(text, known) or "see the names with `epctx inspect`",
-        code=Code.NOTHING_EXCLUDED,
-    )
 
 
 def _tensors(model: onnx.ModelProto) -> list[str]:
@@ -202,36 +318,9 @@ def _tensors(model: onnx.ModelProto) -> list[str]:
     return list(found)
 
 
-def _refuse_nothing(output: Path, name: str) -> None:
-    model = onnx.load(output, load_external_data=False)
-    if not quantized_nodes(model):
-        kinds = ", ".join(sorted({node.op_type for node in model.graph.node})[:8])
-        raise ModelError(
-            "has nothing that onnxruntime quantizes so",
-            model=name,
-            why=f"of its operators ({kinds}) none with constant float weights or known ranges",
-            remedy="take `quantize` out of its group, or choose another kind",
-            code=Code.NOT_QUANTIZED,
-        )
-
-
-@contextmanager
-def _blamed(name: str, doing: str) -> Iterator[None]:
-    """What the tools raise is theirs: they promise no classes. What they log is advice that the
-    settings here make idle.
-    """
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    except EpctxError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"onnxruntime.quantization fails at {doing}",
-            model=name,
-            why=f"{type(error).__name__}: {error}",
-            remedy="leave out what it names with `quantize.exclude`, or report it to onnxruntime",
-            code=Code.NOT_QUANTIZED,
-        ) from error
-    finally:
-        logging.disable(logging.NOTSET)
+def move(prepared: Path, output: Path) -> None:
+    """A model as it is prepared, as the output."""
+    model = onnx.load(prepared)
+    onnx.save(
+        model, output, save_as_external_data=is_large(prepared), location=f"{output.name}.data"
+    )

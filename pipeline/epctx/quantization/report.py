@@ -28,6 +28,8 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
         weights: their type.
         samples: how many it was calibrated with; 0: none was needed.
         random: they were generated.
+        limited: tensors whose ranges were cut to `range_limit`; or, where there is none, that reach
+            as far as masks do, so that what matters in them is lost.
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
         nodes: of the float model's main graph.
         size: of the quantized model and its data, in bytes; `float_size` of the float one.
@@ -41,6 +43,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
     weights: str
     samples: int
     random: bool
+    limited: tuple[str, ...]
     quantized: int
     nodes: int
     size: int

@@ -18,10 +18,14 @@ from epctx.graph.model import OptimizedModel, SourceFile
 from epctx.graph.serde import canonical, data_files
 from epctx.manifest import Calibration, Preset, QuantizeSettings
 from epctx.quantization import loss, presets, quantizer, samples
+from epctx.quantization.quantizer import Quantizer
+from epctx.quantization.ranges import Ranges, beyond, parse, text
 from epctx.quantization.report import QuantizeReport
 
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
+_MASK: Final = 1e9
+"""Where exporters put what a softmax is to ignore: from here to the largest float."""
 _ONE_FILE: Final = 1 << 30
 """Bytes of weights up to which the tools are given them in the model file."""
 
@@ -69,33 +73,33 @@ def _run(
     ranges: str | None,
     scratch: Path,
 ) -> QuantizedModel:
-    name, output = optimized.name, folder / FILE
-    plain = _write(optimized, scratch / _PLAIN)
+    plain, output = _write(optimized, scratch / _PLAIN), folder / FILE
     bare = onnx.load(plain, load_external_data=False)
-    quantizer.refuse_quantized(bare, name)
-    prepared = quantizer.prepare(plain, preset, name)
-    kept, only = scratch / "ranges.json", settings.weight_only
-    asked = settings.calibration if only is None else Calibration(random=True, count=1)
-    given = samples.of(plain, name, asked)
-    if ranges is not None:
-        kept.write_text(ranges, encoding="utf-8")
-    if only is None:
-        quantizer.run(prepared, output, settings, preset, name=name, samples=given, ranges=kept)
+    tool = Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
+    prepared = tool.prepare()
+    found: Ranges | None = None
+    asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
+    given = samples.of(plain, optimized.name, asked)
+    if settings.calibrated:
+        found = parse(ranges) if ranges is not None else tool.calibrate(prepared, given)
+        tool.run(prepared, output, found)
     else:
-        quantizer.run_weights(prepared, output, settings, name=name)
-    ends, others = loss.measure(prepared, output, given.first(), scratch)
+        quantizer.move(prepared, output)
+        tool.refuse_nothing(output)
+    ends, others = loss.measure(plain, output, given.first(), scratch)
     made = onnx.load(output, load_external_data=False)
-    chosen = presets.choose(settings, preset)
+    chosen, blocks = presets.choose(settings, preset), settings.weight_only
     files = tuple(map(_file, sorted(folder.iterdir(), key=lambda path: path.name != FILE)))
     return QuantizedModel(
         files=files,
-        ranges=kept.read_text(encoding="utf-8") if only is None else None,
+        ranges=None if found is None else text(found),
         report=QuantizeReport(
             preset=preset,
-            activations=None if only is not None else chosen.activations,
-            weights=chosen.weights if only is None else f"int{only.bits}",
-            samples=len(given) if only is None else 0,
-            random=asked.random,
+            activations=chosen.activations if settings.calibrated else None,
+            weights=chosen.weights if blocks is None else f"int{blocks.bits}",
+            samples=len(given) if settings.calibrated else 0,
+            random=settings.calibration.random,
+            limited=tuple(_limited(found, settings)),
             quantized=quantizer.quantized_nodes(made),
             nodes=len(bare.graph.node),
             size=sum(file.size for file in files),
@@ -105,6 +109,12 @@ def _run(
             tensors=others,
         ),
     )
+
+
+def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:
+    """The tensors whose ranges reach as far as masks do."""
+    limit = _MASK if settings.range_limit is None else settings.range_limit
+    return [] if found is None else beyond(found, limit)
 
 
 def _write(optimized: OptimizedModel, path: Path) -> Path:

@@ -14,9 +14,9 @@ FILES = (".npz", ".pb")
 """What `verify.inputs.files` and `quantize.calibration.files` may be."""
 _CALIBRATED = (
     *("activations", "weights", "per_channel", "symmetric"),
-    *("method", "calibration", "overrides"),
+    *("method", "range_limit", "overrides"),
 )
-"""Keys of `quantize` of which nothing is left where only weights are quantized."""
+"""Keys of `quantize` that say nothing where nothing is calibrated."""
 
 
 def check(group: Node, places: Places) -> Iterator[Problem]:
@@ -58,10 +58,12 @@ def _quantize(quantize: Node, places: Places) -> Iterator[Problem]:
     weight_only = quantize.get("weight_only")
     files, random = quantize.get("calibration", "files"), quantize.get("calibration", "random")
     generated = random is not None and random.value is True
-    if weight_only is not None and weight_only.kind == "mapping":
+    alone = weight_only is not None and weight_only.kind == "mapping" and calibration is None
+    if alone:
         for key in _CALIBRATED:
             if key in quantize.mapping and quantize.mapping[key].kind != "null":
-                yield at_key(quantize, key, "has no effect beside weight_only", f"remove {key}")
+                what = "has no effect: without samples only weights are quantized, in blocks"
+                yield at_key(quantize, key, what, f"remove {key}, or give `calibration`")
     elif random is not None and generated and files is not None and files.items:
         what = "samples are generated, and there are files"
         yield at(random, what, "remove `random`, or `files`")

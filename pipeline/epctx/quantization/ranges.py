@@ -1,0 +1,69 @@
+"""The ranges of a model's tensors: from onnxruntime's calibration to plain numbers, and back.
+
+Of all that calibration finds only the lowest and the highest value of a tensor reach a byte of the
+quantized model (onnxruntime 1.31.1, each method): histograms are left out, and any method's ranges
+are written as those of minmax.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from onnxruntime.quantization.calibrate import TensorsData
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Name of a tensor to its lowest and highest value."""
+
+
+def text(ranges: Ranges) -> str:
+    """The same for the same ranges."""
+    return json.dumps({name: ranges[name] for name in sorted(ranges)}, ensure_ascii=False)
+
+
+def parse(found: str) -> dict[str, tuple[float, float]]:
+    """Ranges of a text that `text` wrote."""
+    return {name: (low, high) for name, (low, high) in json.loads(found).items()}
+
+
+def of_calibration(found: TensorsData) -> dict[str, tuple[float, float]]:
+    """What a calibrator of onnxruntime found."""
+    return {name: (_number(each.lowest), _number(each.highest)) for name, each in found.items()}
+
+
+def write(ranges: Ranges, path: Path) -> None:
+    """A file of them that `quantize_static` takes for its own."""
+    method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
+    data = {
+        name: {"CLS": "TensorData", "lowest": low, "highest": high}
+        for name, (low, high) in sorted(ranges.items())
+    }
+    document = {"CLS": "TensorsData", "calibration_method": method, "data": data}
+    path.write_text(json.dumps({**document, "smooth_quant": False}), encoding="utf-8")
+
+
+def beyond(ranges: Ranges, limit: float) -> list[str]:
+    """The tensors of which a value is larger than a limit, or not finite."""
+    return [
+        name
+        for name, bounds in sorted(ranges.items())
+        if not all(math.isfinite(each) and abs(each) <= limit for each in bounds)
+    ]
+
+
+def cut(ranges: Ranges, limit: float | None) -> dict[str, tuple[float, float]]:
+    """The ranges, none beyond a limit."""
+    most = math.inf if limit is None else limit
+    return {name: (max(low, -most), min(high, most)) for name, (low, high) in ranges.items()}
+
+
+def _number(found: npt.NDArray[np.floating]) -> float:
+    """A scalar, or an array of one element, as the calibrators give them."""
+    return float(np.asarray(found).reshape(()))
