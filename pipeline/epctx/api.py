@@ -61,6 +61,7 @@ def build(
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
+    recalibrate: bool = False,
     golden: bool = False,
     archive: bool = False,
     attest: bool = False,
@@ -79,6 +80,7 @@ def build(
         verify: run the models and compare numbers; the checks that need no run are always made.
         cache: use what was built before, and remember what is built now.
         locked: fail if anything would differ from the lock beside the manifest; never write it.
+        recalibrate: run models that are quantized again, to find their ranges anew.
         golden: put inputs and expected outputs into each group's folder.
         archive: write `<name>.tar` with all that was published.
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
@@ -102,6 +104,7 @@ def build(
             keep_going=keep_going,
             numbers=verify,
             locked=locked,
+            recalibrate=recalibrate,
             release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
         ),
         listener=listener or (lambda event: None),
@@ -184,6 +187,7 @@ def verify(
     from epctx.commands.package import checking, finding
     from epctx.commands.verify import command, releases
     from epctx.commands.verify import folders as group_folders
+    from epctx.engine import ranges as calibrated
     from epctx.engine.output import reading
     from epctx.parsing import load
 
@@ -203,8 +207,10 @@ def verify(
         ]
         inside = [request for package in packages for request in package.requests]
         missing: list[group_folders.Missing] = []
+        ranges = None
         if manifest is not None:
             parsed = load.load(Path(manifest), allow_outside=allow_outside)
+            ranges = calibrated.of(parsed)
             everything = [*requests, *inside]
             everything, missing = group_folders.match(everything, parsed, named)
             requests, inside = everything[: len(requests)], everything[len(requests) :]
@@ -220,6 +226,7 @@ def verify(
             [*(replace(each, golden=golden) for each in requests), *inside],
             missing,
             others=[*released, *(package.report for package in packages)],
+            ranges=ranges,
             golden=golden,
             strict=strict,
         )

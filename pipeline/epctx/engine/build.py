@@ -34,7 +34,6 @@ from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
-from epctx.engine.ranges import Ranges
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
@@ -149,10 +148,7 @@ class _Run:
             digests = cache.digests
         if watched is not None:
             digests = self._watch(digests, watched)
-        quantizes = any(planned.group.quantize is not None for planned in plan.groups)
-        self._ranges = Ranges(
-            ranges.place(plan.manifest.path) if quantizes else None, anew=options.recalibrate
-        )
+        self._ranges = ranges.of(plan.manifest, anew=options.recalibrate)
         self._lookup = Lookup(cache, digests, numbers=options.numbers, ranges=self._ranges)
         self._assess: Callable[[PlannedGroup], GroupState] = partial(
             assess, lookup=self._lookup, place=self._place

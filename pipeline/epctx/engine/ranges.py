@@ -22,6 +22,7 @@ from epctx.files import atomic
 from epctx.files.digest import Digest, of_bytes
 from epctx.files.entries import open_entry
 from epctx.lockfile.types import LockedFile
+from epctx.manifest import Manifest
 from epctx.quantization.ranges import parse, text
 
 VERSION = 1
@@ -44,6 +45,17 @@ def place(manifest: Path) -> Path:
     return manifest.with_name(f"{manifest.stem}.ranges.json")
 
 
+def of(manifest: Manifest, *, anew: bool = False) -> Ranges:
+    """Those of a manifest; without a file, if nothing of it is quantized.
+
+    Raises:
+        ManifestError: the file is none of ranges.
+    """
+    groups = (group for target in manifest.targets for group in target.groups)
+    quantizes = any(group.quantize is not None for group in groups)
+    return Ranges(place(manifest.path) if quantizes else None, anew=anew)
+
+
 class Ranges:
     """The ranges of a manifest's models: those of the file, and those that a build uses.
 
@@ -57,7 +69,7 @@ class Ranges:
 
     def __init__(self, path: Path | None, *, anew: bool = False) -> None:
         self.anew = anew
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
         self._content = None if path is None else _content(path)
         document = _Document()
@@ -108,8 +120,8 @@ class Ranges:
             StorageError: the disk refuses.
         """
         content = self.content(whole=whole)
-        if self._path is not None and content is not None and content != self._content:
-            atomic.replace(self._path, content)
+        if self.path is not None and content is not None and content != self._content:
+            atomic.replace(self.path, content)
 
 
 def _locked(content: bytes) -> LockedFile:

@@ -33,7 +33,6 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
         nodes: of the float model's main graph.
         size: of the quantized model and its data, in bytes; `float_size` of the float one.
-        measured: on so many samples the loss was measured.
         outputs: of the graph, in order.
         tensors: every other one that could be matched, the worst first.
     """
@@ -48,6 +47,5 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
     nodes: int
     size: int
     float_size: int
-    measured: int
     outputs: tuple[TensorLoss, ...]
     tensors: tuple[TensorLoss, ...]

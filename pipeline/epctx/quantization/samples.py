@@ -53,15 +53,16 @@ class Samples:
         return self._makers[0]()
 
 
-def of(model: Path, name: str, settings: Calibration) -> Samples:
+def of(model: Path, name: str, settings: Calibration, *, alone: bool) -> Samples:
     """The samples of a model.
 
     Args:
         model: the float model, its dimensions fixed.
         name: of the model in the manifest.
+        alone: of its group; else files may be of other models of it.
 
     Raises:
-        ManifestError: no file has the model's inputs, or a value of one is not finite.
+        ManifestError: a file does not fit, none has the model's inputs, or a value is not finite.
         ModelError: a file cannot be read; no values can be generated for its inputs.
     """
     inputs = graph_inputs.specs(skeleton.read(model))
@@ -69,25 +70,37 @@ def of(model: Path, name: str, settings: Calibration) -> Samples:
         return _generated(name, inputs, settings.count or RANDOM)
     fitting: list[Callable[[], Feeds]] = []
     misfit: ManifestError | None = None
-    for group in _sets(settings.files):
+    for files in _sets(settings.files):
         try:
-            _read(group, inputs)
-        except ManifestError as error:
-            misfit = misfit or error
+            _read(files, inputs, alone=alone)
+        except _Others as error:
+            misfit = misfit or error.misfit
             continue
-        fitting.append(partial(_read, group, inputs))
+        fitting.append(partial(_read, files, inputs, alone=alone))
         if len(fitting) == settings.count:
             break
     if not fitting:
         assert misfit is not None
-        raise ManifestError(
-            f"no file of quantize.calibration fits its inputs: {misfit.what}",
-            model=name,
-            why=misfit.why,
-            remedy=misfit.remedy,
-            code=Code.CALIBRATION,
-        )
+        raise _told(misfit, name)
     return Samples(fitting)
+
+
+class _Others(Exception):
+    """A sample has other inputs: it is of another model of the group; has what is wrong with it."""
+
+    def __init__(self, misfit: ManifestError) -> None:
+        super().__init__(misfit)
+        self.misfit = misfit
+
+
+def _told(misfit: ManifestError, name: str) -> ManifestError:
+    return ManifestError(
+        f"a sample of quantize.calibration does not fit: {misfit.what}",
+        model=name,
+        why=misfit.why,
+        remedy=misfit.remedy,
+        code=Code.CALIBRATION,
+    )
 
 
 def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
@@ -98,12 +111,26 @@ def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def _read(files: Sequence[Path], inputs: Sequence[InputSpec]) -> Feeds:
-    found = feed_files.fit(feed_files.read(files)[0], inputs)
+def _read(files: Sequence[Path], inputs: Sequence[InputSpec], *, alone: bool) -> Feeds:
+    """The sample of some files.
+
+    Raises:
+        _Others: its inputs have other names, and there are other models.
+        ManifestError: a value does not fit, or is not finite.
+    """
+    values = feed_files.read(files)[0]
+    try:
+        found = feed_files.fit(values, inputs)
+    except ManifestError as error:
+        names = {spec.name for spec in inputs}
+        if not alone and values.named.keys() != names:
+            raise _Others(error) from error
+        raise _told(error, values.label) from error
     for name, value in found.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ManifestError(
-                f'{files[0].name} has values of the input "{name}" that are not finite',
+                f'{values.label} has values of the input "{name}" that are not finite',
+                where="quantize.calibration.files",
                 why="NaN or infinite: no range holds them",
                 remedy="remove the file, or correct what writes it",
                 code=Code.CALIBRATION,

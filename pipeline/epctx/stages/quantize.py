@@ -7,6 +7,8 @@ is a model file, since what is compiled of it is compared with it.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -45,48 +47,37 @@ def run(
     folder: Path,
     *,
     ranges: str | None,
+    alone: bool,
 ) -> QuantizedModel:
     """Quantize a model into the folder `folder`, which exists and is empty.
 
     Args:
         optimized: the float model, which is used up.
         ranges: of its tensors, as they were found before; None: it is calibrated.
+        alone: no other model of its group is calibrated with the same files.
 
     Raises:
         ManifestError: the settings or the samples do not fit the model.
         ModelError: onnxruntime's tools fail on it; a sample cannot be read.
         StorageError: the disk refuses.
     """
-    scratch = folder.with_name(f"{folder.name}w")
-    scratch.mkdir()
-    try:
-        return _run(optimized, settings, preset, folder, ranges, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _run(
-    optimized: OptimizedModel,
-    settings: QuantizeSettings,
-    preset: Preset,
-    folder: Path,
-    ranges: str | None,
-    scratch: Path,
-) -> QuantizedModel:
-    plain, output = _write(optimized, scratch / _PLAIN), folder / FILE
-    bare = onnx.load(plain, load_external_data=False)
-    tool = Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
-    prepared = tool.prepare()
-    found: Ranges | None = None
-    asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
-    given = samples.of(plain, optimized.name, asked)
-    if settings.calibrated:
-        found = parse(ranges) if ranges is not None else tool.calibrate(prepared, given)
-        tool.run(prepared, output, found)
-    else:
-        quantizer.move(prepared, output)
-        tool.refuse_nothing(output)
-    ends, others = loss.measure(plain, output, given.first(), scratch)
+    output = folder / FILE
+    with _scratch(folder) as scratch:
+        plain = _write(optimized, scratch / _PLAIN)
+        tool = Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
+        prepared = tool.prepare()
+        asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
+        given = samples.of(plain, optimized.name, asked, alone=alone)
+        found: Ranges | None = None
+        if settings.calibrated:
+            found = parse(ranges) if ranges is not None else tool.calibrate(prepared, given)
+            tool.run(prepared, output, found)
+        else:
+            quantizer.move(prepared, output)
+            tool.refuse_nothing(output)
+        ends, others = loss.measure(plain, output, given.first(), scratch)
+        nodes = len(onnx.load(plain, load_external_data=False).graph.node)
+        float_size = sum(path.stat().st_size for path in scratch.glob(f"{_PLAIN}*"))
     made = onnx.load(output, load_external_data=False)
     chosen, blocks = presets.choose(settings, preset), settings.weight_only
     files = tuple(map(_file, sorted(folder.iterdir(), key=lambda path: path.name != FILE)))
@@ -101,14 +92,24 @@ def _run(
             random=settings.calibration.random,
             limited=tuple(_limited(found, settings)),
             quantized=quantizer.quantized_nodes(made),
-            nodes=len(bare.graph.node),
+            nodes=nodes,
             size=sum(file.size for file in files),
-            float_size=sum(path.stat().st_size for path in scratch.glob(f"{_PLAIN}*")),
-            measured=1,
+            float_size=float_size,
             outputs=ends,
             tensors=others,
         ),
     )
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A folder beside, for what the tools write."""
+    scratch = folder.with_name(f"{folder.name}w")
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:

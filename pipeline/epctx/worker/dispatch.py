@@ -128,7 +128,9 @@ def _quantize(job: QuantizeJob, started: Started) -> QuantizeResult:
 
     job.folder.mkdir(parents=True)
     optimized = replace(store.read(job.optimized), name=job.name)
-    made = quantize.run(optimized, job.settings, job.preset, job.folder, ranges=job.ranges)
+    made = quantize.run(
+        optimized, job.settings, job.preset, job.folder, ranges=job.ranges, alone=job.alone
+    )
     return QuantizeResult(
         sources=made.files,
         ranges=made.ranges,

@@ -77,6 +77,7 @@ class QuantizeJob(Struct, frozen=True, kw_only=True):
         optimized: the folder that an OptimizeJob wrote.
         preset: whose settings, resolved.
         ranges: of its tensors, as they were found before; None: they are to be found.
+        alone: it is the only model of its group.
     """
 
     name: str
@@ -84,6 +85,7 @@ class QuantizeJob(Struct, frozen=True, kw_only=True):
     settings: QuantizeSettings
     preset: Preset
     ranges: str | None
+    alone: bool
     folder: Path
 
 

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache import Action, Cache
+from epctx.engine import ranges
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
-from epctx.engine.state import Compiled, GroupState, Optimized
+from epctx.engine.state import Compiled, GroupState, Optimized, Quantized
 from epctx.engine.unchanged import Unchanged
 from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
@@ -38,7 +39,7 @@ class PlannedAction(Struct, frozen=True, kw_only=True):
     """An action of a session group.
 
     Attributes:
-        action: optimize, compile, verify.
+        action: optimize, quantize, compile, verify.
         subject: the model, the sharing group, or the group as a whole.
         state: `depends`: what is before it runs, and may give what it gave before.
         because: why it runs, in words.
@@ -84,7 +85,7 @@ class PlanReport(Brief, frozen=True, kw_only=True):
 def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanReport:
     """What `build` would do with these arguments; as `api.plan`."""
     place = Place(out=out.resolve(), name=plan.manifest.name)
-    lookup = Lookup(cache, cache.digests, numbers=numbers)
+    lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(plan.manifest))
     history = History(records=cache.records, manifest=plan.manifest.path)
     unchanged = Unchanged(cache.records, lookup, place, plan.manifest.path)
     known = {planned.label: unchanged.assess(planned) for planned in plan.groups}
@@ -198,7 +199,9 @@ class _Group:
     def _actions(self) -> Iterator[PlannedAction]:
         for session in self._known.sessions:
             for model in session.models:
-                yield self._optimize(model)
+                yield self._optimize(model.origin)
+                if model.quantized is not None:
+                    yield self._quantize(model.quantized)
             yield self._compile(session)
         yield self._verify()
 
@@ -212,6 +215,22 @@ class _Group:
         if model.record is not None:
             return self._running(action, model.record, model)
         return self._unloaded(action, model)
+
+    def _quantize(self, model: Quantized) -> PlannedAction:
+        action = PlannedAction(
+            action="quantize",
+            subject=model.plain.source.name,
+            state="up to date",
+            key=_text(model.key),
+        )
+        if model.action is not None:
+            return action
+        if model.record is not None:
+            return self._running(action, model.record)
+        if model.calibration is None:
+            return replace(action, state="depends")
+        why = f"{action.subject} is not calibrated to these samples"
+        return replace(action, state="runs", because=(why,))
 
     def _unloaded(self, action: PlannedAction, model: Optimized) -> PlannedAction:
         """Of a model that was never loaded as it is: of the record only that much is known."""

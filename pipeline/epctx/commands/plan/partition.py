@@ -7,8 +7,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from epctx.cache.digests import FreshDigests
+from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
 from epctx.engine.plan import Plan, PlannedGroup
+from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport
@@ -43,19 +46,20 @@ def partitions(plan: Plan) -> tuple[GroupPreview, ...]:
     Raises:
         EpctxError: what a stage raised.
     """
+    known = ranges.of(plan.manifest)
     with tempfile.TemporaryDirectory(prefix="epctx-plan-") as scratch:
         folder = Path(scratch)
         pool = Pool(work=folder / "work", logs=own_logs())
         with Scheduler(pool):
             return tuple(
-                _group(pool, planned, folder / f"g{number}")
+                _group(pool, planned, folder / f"g{number}", known)
                 for number, planned in enumerate(plan.groups)
             )
 
 
-def _group(pool: Pool, planned: PlannedGroup, folder: Path) -> GroupPreview:
-    group = planned.group
+def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> GroupPreview:
     with pool.lane(None) as lane:
+        group = quantized.again(planned.group, known, FreshDigests(), folder / "q", lane)
         optimized: dict[str, Path] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from epctx.engine import ranges
 from epctx.errors import EpctxError, StorageError
 from epctx.files import copying
 from epctx.manifest import Manifest, ModelGroup, ModelSource
@@ -31,7 +32,8 @@ def copy(manifest: Manifest, folder: Path, *, backwards: bool, aged: bool) -> Pa
     """
     own = manifest.path.absolute()
     named = (path for t in manifest.targets for group in t.groups for path in _inputs(group))
-    paths = sorted({path for path in _files(named) if path.drive == own.drive} | {own})
+    found = {path for path in _files(named) if path.drive == own.drive}
+    paths = sorted({*found, own, *_files([ranges.place(own)])})
     root = Path(os.path.commonpath([path.parent for path in paths]))
     for path in reversed(paths) if backwards else paths:
         target = folder / path.relative_to(root)
@@ -57,6 +59,8 @@ def _inputs(group: ModelGroup) -> Iterator[Path]:
     for spec in group.execution_providers:
         yield from (Path(str(spec.options[name])) for name in spec.path_options)
     yield from group.verify.inputs.files
+    if group.quantize is not None:
+        yield from group.quantize.calibration.files
 
 
 def _data(source: ModelSource) -> Iterator[Path]:

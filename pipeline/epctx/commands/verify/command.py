@@ -7,7 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
+from epctx.engine import quantized
+from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, EpctxError
 from epctx.manifest import ProviderSpec
@@ -22,6 +27,7 @@ def run(
     missing: Sequence[Missing] = (),
     *,
     others: Sequence[FolderReport] = (),
+    ranges: Ranges | None = None,
     golden: bool = False,
     strict: bool = False,
 ) -> VerifyReport:
@@ -32,6 +38,7 @@ def run(
         missing: what is not there.
         others: what was found about packages as a whole and files of a release: first in the
             report.
+        ranges: of models that the manifest quantizes; None: there is no manifest.
         golden: golden files are to be run: a folder must be there that can have some.
         strict: what cannot be checked counts as a failure.
 
@@ -44,7 +51,10 @@ def run(
         threads = max(1, min(len(requests), os.cpu_count() or 1))
         with Scheduler(pool, threads=threads) as scheduler:
             reports = scheduler.results(
-                [scheduler.submit(_verify, pool, each) for each in requests]
+                [
+                    scheduler.submit(_verify, pool, each, ranges, Path(scratch) / f"q{number}")
+                    for number, each in enumerate(requests)
+                ]
             )
     folders = (*others, *reports, *map(_absent, missing))
     if golden and not any(request.golden for request in requests):
@@ -52,7 +62,14 @@ def run(
     return VerifyReport(folders=folders, strict=strict)
 
 
-def _verify(pool: Pool, request: VerifyRequest) -> FolderReport:
+def _verify(
+    pool: Pool, request: VerifyRequest, ranges: Ranges | None, folder: Path
+) -> FolderReport:
+    if request.group is not None and ranges is not None:
+        with pool.lane(None) as lane:
+            digests = FreshDigests()
+            group = quantized.again(request.group, ranges, digests, folder, lane)
+        request = replace(request, group=group)
     try:
         with pool.lane("verify" if _isolated(request) else None) as lane:
             return lane.run(request, FolderReport)

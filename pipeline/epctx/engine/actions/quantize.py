@@ -122,6 +122,7 @@ class Quantizing:
             settings=group.quantize,
             preset=group.preset,
             ranges=lookup.ranges_of(known),
+            alone=len(group.models) == 1,
             folder=folder,
         )
         # Its sessions leave something in a process: nothing is compiled there.

@@ -20,6 +20,10 @@ _REMEDY = (
 )
 
 
+_QUANTIZED = (
+    "give more samples with `quantize.calibration`; leave the nodes that lose most (the report has "
+    "them) out with `quantize.exclude`, or choose wider types; else set `quantize.tolerance`"
+)
 _TELLING = (
     "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "
     "model with real weights tells more than one with random ones"
@@ -86,7 +90,8 @@ class Judge:
             yield numbers
             if excess is not None:
                 message = f"{label}: output '{name}': {excess}{_worst(found)}"
-                yield self._finding("fail", message, _REMEDY)
+                remedy = _QUANTIZED if self.sessions == "quantized" else _REMEDY
+                yield self._finding("fail", message, remedy)
         if self.reference is not None:
             judge, outputs = self.reference
             yield from judge.judge(label, outputs[label], actual)

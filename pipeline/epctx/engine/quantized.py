@@ -1,0 +1,85 @@
+"""A group's models quantized again, outside of a build: to verify and to preview what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from epctx.cache.digests import FileDigests
+from epctx.engine.actions import loading
+from epctx.engine.executor import Lane
+from epctx.engine.lookup import quantized_source
+from epctx.engine.ranges import Ranges
+from epctx.error_codes import Code
+from epctx.errors import ManifestError
+from epctx.files.digest import Digest
+from epctx.keys import key, make
+from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
+from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
+
+
+def again(
+    group: ModelGroup, ranges: Ranges, digests: FileDigests, folder: Path, lane: Lane
+) -> ModelGroup:
+    """The group with the sources that it was built from; its own, if it is not quantized.
+
+    Args:
+        ranges: those of its manifest.
+        digests: how samples are digested.
+        folder: gets the quantized models; need not exist.
+        lane: carries out the jobs.
+
+    Raises:
+        ManifestError: the ranges of a model are not known.
+        EpctxError: what a job raised.
+    """
+    settings = group.quantize
+    if settings is None:
+        return group
+    samples = [make.sample(path, digests) for path in settings.calibration.files]
+    models = tuple(
+        _model(group, settings, source, samples, ranges, folder / f"m{number}", lane)
+        for number, source in enumerate(group.models)
+    )
+    return replace(group, models=models)
+
+
+def _model(
+    group: ModelGroup,
+    settings: QuantizeSettings,
+    source: ModelSource,
+    samples: Sequence[Digest],
+    ranges: Ranges,
+    folder: Path,
+    lane: Lane,
+) -> ModelSource:
+    plain, made = folder / "o", folder / "q"
+    job = OptimizeJob(source=source, settings=group.optimize, folder=plain)
+    digest = loading.optimize(job, lambda job: lane.run(job, OptimizeResult)).digest
+    known = None
+    if settings.calibrated:
+        asked = make.calibration(digest, settings, group.preset, samples)
+        known = ranges.find(key(asked))
+        if known is None:
+            raise ManifestError(
+                "nothing tells the ranges that it is quantized with",
+                model=source.name,
+                file=str(ranges.path),
+                remedy="run `epctx build`, which finds and writes them",
+                code=Code.CALIBRATION,
+            )
+    lane.run(
+        QuantizeJob(
+            name=source.name,
+            optimized=plain,
+            settings=settings,
+            preset=group.preset,
+            ranges=known,
+            alone=len(group.models) == 1,
+            folder=made,
+        ),
+        QuantizeResult,
+    )
+    return quantized_source(source, settings, made)
