@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from epctx.cache.digests import FileDigests
 from epctx.engine.actions import loading
-from epctx.engine.executor import Lane
 from epctx.engine.lookup import quantized_source
 from epctx.engine.ranges import Ranges
 from epctx.error_codes import Code
@@ -18,6 +17,7 @@ from epctx.files.digest import Digest
 from epctx.keys import key, make
 from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
 from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
+from epctx.worker.pool import Lane
 
 
 def again(
