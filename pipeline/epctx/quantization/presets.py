@@ -1,8 +1,9 @@
 """What a manifest asks for, in the words of `onnxruntime.quantization`.
 
 The presets are onnxruntime's own: `get_qnn_qdq_config` for the NPUs of Qualcomm, `get_qdq_config`
-for the rest. With 16-bit activations a ResNet-50 has 18 dB with weights as uint8, 26 with a scale
-for each channel, 27 as int8 (onnxruntime 1.31.1; onnxruntime-qnn 2.7.0 gives the same numbers).
+for the rest. With 16-bit activations a ResNet-50 has 18 dB with weights as uint8, and 26 with a
+scale for each channel, which is none of onnxruntime's defaults; as int8 it has 27, but QNN 2.7.0
+then takes no LayerNormalization, and of a BERT 430 of 463 nodes in nine pieces (measured on x86).
 OpenVINO's plugins compute 8-bit integers with symmetric weights, a scale for each channel
 (https://docs.openvino.ai, "Basic Quantization Flow").
 """
@@ -48,10 +49,10 @@ class Chosen(Struct, frozen=True, kw_only=True):
 _OF: Final[Mapping[Preset, Chosen]] = {
     "qnn": Chosen(
         activations="uint16",
-        weights="int8",
+        weights="uint8",
         per_channel=True,
         symmetric_activations=False,
-        symmetric_weights=True,
+        symmetric_weights=False,
     ),
     "openvino": Chosen(
         activations="uint8",
