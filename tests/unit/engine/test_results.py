@@ -73,7 +73,7 @@ def test_another_alias_of_an_ep_is_told_of_what_was_built_under_the_old_one() ->
     assert [part.provider for part in stored.models[0].partitions] == ["0", "1", "0"]
     assert stored.models[0].passes == (), "another source may come to the same model otherwise"
     optimized = results.StoredOptimize(digest=of_bytes(b""), passes=PASSES, notes=("odd",))
-    (told,) = results.model_reports(stored, group("npu", "host"), {"a": optimized})
+    (told,) = results.model_reports(stored, group("npu", "host"), {"a": optimized}, {})
     assert [part.provider for part in told.partitions] == ["npu", "host", "npu"]
     assert told.passes == PASSES
     assert told.notes == ("odd",)

@@ -48,12 +48,12 @@ class Quantizing:
         self._models: dict[bytes, _Model] = {}
 
     def model(
-        self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead = alone
+        self, progress: GroupProgress, source: ModelSource, lane: Lane, ahead: Ahead
     ) -> Optimized:
         """A model of a group, optimized; quantized before, if the group is.
 
         Args:
-            ahead: is called before a job is carried out.
+            ahead: as of `Optimizing.optimize`.
 
         Raises:
             EpctxError: what a job raised; also for who asks for the same model later.
@@ -75,7 +75,7 @@ class Quantizing:
         assert model.folder is not None
         made = quantized_source(source, group.quantize, model.folder)
         progress.quantized(made)
-        known = self._optimizing.optimize(progress, made, lane)
+        known = self._optimizing.optimize(progress, made, lane, alone)
         return replace(known, quantized=model.known)
 
     def _model(self, progress: GroupProgress, source: ModelSource) -> _Model:

@@ -15,6 +15,7 @@ from epctx.engine.actions import checks, source
 from epctx.engine.executor import Cancelled
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
+from epctx.engine.state import Compiled, Optimized
 from epctx.errors import CompileError, EpctxError, ModelError, TimedOut
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.worker.jobs import CompileResult, SourceJob, SourceResult
@@ -84,8 +85,9 @@ def beside(
     actions = SimpleNamespace(lookup=SimpleNamespace(inputs=lambda group: numbers or None))
     progress = GroupProgress(cast(Any, planned), Events(lambda event: None))
     session = SessionGroup(sharing=None, models=(M,))
+    known = Compiled(session=session, models=(Optimized(source=M),))
     with source.beside(
-        cast(Any, actions), progress, session, Path("kept"), cast(Any, compiling)
+        cast(Any, actions), progress, known, Path("kept"), cast(Any, compiling)
     ) as run:
         yield run
 
