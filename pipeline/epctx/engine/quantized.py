@@ -77,7 +77,7 @@ def _model(
             settings=settings,
             preset=group.preset,
             ranges=known,
-            alone=len(group.models) == 1,
+            others=tuple(each for each in group.models if each.name != source.name),
             folder=made,
         ),
         QuantizeResult,

@@ -14,9 +14,10 @@ from epctx.errors import ManifestError, ModelError
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import skeleton
-from epctx.manifest import Calibration, VerifyInputs
+from epctx.manifest import Calibration, ModelSource, VerifyInputs
 from epctx.runtime import feed_files
 from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers import source_model
 from epctx.verification.numbers.input_sets import InputSets
 
 RANDOM: Final = 8
@@ -53,30 +54,36 @@ class Samples:
         return self._makers[0]()
 
 
-def of(model: Path, name: str, settings: Calibration, *, alone: bool) -> Samples:
+def of(
+    model: Path, name: str, settings: Calibration, others: Sequence[ModelSource] = ()
+) -> Samples:
     """The samples of a model.
 
     Args:
         model: the float model, its dimensions fixed.
         name: of the model in the manifest.
-        alone: of its group; else files may be of other models of it.
+        others: the other models of its group: a file that fits one of them is not for this one.
 
     Raises:
-        ManifestError: a file does not fit, none has the model's inputs, or a value is not finite.
+        ManifestError: a file fits no model of the group, none fits this one, or a value is not
+            finite.
         ModelError: a file cannot be read; no values can be generated for its inputs.
     """
     inputs = graph_inputs.specs(skeleton.read(model))
     if settings.random:
         return _generated(name, inputs, settings.count or RANDOM)
+    known = [source_model.inputs(source) for source in others]
     fitting: list[Callable[[], Feeds]] = []
     misfit: ManifestError | None = None
     for files in _sets(settings.files):
         try:
-            _read(files, inputs, alone=alone)
-        except _Others as error:
-            misfit = misfit or error.misfit
+            _read(files, inputs)
+        except ManifestError as error:
+            if error.code == Code.CALIBRATION or not any(_fits(files, each) for each in known):
+                raise _told(error, name) from error
+            misfit = error
             continue
-        fitting.append(partial(_read, files, inputs, alone=alone))
+        fitting.append(partial(_read, files, inputs))
         if len(fitting) == settings.count:
             break
     if not fitting:
@@ -85,18 +92,19 @@ def of(model: Path, name: str, settings: Calibration, *, alone: bool) -> Samples
     return Samples(fitting)
 
 
-class _Others(Exception):
-    """A sample has other inputs: it is of another model of the group; has what is wrong with it."""
-
-    def __init__(self, misfit: ManifestError) -> None:
-        super().__init__(misfit)
-        self.misfit = misfit
+def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
+    try:
+        feed_files.fit(feed_files.read(files)[0], inputs)
+    except ManifestError:
+        return False
+    return True
 
 
 def _told(misfit: ManifestError, name: str) -> ManifestError:
     return ManifestError(
-        f"a sample of quantize.calibration does not fit: {misfit.what}",
+        misfit.what,
         model=name,
+        where=f"quantize.calibration: {misfit.where}",
         why=misfit.why,
         remedy=misfit.remedy,
         code=Code.CALIBRATION,
@@ -111,26 +119,19 @@ def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def _read(files: Sequence[Path], inputs: Sequence[InputSpec], *, alone: bool) -> Feeds:
+def _read(files: Sequence[Path], inputs: Sequence[InputSpec]) -> Feeds:
     """The sample of some files.
 
     Raises:
-        _Others: its inputs have other names, and there are other models.
-        ManifestError: a value does not fit, or is not finite.
+        ManifestError: it does not fit the inputs; with the code CALIBRATION: a value is not finite.
     """
     values = feed_files.read(files)[0]
-    try:
-        found = feed_files.fit(values, inputs)
-    except ManifestError as error:
-        names = {spec.name for spec in inputs}
-        if not alone and values.named.keys() != names:
-            raise _Others(error) from error
-        raise _told(error, values.label) from error
+    found = feed_files.fit(values, inputs)
     for name, value in found.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ManifestError(
-                f'{values.label} has values of the input "{name}" that are not finite',
-                where="quantize.calibration.files",
+                f'has values of the input "{name}" that are not finite',
+                where=values.label,
                 why="NaN or infinite: no range holds them",
                 remedy="remove the file, or correct what writes it",
                 code=Code.CALIBRATION,

@@ -7,7 +7,7 @@ is a model file, since what is compiled of it is compared with it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from msgspec import Struct
 from epctx.files import digest, outputs
 from epctx.graph.model import OptimizedModel, SourceFile
 from epctx.graph.serde import canonical, data_files
-from epctx.manifest import Calibration, Preset, QuantizeSettings
+from epctx.manifest import Calibration, ModelSource, Preset, QuantizeSettings
 from epctx.quantization import loss, presets, quantizer, samples
 from epctx.quantization.quantizer import Quantizer
 from epctx.quantization.ranges import Ranges, beyond, parse, text
@@ -47,14 +47,14 @@ def run(
     folder: Path,
     *,
     ranges: str | None,
-    alone: bool,
+    others: Sequence[ModelSource],
 ) -> QuantizedModel:
     """Quantize a model into the folder `folder`, which exists and is empty.
 
     Args:
         optimized: the float model, which is used up.
         ranges: of its tensors, as they were found before; None: it is calibrated.
-        alone: no other model of its group is calibrated with the same files.
+        others: the other models of its group: samples may be of them.
 
     Raises:
         ManifestError: the settings or the samples do not fit the model.
@@ -67,7 +67,7 @@ def run(
         tool = Quantizer(name=optimized.name, plain=plain, settings=settings, preset=preset)
         prepared = tool.prepare()
         asked = settings.calibration if settings.calibrated else Calibration(random=True, count=1)
-        given = samples.of(plain, optimized.name, asked, alone=alone)
+        given = samples.of(plain, optimized.name, asked, others)
         found: Ranges | None = None
         if settings.calibrated:
             found = parse(ranges) if ranges is not None else tool.calibrate(prepared, given)
@@ -75,7 +75,7 @@ def run(
         else:
             quantizer.move(prepared, output)
             tool.refuse_nothing(output)
-        ends, others = loss.measure(plain, output, given.first(), scratch)
+        ends, rest = loss.measure(plain, output, given.first(), scratch)
         nodes = len(onnx.load(plain, load_external_data=False).graph.node)
         float_size = sum(path.stat().st_size for path in scratch.glob(f"{_PLAIN}*"))
     made = onnx.load(output, load_external_data=False)
@@ -96,7 +96,7 @@ def run(
             size=sum(file.size for file in files),
             float_size=float_size,
             outputs=ends,
-            tensors=others,
+            tensors=rest,
         ),
     )
 

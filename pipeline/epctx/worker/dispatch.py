@@ -129,7 +129,7 @@ def _quantize(job: QuantizeJob, started: Started) -> QuantizeResult:
     job.folder.mkdir(parents=True)
     optimized = replace(store.read(job.optimized), name=job.name)
     made = quantize.run(
-        optimized, job.settings, job.preset, job.folder, ranges=job.ranges, alone=job.alone
+        optimized, job.settings, job.preset, job.folder, ranges=job.ranges, others=job.others
     )
     return QuantizeResult(
         sources=made.files,

@@ -77,7 +77,7 @@ class QuantizeJob(Struct, frozen=True, kw_only=True):
         optimized: the folder that an OptimizeJob wrote.
         preset: whose settings, resolved.
         ranges: of its tensors, as they were found before; None: they are to be found.
-        alone: it is the only model of its group.
+        others: the other models of its group: samples may be of them.
     """
 
     name: str
@@ -85,7 +85,7 @@ class QuantizeJob(Struct, frozen=True, kw_only=True):
     settings: QuantizeSettings
     preset: Preset
     ranges: str | None
-    alone: bool
+    others: tuple[ModelSource, ...]
     folder: Path
 
 

@@ -122,7 +122,7 @@ class Quantizing:
             settings=group.quantize,
             preset=group.preset,
             ranges=lookup.ranges_of(known),
-            alone=len(group.models) == 1,
+            others=tuple(each for each in group.models if each.name != name),
             folder=folder,
         )
         # Its sessions leave something in a process: nothing is compiled there.

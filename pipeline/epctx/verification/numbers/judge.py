@@ -21,7 +21,8 @@ _REMEDY = (
 
 
 _QUANTIZED = (
-    "give more samples with `quantize.calibration`; leave the nodes that lose most (the report has "
+    "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was calibrated "
+    "to), more samples with `quantize.calibration`; leave the nodes that lose most (the report has "
     "them) out with `quantize.exclude`, or choose wider types; else set `quantize.tolerance`"
 )
 _TELLING = (
