@@ -167,7 +167,7 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
         method: how ranges come from samples.
         exclude_op_types: op types of the default domain that stay float.
         exclude_nodes: glob patterns of names of nodes that stay float.
-        range_limit: the largest value of a range: what is beyond are masks; None: no limit.
+        range_floor: the least value of a range: what is below are masks; None: no floor.
         overrides: by name of the tensor.
         weight_only: weights of MatMul in blocks of few bits; without samples nothing else is
             quantized. None: as every other weight.
@@ -183,7 +183,7 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
     calibration: Calibration = field(default_factory=Calibration)
     exclude_op_types: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
-    range_limit: float | None = None
+    range_floor: float | None = None
     overrides: Mapping[str, TensorOverride] = field(default_factory=dict)
     weight_only: WeightOnly | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)

@@ -26,9 +26,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.manifest import Preset, QuantizeSettings
-from epctx.quantization import presets
+from epctx.quantization import norms, presets
 from epctx.quantization import ranges as ranges_
-from epctx.quantization.norms import divide
 from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
 from epctx.text import did_you_mean
@@ -96,7 +95,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     def _changed(self, prepared: Path) -> Path:
         """The model with what its EP, its types and blocks of weights ask for."""
         model = onnx.load(prepared)
-        changed = self.preset == "qnn" and divide(model)
+        changed = self.preset == "qnn" and norms.rewrite(model)
         bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
         opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
         if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):
@@ -161,7 +160,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """
         config = self._config(prepared)
         kept = self.plain.with_name("ranges.json")
-        ranges_.write(ranges_.cut(ranges, self.settings.range_limit), kept)
+        ranges_.write(ranges_.raised(ranges, self.settings.range_floor), kept)
         with self._blamed("quantizing it"):
             quantize_static(
                 prepared,
@@ -231,7 +230,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         )
 
     def _refuse_infinite(self, found: Ranges) -> None:
-        wrong = ranges_.beyond(found, float("inf"))
+        wrong = ranges_.infinite(found)
         if wrong:
             raise ModelError(
                 f"calibration finds values that are not finite, first in {wrong[0]!r}",

@@ -49,19 +49,20 @@ def write(ranges: Ranges, path: Path) -> None:
     path.write_text(json.dumps({**document, "smooth_quant": False}), encoding="utf-8")
 
 
-def beyond(ranges: Ranges, limit: float) -> list[str]:
-    """The tensors of which a value is larger than a limit, or not finite."""
-    return [
-        name
-        for name, bounds in sorted(ranges.items())
-        if not all(math.isfinite(each) and abs(each) <= limit for each in bounds)
-    ]
+def infinite(ranges: Ranges) -> list[str]:
+    """The tensors of which a value is not finite."""
+    return [name for name, both in sorted(ranges.items()) if not all(map(math.isfinite, both))]
 
 
-def cut(ranges: Ranges, limit: float | None) -> dict[str, tuple[float, float]]:
-    """The ranges, none beyond a limit."""
-    most = math.inf if limit is None else limit
-    return {name: (max(low, -most), min(high, most)) for name, (low, high) in ranges.items()}
+def below(ranges: Ranges, floor: float) -> list[str]:
+    """The tensors of which a value is smaller than a floor."""
+    return [name for name, (low, _) in sorted(ranges.items()) if low < floor]
+
+
+def raised(ranges: Ranges, floor: float | None) -> dict[str, tuple[float, float]]:
+    """The ranges, none of which begins below a floor."""
+    least = -math.inf if floor is None else floor
+    return {name: (max(low, least), max(high, least)) for name, (low, high) in ranges.items()}
 
 
 def _number(found: npt.NDArray[np.floating]) -> float:

@@ -28,7 +28,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
         weights: their type.
         samples: how many it was calibrated with; 0: none was needed.
         random: they were generated.
-        limited: tensors whose ranges were cut to `range_limit`; or, where there is none, that reach
+        limited: tensors whose ranges begin at `range_floor`; or, where there is none, that reach
             as far as masks do, so that what matters in them is lost.
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
         nodes: of the float model's main graph.

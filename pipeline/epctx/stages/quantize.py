@@ -6,6 +6,7 @@ is a model file, since what is compiled of it is compared with it.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +22,13 @@ from epctx.graph.serde import canonical, data_files
 from epctx.manifest import Calibration, ModelSource, Preset, QuantizeSettings
 from epctx.quantization import loss, presets, quantizer, samples
 from epctx.quantization.quantizer import Quantizer
-from epctx.quantization.ranges import Ranges, beyond, parse, text
+from epctx.quantization.ranges import Ranges, below, parse, text
 from epctx.quantization.report import QuantizeReport
 
 FILE: Final = "model.onnx"
 _PLAIN: Final = "float.onnx"
-_MASK: Final = 1e9
-"""Where exporters put what a softmax is to ignore: from here to the largest float."""
+_MASK: Final = -1e4
+"""Where exporters put what a softmax is to ignore: from here to the least float."""
 _ONE_FILE: Final = 1 << 30
 """Bytes of weights up to which the tools are given them in the model file."""
 
@@ -114,8 +115,8 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:
     """The tensors whose ranges reach as far as masks do."""
-    limit = _MASK if settings.range_limit is None else settings.range_limit
-    return [] if found is None else beyond(found, limit)
+    floor = math.nextafter(_MASK, 0) if settings.range_floor is None else settings.range_floor
+    return [] if found is None else below(found, floor)
 
 
 def _write(optimized: OptimizedModel, path: Path) -> Path:

@@ -14,7 +14,7 @@ FILES = (".npz", ".pb")
 """What `verify.inputs.files` and `quantize.calibration.files` may be."""
 _CALIBRATED = (
     *("activations", "weights", "per_channel", "symmetric"),
-    *("method", "range_limit", "overrides"),
+    *("method", "range_floor", "overrides"),
 )
 """Keys of `quantize` that say nothing where nothing is calibrated."""
 
