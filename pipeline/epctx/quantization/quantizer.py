@@ -26,7 +26,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError
 from epctx.manifest import Preset, QuantizeSettings
-from epctx.quantization import norms, presets
+from epctx.quantization import constants, norms, presets
 from epctx.quantization import ranges as ranges_
 from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
@@ -95,7 +95,10 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     def _changed(self, prepared: Path) -> Path:
         """The model with what its EP, its types and blocks of weights ask for."""
         model = onnx.load(prepared)
-        changed = self.preset == "qnn" and norms.rewrite(model)
+        changed = False
+        if self.preset == "qnn":
+            rewritten, separated = norms.rewrite(model), constants.separate(model)
+            changed = rewritten or separated
         bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
         opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
         if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):

@@ -137,13 +137,21 @@ class MergeInitializersPass(CountingPass):
 
 
 def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
-    """Initializers that may be equal: nobody feeds or reads them from outside."""
+    """Initializers that may be equal: nobody feeds or reads them from outside.
+
+    Nor are they dequantized: of a quantized constant that several norms share QNN 2.7.0 makes wrong
+    numbers (`quantization.constants`).
+    """
     groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
     for value in graph.initializers.values():
         tensor = edit.constant(value)
-        if tensor is not None and edit.is_free(value):
+        if tensor is not None and edit.is_free(value) and not _is_dequantized(value):
             groups[tensor.dtype, tensor.shape.numpy()].append(value)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _is_dequantized(value: ir.Value) -> bool:
+    return any(node.op_type == "DequantizeLinear" for node in value.consumers())
 
 
 def _digest(tensor: ir.TensorProtocol) -> Digest:

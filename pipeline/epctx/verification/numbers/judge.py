@@ -21,9 +21,10 @@ _REMEDY = (
 
 
 _QUANTIZED = (
-    "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was calibrated "
-    "to), more samples with `quantize.calibration`; leave the nodes that lose most (the report has "
-    "them) out with `quantize.exclude`, or choose wider types; else set `quantize.tolerance`"
+    "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was "
+    "calibrated to), more samples with `quantize.calibration`; leave the nodes that lose most (the "
+    "report has them) out with `quantize.exclude`, or choose wider types; else set "
+    "`quantize.tolerance`"
 )
 _TELLING = (
     "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "
