@@ -97,8 +97,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         model = onnx.load(prepared)
         changed = False
         if self.preset == "qnn":
-            rewritten, separated = norms.rewrite(model), constants.separate(model)
-            changed = rewritten or separated
+            divided, separated = norms.divide(model), constants.separate(model)
+            changed = divided or separated
         bits = (self.settings.weights, *(o.type for o in self.settings.overrides.values()))
         opset = next(each.version for each in model.opset_import if each.domain in ("", "ai.onnx"))
         if opset < _FOUR_BITS and any(each in ("int4", "uint4") for each in bits):
