@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
@@ -26,6 +27,7 @@ from epctx.manifest import Manifest
 from epctx.quantization.ranges import parse, text
 
 VERSION = 1
+_LARGEST: Final = 3.4028234663852886e38
 
 
 class _Calibration(Struct, frozen=True, kw_only=True):
@@ -148,6 +150,10 @@ def _parse(path: Path, content: bytes) -> _Document:
         raise _unreadable(path, str(error)) from error
     if found.schema_version != VERSION:
         raise _unreadable(path, f"schema_version {found.schema_version}, this epctx reads 1")
+    for each in found.calibrations.values():
+        for name, (low, high) in each.ranges.items():
+            if not -_LARGEST <= low <= high <= _LARGEST:
+                raise _unreadable(path, f"[{low}, {high}] of {name!r} is no range of a float32")
     return found
 
 

@@ -37,6 +37,9 @@ T = TypeVar("T")
 Settings: TypeAlias = dict[str, Plain]
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_COMPARED = 2
+"""Samples that a quantized model is compared on: whether outputs depend on inputs is told by two.
+"""
 _EXACT = 2**53
 """Up to here every whole number is a float."""
 
@@ -147,15 +150,14 @@ def _target(
     for layered in tree.groups:
         node = layered.node
         group = _convert(_group_settings(layered.name, node, places), ModelGroup)
-        groups.append(
-            msgspec.structs.replace(
-                group,
-                models=tuple(models[name] for name in names(node.mapping["models"])),
-                execution_providers=tuple(
-                    specs[alias] for alias in names(node.mapping["execution_providers"])
-                ),
-            )
+        group = msgspec.structs.replace(
+            group,
+            models=tuple(models[name] for name in names(node.mapping["models"])),
+            execution_providers=tuple(
+                specs[alias] for alias in names(node.mapping["execution_providers"])
+            ),
         )
+        groups.append(_with_samples(group) if node.get("verify", "inputs") is None else group)
     composed = {
         name: node
         for name, node in present(root.get("compose")).items()
@@ -267,6 +269,22 @@ def _files(patterns: Node, places: Places) -> list[Plain]:
     """The files of a list of patterns, each once, in the order of the patterns."""
     found = (path.as_posix() for text in names(patterns) for path in places.files(text))
     return [*dict.fromkeys(found)]
+
+
+def _with_samples(group: ModelGroup) -> ModelGroup:
+    """The group, compared on its first samples: ranges hold inputs like them, not random ones.
+
+    Samples of several models are told apart where the models are read.
+    """
+    files = group.quantize.calibration.files if group.quantize is not None else ()
+    if not files or len(group.models) > 1:
+        return group
+    folder = files[0].parent if files[0].suffix == ".pb" else None
+    chosen = files[:_COMPARED] if folder is None else [f for f in files if f.parent == folder]
+    inputs = msgspec.structs.replace(group.verify.inputs, files=tuple(chosen))
+    return msgspec.structs.replace(
+        group, verify=msgspec.structs.replace(group.verify, inputs=inputs)
+    )
 
 
 def _verify_inputs(settings: Settings, node: Node, places: Places) -> None:

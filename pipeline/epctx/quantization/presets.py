@@ -76,10 +76,12 @@ def choose(settings: QuantizeSettings, preset: Preset) -> Chosen:
     are.
     """
     own = _OF[preset]
-    weights = settings.weights or own.weights
+    activations = settings.activations or own.activations
+    # onnxruntime has no unsigned weights beside activations of int8.
+    weights = settings.weights or ("int8" if activations == "int8" else own.weights)
     given = settings.symmetric
     return Chosen(
-        activations=settings.activations or own.activations,
+        activations=activations,
         weights=weights,
         per_channel=own.per_channel if settings.per_channel is None else settings.per_channel,
         symmetric_activations=own.symmetric_activations if given is None else given,

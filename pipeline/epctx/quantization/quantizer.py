@@ -25,7 +25,9 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError
+from epctx.graph.serde import protos
 from epctx.manifest import Preset, QuantizeSettings
+from epctx.providers.default import registered
 from epctx.quantization import constants, norms, presets
 from epctx.quantization import ranges as ranges_
 from epctx.quantization.ranges import Ranges
@@ -42,7 +44,11 @@ INTEGER_OPS: Final = (
 """What tells that a model, or a node's input, is quantized."""
 _FOUR_BITS: Final = 21
 """The first opset in which QuantizeLinear has integers of 4 and 16 bits."""
-_HALVES: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_OTHER_FLOATS: Final = (
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
 
 
 class Quantizer(Struct, frozen=True, kw_only=True):
@@ -95,6 +101,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
     def _changed(self, prepared: Path) -> Path:
         """The model with what its EP, its types and blocks of weights ask for."""
         model = onnx.load(prepared)
+        self._refuse_few_values(model)
         changed = False
         if self.preset == "qnn":
             divided, separated = norms.divide(model), constants.separate(model)
@@ -165,22 +172,10 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         kept = self.plain.with_name("ranges.json")
         ranges_.write(ranges_.raised(ranges, self.settings.range_floor), kept)
         with self._blamed("quantizing it"):
-            quantize_static(
-                prepared,
-                output,
-                None,
-                quant_format=QuantFormat.QDQ,
-                op_types_to_quantize=config.op_types_to_quantize,
-                per_channel=config.per_channel,
-                reduce_range=config.reduce_range,
-                activation_type=config.activation_type,
-                weight_type=config.weight_type,
-                nodes_to_exclude=config.nodes_to_exclude,
-                use_external_data_format=is_large(prepared),
-                calibrate_method=CalibrationMethod.MinMax,
-                extra_options=config.extra_options,
-                calibration_cache_path=kept,
-            )
+            try:
+                _quantize_static(prepared, output, config, kept)
+            except KeyError as error:
+                raise self._no_range(error, ranges) from error
         self.refuse_nothing(output)
 
     def refuse_nothing(self, output: Path) -> None:
@@ -191,11 +186,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """
         model = onnx.load(output, load_external_data=False)
         if not quantized_nodes(model):
-            kinds = ", ".join(sorted({node.op_type for node in model.graph.node})[:8])
-            raise self._no_float_model(
-                "has nothing that can be quantized so",
-                f"onnxruntime quantizes none of its operators: {kinds}",
-            )
+            raise self._nothing_left(model)
 
     def _config(self, prepared: Path) -> StaticQuantConfig:
         model = onnx.load(prepared, load_external_data=False)
@@ -205,6 +196,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             every = dict.fromkeys(node.op_type for node in model.graph.node)
             self._refuse_unknown(self.settings.exclude_op_types, every, "exclude.op_types")
             op_types = [each for each in every if each not in self.settings.exclude_op_types]
+            if not op_types:
+                raise self._nothing_left(model)
         self._refuse_unknown(self.settings.overrides, _tensors(model), "overrides")
         with self._blamed("quantizing it"):
             return presets.config(
@@ -218,19 +211,58 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             raise self._no_float_model(
                 "is quantized already", f"{found.op_type} {found.name!r} is in it"
             )
-        half = next((t for t in model.graph.initializer if t.data_type in _HALVES), None)
-        if half is not None:
-            kind = onnx.TensorProto.DataType.Name(half.data_type).lower()
-            raise self._no_float_model("is no float32 model", f"its weight {half.name!r} is {kind}")
+        other = next((t for t in model.graph.initializer if t.data_type in _OTHER_FLOATS), None)
+        if other is not None:
+            kind = onnx.TensorProto.DataType.Name(other.data_type).lower()
+            raise self._no_float_model(
+                "is no float32 model", f"its weight {other.name!r} is {kind}"
+            )
+        own = {function.domain for function in model.functions}
+        for node in protos.nodes(model):
+            if node.domain not in own and not registered(node.domain, node.op_type):
+                raise self._no_float_model(
+                    f"cannot be run to be quantized: {protos.describe(node)}",
+                    f"onnxruntime has no operator {node.op_type} of domain {node.domain}",
+                    "quantize it with a tool that has the operator, and give what that makes, "
+                    "without `quantize`",
+                )
 
-    def _no_float_model(self, what: str, why: str) -> ModelError:
-        return ModelError(
-            what,
-            model=self.name,
-            why=why,
-            remedy="give its float32 model; or take `quantize` out of its group",
-            code=Code.NOT_QUANTIZED,
-        )
+    def _no_float_model(
+        self,
+        what: str,
+        why: str,
+        remedy: str = "give its float32 model; or take `quantize` out of its group",
+    ) -> ModelError:
+        return ModelError(what, model=self.name, why=why, remedy=remedy, code=Code.NOT_QUANTIZED)
+
+    def _nothing_left(self, model: onnx.ModelProto) -> ModelError:
+        what = "has nothing that can be quantized so"
+        if self.settings.exclude_nodes or self.settings.exclude_op_types:
+            why = "what `quantize.exclude` leaves of it has no such operator"
+            return self._no_float_model(what, why, "exclude less, or take `quantize` out")
+        kinds = ", ".join(sorted({node.op_type for node in model.graph.node})[:8])
+        return self._no_float_model(what, f"onnxruntime quantizes none of its operators: {kinds}")
+
+    def _refuse_few_values(self, model: onnx.ModelProto) -> None:
+        """For QNN a weight of a MatMul has one scale: of 4 bits, 16 values for all of it."""
+        weights, blocks = self.settings.weights, self.settings.weight_only
+        if self.preset != "qnn" or blocks is not None or weights not in ("int4", "uint4"):
+            return
+        constant = {tensor.name for tensor in model.graph.initializer}
+        excluded = {*self._excluded(model), *self.settings.exclude_op_types}
+        for node in model.graph.node:
+            if node.op_type != "MatMul" or not constant.intersection(node.input):
+                continue
+            if excluded.isdisjoint((node.name, node.op_type)):
+                raise ManifestError(
+                    f"{weights} has too few values for {protos.describe(node)}",
+                    model=self.name,
+                    where="quantize.weights",
+                    why="quantized for QNN, all weights of a MatMul have one scale",
+                    remedy="give `weight_only: {bits: 4}` in the place of `weights`, or leave "
+                    "MatMul out with `quantize.exclude`",
+                    code=Code.WRONG_VALUE,
+                )
 
     def _refuse_infinite(self, found: Ranges) -> None:
         wrong = ranges_.infinite(found)
@@ -242,6 +274,18 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 remedy="correct the samples: on them the model gives infinities or NaN",
                 code=Code.NOT_QUANTIZED,
             )
+
+    def _no_range(self, error: KeyError, ranges: Ranges) -> Exception:
+        name = str(error.args[0])
+        if name in ranges:
+            return error
+        return ManifestError(
+            f"there is no range of its tensor {name!r}",
+            model=self.name,
+            why="the file of ranges was edited, or made from another model",
+            remedy="restore it, or run `epctx build --recalibrate`",
+            code=Code.CALIBRATION,
+        )
 
     def _excluded(self, model: onnx.ModelProto) -> list[str]:
         """The nodes that stay float; each pattern has some."""
@@ -291,6 +335,25 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         finally:
             tempfile.tempdir = before
             logging.disable(logging.NOTSET)
+
+
+def _quantize_static(prepared: Path, output: Path, config: StaticQuantConfig, kept: Path) -> None:
+    quantize_static(
+        prepared,
+        output,
+        None,
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=config.op_types_to_quantize,
+        per_channel=config.per_channel,
+        reduce_range=config.reduce_range,
+        activation_type=config.activation_type,
+        weight_type=config.weight_type,
+        nodes_to_exclude=config.nodes_to_exclude,
+        use_external_data_format=is_large(prepared),
+        calibrate_method=CalibrationMethod.MinMax,
+        extra_options=config.extra_options,
+        calibration_cache_path=kept,
+    )
 
 
 def quantized_nodes(model: onnx.ModelProto) -> int:

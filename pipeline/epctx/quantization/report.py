@@ -30,6 +30,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
         random: they were generated.
         limited: tensors whose ranges begin at `range_floor`; or, where there is none, that reach
             as far as masks do, so that what matters in them is lost.
+        bodies: nodes, as If and Loop, whose bodies stay float.
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
         nodes: of the float model's main graph.
         size: of the quantized model and its data, in bytes; `float_size` of the float one.
@@ -43,6 +44,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
     samples: int
     random: bool
     limited: tuple[str, ...]
+    bodies: tuple[str, ...]
     quantized: int
     nodes: int
     size: int

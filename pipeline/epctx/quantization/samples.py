@@ -77,19 +77,27 @@ def of(
     misfit: ManifestError | None = None
     for files in _sets(settings.files):
         try:
-            _read(files, inputs)
-        except ManifestError as error:
-            if error.code == Code.CALIBRATION or not any(_fits(files, each) for each in known):
-                raise _told(error, name) from error
-            misfit = error
+            _read(files, name, inputs)
+        except _Misfit as error:
+            if not any(_fits(files, each) for each in known):
+                raise error.told from error
+            misfit = misfit or error.told
             continue
-        fitting.append(partial(_read, files, inputs))
+        fitting.append(partial(_read, files, name, inputs))
         if len(fitting) == settings.count:
             break
     if not fitting:
         assert misfit is not None
-        raise _told(misfit, name)
+        raise misfit
     return Samples(fitting)
+
+
+class _Misfit(Exception):
+    """A sample has other inputs, as one of another model; has what is wrong with it."""
+
+    def __init__(self, told: ManifestError) -> None:
+        super().__init__(told)
+        self.told = told
 
 
 def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
@@ -100,13 +108,13 @@ def _fits(files: Sequence[Path], inputs: Sequence[InputSpec]) -> bool:
     return True
 
 
-def _told(misfit: ManifestError, name: str) -> ManifestError:
+def _no_sample(files: Sequence[Path], model: str, why: str, remedy: str) -> ManifestError:
+    first = files[0]
     return ManifestError(
-        misfit.what,
-        model=name,
-        where=f"quantize.calibration: {misfit.where}",
-        why=misfit.why,
-        remedy=misfit.remedy,
+        f"is no sample for model {model}",
+        file=str(first.parent if first.suffix == ".pb" else first),
+        why=why,
+        remedy=remedy,
         code=Code.CALIBRATION,
     )
 
@@ -119,23 +127,24 @@ def _sets(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def _read(files: Sequence[Path], inputs: Sequence[InputSpec]) -> Feeds:
+def _read(files: Sequence[Path], model: str, inputs: Sequence[InputSpec]) -> Feeds:
     """The sample of some files.
 
     Raises:
-        ManifestError: it does not fit the inputs; with the code CALIBRATION: a value is not finite.
+        _Misfit: it does not fit the inputs.
+        ManifestError: a value is not finite.
     """
     values = feed_files.read(files)[0]
-    found = feed_files.fit(values, inputs)
+    try:
+        found = feed_files.fit(values, inputs)
+    except ManifestError as error:
+        raise _Misfit(_no_sample(files, model, f"it {error.what}", error.remedy)) from error
     for name, value in found.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise ManifestError(
-                f'has values of the input "{name}" that are not finite',
-                where=values.label,
-                why="NaN or infinite: no range holds them",
-                remedy="remove the file, or correct what writes it",
-                code=Code.CALIBRATION,
-            )
+            first = np.argwhere(~np.isfinite(value))[0]
+            why = f"its input {name!r} is {value[tuple(first)]} at {first.tolist()}, in no range"
+            remedy = "remove the file, or correct what writes it"
+            raise _no_sample(files, model, why, remedy)
     return found
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from epctx.files import digest, outputs
 from epctx.graph.model import OptimizedModel, SourceFile
-from epctx.graph.serde import canonical, data_files
+from epctx.graph.serde import canonical, data_files, protos
 from epctx.manifest import Calibration, ModelSource, Preset, QuantizeSettings
 from epctx.quantization import loss, presets, quantizer, samples
 from epctx.quantization.quantizer import Quantizer
@@ -92,6 +92,7 @@ def run(
             samples=len(given) if settings.calibrated else 0,
             random=settings.calibration.random,
             limited=tuple(_limited(found, settings)),
+            bodies=tuple(map(protos.describe, filter(_has_body, made.graph.node))),
             quantized=quantizer.quantized_nodes(made),
             nodes=nodes,
             size=sum(file.size for file in files),
@@ -111,6 +112,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _has_body(node: onnx.NodeProto) -> bool:
+    return any(each.HasField("g") or each.graphs for each in node.attribute)
 
 
 def _limited(found: Ranges | None, settings: QuantizeSettings) -> list[str]:

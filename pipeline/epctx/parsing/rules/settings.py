@@ -75,9 +75,17 @@ def _quantize(quantize: Node, places: Places) -> Iterator[Problem]:
         )
         yield at(calibration or quantize, what, remedy)
     yield from _files(files, places)
+    weights = quantize.get("weights")
+    if weights is not None and weights.value == "uint8" and _are_int8(quantize.get("activations")):
+        what = "is uint8, and activations are int8: onnxruntime has no such pair"
+        yield at(weights, what, "write int8, or leave one of them out")
     overrides = quantize.get("overrides")
     for override in overrides.mapping.values() if overrides is not None else ():
         yield from _ranges(override)
+
+
+def _are_int8(activations: Node | None) -> bool:
+    return activations is not None and activations.value == "int8"
 
 
 def _files(files: Node | None, places: Places) -> Iterator[Problem]:
