@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from epctx.engine.report import (
@@ -19,6 +21,7 @@ from epctx.files.outputs import OutputFile
 from epctx.graph.model import Decline, Outline, PassRecord
 from epctx.manifest import Tolerance
 from epctx.providers.hooks import Outcome
+from epctx.quantization.report import QuantizeReport, TensorLoss
 from epctx.stages.report import ModelReport, PartitionReport
 from epctx.verification.findings import Comparison, Finding, FolderReport, OutputNumbers, Worst
 
@@ -62,6 +65,27 @@ def chain(
             predecessors=tuple((node - 1,) if node else () for node in range(count)),
         ),
     )
+
+
+def quantized(**changes: Any) -> QuantizeReport:
+    """How a model was quantized: well."""
+    made = QuantizeReport(
+        preset="qnn",
+        activations="uint16",
+        weights="uint8",
+        samples=100,
+        random=False,
+        limited=(),
+        range_limit=None,
+        bodies=(),
+        quantized=11,
+        nodes=12,
+        size=1000,
+        float_size=4000,
+        outputs=(TensorLoss(name="y", op_type="MatMul", sqnr=27.2),),
+        tensors=(TensorLoss(name="h", op_type="Relu", sqnr=31.5),),
+    )
+    return replace(made, **changes)
 
 
 def numbers(output: str, max_rel: float, *, passed: bool = True) -> OutputNumbers:

@@ -14,7 +14,7 @@ from rich.text import Text
 from epctx.cli import matrix
 from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, filled
-from epctx.commands.report import overview
+from epctx.commands.report import losses, overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
@@ -51,6 +51,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(*(text for group in report.groups for text in _details(group)))
     else:
         ui.print(*_stayed(report.groups))
+    ui.print(*_quantized(report.groups))
     ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
 
@@ -152,6 +153,20 @@ def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:
         yield Text.assemble(("on the default EP: ", "yellow"), (f"{_few(labels)}: ", "bold"), what)
 
 
+def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
+    """What makes quantized models worse than they need be; alike in several models, once."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        for model in group.models:
+            for told in losses.warned(model.quantized) if model.quantized is not None else ():
+                alike.setdefault((told.what, told.remedy), []).append(
+                    f"{_label(group)}/{model.name}"
+                )
+    for (what, remedy), places in alike.items():
+        text = Text.assemble(("quantized: ", "yellow"), (f"{_few(places)}: ", "bold"), what)
+        yield text.append(f"\n  -> {remedy}", style="cyan")
+
+
 def _few(places: Sequence[str]) -> str:
     several = f" and {len(places) - 2} more" if len(places) > 2 else ""
     return f"{', '.join(places[:2])}{several}"
@@ -229,6 +244,10 @@ def _lines(model: ModelReport) -> Iterator[str]:
         if record.changed:
             changes = ", ".join(f"{count} {kind}" for kind, count in record.changed.items())
             yield f"pass {record.name}: {changes}"
+    if model.quantized is not None:
+        yield f"quantized for {losses.summary(model.quantized)}"
+        if model.quantized.bodies:
+            yield f"bodies stay float: those of {losses.named(model.quantized.bodies)}"
     for part in model.partitions:
         yield f"{part.provider}: {part.nodes} node{'s' * (part.nodes != 1)} in one partition"
     reasons: dict[tuple[tuple[str, str], ...], list[str]] = {}

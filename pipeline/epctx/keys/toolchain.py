@@ -37,6 +37,8 @@ _EVERY = (
     "limits.py",
     "manifest.py",
     "providers/*.py",
+    "quantization/__init__.py",
+    "quantization/report.py",
     "stages/__init__.py",
     "stages/report.py",
     "text.py",

@@ -81,10 +81,13 @@ def test_info_of_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:
 
 def test_info_in_words_and_as_json(tmp_path: Path) -> None:
     put("a", b"x" * 1500, tmp_path)
-    assert "0 optimize, 1 compile, 0 recording, 0 verify" in run("info").stdout
+    assert (
+        "0 optimize, 0 calibrate, 0 quantize, 1 compile, 0 recording, 0 verify"
+        in run("info").stdout
+    )
     assert "1, 1.5 kB" in run("info").stdout
     told = json.loads(run("info", "--format", "json").stdout)
-    kinds = ("optimize", "compile", "recording", "verify", "compose")
+    kinds = ("optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose")
     assert told["actions"] == dict.fromkeys(kinds, 0) | {"compile": 1}
     assert (told["objects"], told["size"], told["readonly"]) == (1, 1500, False)
 

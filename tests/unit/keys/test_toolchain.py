@@ -39,6 +39,7 @@ def toolchain() -> Toolchain:
 
 STARTS: Mapping[Running, tuple[str, ...]] = {
     "optimize": ("stages/load.py", "stages/optimize.py", "graph/optimized/store.py"),
+    "quantize": ("graph/optimized/store.py", "stages/quantize.py"),
     "compile": (
         "graph/optimized/store.py",
         "stages/partition.py",

@@ -11,6 +11,7 @@ from epctx.engine.report import BuildReport
 DOING: Final = {
     "load": "loading",
     "optimize": "optimizing",
+    "quantize": "quantizing",
     "source": "running the source models",
     "partition": "partitioning",
     "compile": "compiling",

@@ -9,7 +9,10 @@ from msgspec import Struct
 from epctx.commands.report.tables import label
 from epctx.engine.report import BuildReport, StageTime
 
-STAGES: Final = ("load", "optimize", "source", "partition", "compile", "dump", "verify", "compose")
+STAGES: Final = (
+    *("load", "optimize", "quantize", "source", "partition"),
+    *("compile", "dump", "verify", "compose"),
+)
 _STEPS: Final = (1, 2, 5, 10)
 _TICKS: Final = 8
 """At most; with one more at 0."""

@@ -160,14 +160,15 @@ def _unknown_keys(
 
 
 def _inside(key: str, failed: Mapping[str, Plain], schema: Mapping[str, Plain]) -> str | None:
-    """Where a key belongs that is known one level further in, and nowhere else there."""
+    """Where a key belongs that is known one level further in, and in two places at most."""
     children = _mapping(failed.get("properties"))
     found = [
         name
         for name, child in children.items()
         if key in _mapping(_mapping(_resolved(child, schema)).get("properties"))
     ]
-    return f"write it in `{found[0]}`: `{found[0]}: {{{key}: …}}`" if len(found) == 1 else None
+    places = " or ".join(f"`{each}`" for each in found)
+    return f"write it in {places}: `{found[-1]}: {{{key}: …}}`" if 0 < len(found) < 3 else None
 
 
 def _stands_for(pattern: str, key: str) -> bool:
