@@ -76,7 +76,7 @@ def quantized(**changes: Any) -> QuantizeReport:
         samples=100,
         random=False,
         limited=(),
-        range_limit=None,
+        range_floor=None,
         bodies=(),
         quantized=11,
         nodes=12,

@@ -30,7 +30,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
         random: they were generated.
         limited: tensors whose ranges begin at `range_floor`; or, where there is none, that reach
             as far as masks do, so that what matters in them is lost.
-        range_limit: of the manifest; None: ranges were not cut.
+        range_floor: of the manifest; None: no range was raised.
         bodies: nodes, as If and Loop, whose bodies stay float.
         quantized: nodes of the float model whose inputs are integers now, of `nodes`.
         nodes: of the float model's main graph.
@@ -45,7 +45,7 @@ class QuantizeReport(Struct, frozen=True, kw_only=True):
     samples: int
     random: bool
     limited: tuple[str, ...]
-    range_limit: float | None
+    range_floor: float | None
     bodies: tuple[str, ...]
     quantized: int
     nodes: int

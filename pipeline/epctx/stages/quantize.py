@@ -92,7 +92,7 @@ def run(
             samples=len(given) if settings.calibrated else 0,
             random=settings.calibration.random,
             limited=tuple(_limited(found, settings)),
-            range_limit=settings.range_limit,
+            range_floor=settings.range_floor,
             bodies=tuple(map(protos.describe, filter(_has_body, made.graph.node))),
             quantized=quantizer.quantized_nodes(made),
             nodes=nodes,

@@ -72,11 +72,11 @@ def warned(found: QuantizeReport) -> list[Warned]:
         told.append(Warned(what="its ranges are of RANDOM samples", remedy=real))
     elif found.samples == 1:
         told.append(Warned(what="its ranges are of a single sample", remedy=real))
-    if found.limited and found.range_limit is None:
+    if found.limited and found.range_floor is None:
         told.append(
             Warned(
                 what=f"masks leave nothing of the other values of {named(found.limited)}",
-                remedy="set `quantize.range_limit: 100`",
+                remedy="set `quantize.range_floor: -100`",
             )
         )
     return told

@@ -52,7 +52,7 @@ def test_where_nothing_is_lost_nothing_is_drawn() -> None:
             {"limited": ("a", "b", "c", "d")},
             "masks leave nothing of the other values of 'a', 'b', 'c' and 1 more",
         ),
-        ({"limited": ("a",), "range_limit": 100.0}, None),
+        ({"limited": ("a",), "range_floor": 100.0}, None),
         ({"samples": 0, "random": False, "activations": None}, None),
     ],
 )
@@ -77,7 +77,7 @@ def test_the_page_has_the_worst_twenty_and_folds_the_others(tmp_path: Path) -> N
     head, _, folded = text.partition("11 more tensors")
     assert "<code>t0</code>" in head and "<code>t19</code>" in head
     assert "<code>t20</code>" not in head and "<code>t20</code>" in folded
-    assert "→ set `quantize.range_limit: 100`" in head
+    assert "→ set `quantize.range_floor: -100`" in head
     assert "those of node &#39;loop&#39; (Loop)" in head
     assert text.count('<svg class="losses"') == 2, "of two targets"
 
