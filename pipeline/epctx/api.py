@@ -341,6 +341,7 @@ def init(
     provider: str = "ReferenceExecutionProvider",
     options: Mapping[str, str] | None = None,
     share: bool = False,
+    quantize: bool = False,
     schema: bool = False,
     force: bool = False,
 ) -> Path:
@@ -354,6 +355,7 @@ def init(
         provider: ONNX Runtime's name of the EP.
         options: of the provider.
         share: the models share one EP context, in the order given.
+        quantize: the models, of float32, are made integer ones before they are compiled.
         schema: write `epctx.manifest.schema.json` beside it, too, by which editors complete it and
             which the manifest names in a comment.
         force: overwrite a manifest that is there.
@@ -362,7 +364,7 @@ def init(
         ModelError: a model cannot be read.
         ManifestError: the provider or an option is not known, or a value is wrong.
         UsageError: the manifest is there already, a model lies outside of its folder, or sharing
-            makes no sense.
+            or quantizing makes no sense.
         StorageError: the manifest cannot be written.
     """
     from epctx.commands.init import command
@@ -374,6 +376,7 @@ def init(
         provider=provider,
         options=options,
         share=share,
+        quantize=quantize,
         schema=schema,
         force=force,
     )

@@ -276,13 +276,14 @@ class ModelGroup(Struct, frozen=True, kw_only=True):
         if self.quantize is not None and self.quantize.preset is not None:
             return self.quantize.preset
         first = self.execution_providers[0].provider if self.execution_providers else DEFAULT_EP
-        return _PRESETS.get(first, "cpu")
+        return PRESETS.get(first, "cpu")
 
 
-_PRESETS: Final[Mapping[str, Preset]] = {
+PRESETS: Final[Mapping[str, Preset]] = {
     "QNNExecutionProvider": "qnn",
     "OpenVINOExecutionProvider": "openvino",
 }
+"""By EP; of every other one: cpu."""
 
 
 class PartOutput(Struct, frozen=True, kw_only=True):

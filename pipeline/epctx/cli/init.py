@@ -51,6 +51,10 @@ def init(
     share: Annotated[
         bool, typer.Option("--share", help="All models share one context, in this order.")
     ] = False,
+    quantize: Annotated[
+        bool,
+        typer.Option("--quantize", help="Make the float32 models integer ones first, for NPUs."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -97,7 +101,14 @@ def init(
     assert models is not None
     try:
         written = command.write(
-            models, out, provider=chosen, options=options, share=share, schema=schema, force=force
+            models,
+            out,
+            provider=chosen,
+            options=options,
+            share=share,
+            quantize=quantize,
+            schema=schema,
+            force=force,
         )
     except EpctxError:
         if example:

@@ -174,8 +174,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         with self._blamed("quantizing it"):
             try:
                 _quantize_static(prepared, output, config, kept)
-            except KeyError as error:
-                raise self._no_range(error, ranges) from error
+            except (KeyError, ValueError) as error:
+                raise self._no_range(error, prepared, ranges) from error
         self.refuse_nothing(output)
 
     def refuse_nothing(self, output: Path) -> None:
@@ -275,9 +275,12 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 code=Code.NOT_QUANTIZED,
             )
 
-    def _no_range(self, error: KeyError, ranges: Ranges) -> Exception:
-        name = str(error.args[0])
-        if name in ranges:
+    def _no_range(self, error: Exception, prepared: Path, ranges: Ranges) -> Exception:
+        """What to tell of an error that names a tensor without a range; else the error itself."""
+        names = _tensors(onnx.load(prepared, load_external_data=False))
+        said = f" {error.args[0]}. "
+        name = next((n for n in names if n not in ranges and f" {n}. " in said), None)
+        if name is None:
             return error
         return ManifestError(
             f"there is no range of its tensor {name!r}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from epctx import codec
-from epctx.commands.init import choice, genai
+from epctx.commands.init import choice, genai, quantized
 from epctx.commands.init.choice import REFERENCE
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
@@ -38,6 +38,7 @@ def write(
     provider: str = REFERENCE,
     options: Mapping[str, str] | None = None,
     share: bool = False,
+    quantize: bool = False,
     schema: bool = False,
     force: bool = False,
 ) -> Path:
@@ -57,7 +58,7 @@ def write(
                 remedy="choose another with --out, or replace it with --force",
                 code=Code.IN_THE_WAY,
             )
-    manifest = text(models, path, provider=provider, options=given, share=share)
+    manifest = text(models, path, provider=provider, options=given, share=share, quantize=quantize)
     _check(manifest, path)
     if schema:
         manifest = manifest.replace(_HINT, _MODELINE, 1)
@@ -106,8 +107,10 @@ def text(
     provider: str = REFERENCE,
     options: Mapping[str, str],
     share: bool = False,
+    quantize: bool = False,
 ) -> str:
     """The starter manifest's text; raises as `write` does."""
+    quantizing = [*quantized.lines(models, path, provider, asked=quantize)]
     if any(model.is_dir() for model in models):
         return _of_folder(models, path, provider, options)
     if share and len(models) < 2:
@@ -121,6 +124,7 @@ def text(
     lines += ["", "execution_providers:", *_provider(provider, options), "", "model_groups:"]
     lines += ["  main:", f"    models: [{', '.join(keys)}]"]
     lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
+    lines += quantizing
     lines += [
         "    # embed_mode: 1              # the context inside the ONNX model, not beside it",
         "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
