@@ -13,7 +13,9 @@ from scripts import genai_folder
 from tests.kit.command_line import epctx
 
 ROOT = Path(__file__).parent.parent.parent
-IGNORED = shutil.ignore_patterns("models", "dist", "*.lock.yaml", "__pycache__", ".*_cache")
+IGNORED = shutil.ignore_patterns(
+    *("models", "dist", "calib", "*.lock.yaml", "*.ranges.json", "__pycache__", ".*_cache")
+)
 
 EXPECTED = {
     "01-first-build": [
@@ -42,6 +44,10 @@ EXPECTED = {
     "07-qnn": [
         "digits/x-elite/all/digits_ctx.onnx",
         "digits/galaxy-s24/all/digits_qnn.bin",
+    ],
+    "08-quantize": [
+        "display/default/all/digits_ctx.onnx",
+        "display/default/all/digits_qnn.bin",
     ],
     "06-llm": [
         "llama/reference/llm/prefill_reference.bin",
@@ -89,7 +95,7 @@ def test_every_example_is_run_here() -> None:
     assert folders == set(EXPECTED)
 
 
-OWN = {"07-qnn": [pytest.mark.needs("module onnxruntime_qnn")]}
+OWN = {name: [pytest.mark.needs("module onnxruntime_qnn")] for name in ("07-qnn", "08-quantize")}
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,8 @@ def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[st
     for path in EXPECTED[name]:
         assert (folder / "dist" / path).is_file()
         assert Path(path).name in ran.stdout
+    if name == "08-quantize":
+        assert "the float model reads 20, and the one in integers 20" in ran.stdout
 
 
 def test_the_example_provider_keeps_the_contract(tmp_path: Path, installed: dict[str, str]) -> None:
