@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from onnxruntime.quantization.calibrate import TensorsData
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -67,4 +66,4 @@ def raised(ranges: Ranges, floor: float | None) -> dict[str, tuple[float, float]
 
 def _number(found: npt.NDArray[np.floating]) -> float:
     """A scalar, or an array of one element, as the calibrators give them."""
-    return float(np.asarray(found).reshape(()))
+    return float(found.item())

@@ -73,12 +73,12 @@ class Group:
             room=SimpleNamespace(has=lambda size: self.room),
             shared_lane=lambda: self._lane(Lane("shared")),
         )
-        optimizing: Any = SimpleNamespace(optimize=self._optimize)
+        quantizing: Any = SimpleNamespace(model=self._optimize)
         progress: Any = SimpleNamespace(planned=SimpleNamespace(group=None))
         executor: Any = SimpleNamespace(cancel=lambda reason: None, close=lambda: None)
         session = SessionGroup(sharing="main", models=self.models)
         with Scheduler(executor, threads=jobs) as scheduler:
-            side = SideBySide(actions, optimizing, scheduler, progress, session)
+            side = SideBySide(actions, quantizing, scheduler, progress, session)
             lane: Any = self.own
             return scheduler.submit(side.run, lane).result()
 
