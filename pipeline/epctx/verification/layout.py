@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import PurePosixPath
@@ -94,8 +95,8 @@ def _sharing(folder: GroupFolder) -> Iterator[str]:
             if node.context_path is None:
                 continue
             provider = folder.providers.find(node.source or "")
-            wanted = f"{owner}_{provider.label if provider else ''}"
-            if not PurePosixPath(node.context_path).name.startswith(wanted):
+            wanted = rf"{re.escape(owner)}(_\d+)?_{re.escape(provider.label if provider else '')}"
+            if not re.match(wanted, PurePosixPath(node.context_path).name):
                 yield (
                     f"'{model.file}' uses the context binary '{node.context_path}', which is not "
                     f"named for '{owner}'"
