@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what a process imports before its stdout is moved may print
     Array = npt.NDArray[np.generic]
 
 ROOT = Path(__file__).parents[2]
-Options = dict[str, str | int | bool]
+Options = dict[str, str | int | bool | tuple[str, ...]]
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from epctx.errors import InvalidGraph
 
@@ -68,7 +68,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         source: which EP the node is for.
         notes: what the EP adds.
         max_size: the EP's maximum size in the context, in bytes, >= 0; 0: not said.
-        unknown: names of attributes that are not in the op's schema; read, never written.
+        unknown: attributes that are not in the op's schema, by name; read, never written.
     """
 
     name: str
@@ -84,7 +84,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
     source: str | None = None
     notes: str | None = None
     max_size: int = 0
-    unknown: tuple[str, ...] = ()
+    unknown: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def context_path(self) -> str | None:
@@ -142,11 +142,11 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
     ) -> EPContextNode:
         """A node whose attributes are given by name, type and value."""
         raw: dict[str, _Raw] = {}
-        unknown: list[str] = []
+        unknown: dict[str, object] = {}
         for key, kind, value in attributes:
             wanted = "INT" if key in _INTS else "STRING"
             if key not in ATTRIBUTES:
-                unknown.append(key)
+                unknown[key] = value
             elif key in raw:
                 raise _bad(name, key, "it is given twice")
             elif kind != wanted:
@@ -166,7 +166,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
             embed_mode=_flag(name, "embed_mode", raw),
             ep_cache_context=bytes(context) if isinstance(context, bytes) else None,
             max_size=max_size,
-            unknown=tuple(sorted(unknown)),
+            unknown=dict(sorted(unknown.items())),
             **texts,
         )
 

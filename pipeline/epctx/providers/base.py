@@ -203,6 +203,30 @@ class TellsBoundaries(Protocol):
         ...
 
 
+@runtime_checkable
+class WritesVariants(Protocol):
+    """A `Generating` workspace that may write files for several devices, which no session runs.
+
+    What such a file computes on one of them is told by sessions that are made for it alone.
+    """
+
+    def variants(self) -> Sequence[str]:
+        """The devices, in words; none: the sessions that compiled can be run."""
+        ...
+
+    def choose(self, variant: str) -> str | None:
+        """Compile all again, for one device alone: `run` and `boundaries` mean that from now on.
+
+        Returns:
+            In what graphs that the files have for the device are others; None: in nothing that can
+            be told.
+
+        Raises:
+            CompileError: that does not compile.
+        """
+        ...
+
+
 class Assigned(Struct, frozen=True, kw_only=True):
     """A subgraph as an EP that decides for itself inside a partition gave it away.
 

@@ -14,15 +14,17 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from epctx.errors import Failure
+from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
+from epctx.manifest import ModelSource
 from epctx.providers.base import (
     ExecutionProvider,
     Generating,
     PartitionedModel,
     TellsBoundaries,
+    WritesVariants,
 )
 from epctx.providers.onnxruntime.whole_model import GeneratingModel
 from epctx.runtime import values
@@ -32,7 +34,9 @@ from epctx.verification.eps import Providers
 from epctx.verification.folder import open_folder
 from epctx.verification.numbers import record as recording
 from epctx.verification.numbers import recordings
-from epctx.verification.numbers.runs import Pause
+from epctx.verification.numbers.record import Turn
+from epctx.verification.numbers.recordings import Variant
+from epctx.verification.numbers.runs import Budget, Pause
 from epctx.verification.numbers.tasks import obstacle
 from epctx.worker.jobs import CompileJob
 
@@ -108,13 +112,72 @@ def record(
     assert job.recorded is not None
     for name in compiled.joint:
         recordings.refuse(job.recorded, name, _JOINT)
-    telling = [each for each in workspaces.values() if isinstance(each, TellsBoundaries)]
+    sources = [
+        source
+        for source in job.group.models
+        if source.name in job.models and source.name not in compiled.joint
+    ]
+    budget = Budget(job.group.verify.budget, pausing=pausing)
+    made = list(workspaces.values())
+    failures: list[Failure] = []
+    variants: list[tuple[Turn, str | None]] = []
+    for turn in _turns(made):
+        if turn.name and budget.used_up:
+            break
+        try:
+            variants.append((turn, _choose(made, turn)))
+        except CompileError as error:
+            for source in sources:
+                recordings.refuse(job.recorded, turn.place(source.name), error.reason)
+            variants.append((turn, None))
+            failures.append(error.failure)
+            continue
+        _tell_boundaries(job, made, turn)
+        failures += recording.record(
+            sources, job.folder, job.recorded, job.group.verify, run, budget, turn
+        )
+    _tell_variants(job.recorded, sources, variants)
+    return tuple(failures)
+
+
+def _turns(workspaces: Sequence[Generating]) -> list[Turn]:
+    """Each device that the files are for, if no session runs what was compiled for all of them."""
+    names = [
+        name for each in workspaces if isinstance(each, WritesVariants) for name in each.variants()
+    ]
+    turns = [Turn(name=name, index=index, of=len(names)) for index, name in enumerate(names)]
+    return turns or [recording.FIRST]
+
+
+def _choose(workspaces: Sequence[Generating], turn: Turn) -> str | None:
+    """Compile for one device, and tell in what its graphs in the files are others."""
+    for each in workspaces:
+        if isinstance(each, WritesVariants) and turn.name in each.variants():
+            return each.choose(turn.name)
+    return None
+
+
+def _tell_boundaries(job: CompileJob, workspaces: Sequence[Generating], turn: Turn) -> None:
+    assert job.recorded is not None
+    telling = [each for each in workspaces if isinstance(each, TellsBoundaries)]
     for name in job.models if len(telling) == len(workspaces) else ():
         told = [each for workspace in telling for each in workspace.boundaries(name)]
-        recordings.write_boundaries(job.recorded, name, told)
-    recordable = set(job.models) - compiled.joint
-    sources = [source for source in job.group.models if source.name in recordable]
-    return recording.record(sources, job.folder, job.recorded, job.group.verify, run, pausing)
+        recordings.write_boundaries(job.recorded, turn.place(name), told)
+
+
+def _tell_variants(
+    recorded: Path,
+    sources: Sequence[ModelSource],
+    found: Sequence[tuple[Turn, str | None]],
+) -> None:
+    for source in sources:
+        variants = [
+            Variant(name=turn.name, place=turn.place(source.name), misfit=misfit)
+            for turn, misfit in found
+            if turn.name
+        ]
+        if variants:
+            recordings.write_variants(recorded, source.name, variants)
 
 
 def _loadable(job: CompileJob) -> bool:

@@ -117,7 +117,7 @@ def test_a_reference_or_a_repeated_attribute_is_an_invalid_graph() -> None:
 
 def test_attributes_outside_the_schema_are_named_and_not_written() -> None:
     node = EPContextNode.from_proto(proto(io_name_overrides="x", source="QNN"))
-    assert node.unknown == ("io_name_overrides",)
+    assert tuple(node.unknown) == ("io_name_overrides",)
     assert "io_name_overrides" not in {attribute.name for attribute in node.attributes()}
 
 

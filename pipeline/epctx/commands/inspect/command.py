@@ -154,7 +154,7 @@ def _described(
         context=node.context_path,
         embedded=None if embedded is None else len(embedded),
         attributes=attributes,
-        unknown=node.unknown,
+        unknown=tuple(node.unknown),
     )
 
 

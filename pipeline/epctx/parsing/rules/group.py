@@ -127,6 +127,11 @@ def _sharing_provider(scope: Scope) -> Iterator[Problem]:
         named = ", ".join(item.text for item, _ in scope.entries) or "the default EP"
         remedy = "name an EP that can share in execution_providers, or remove sharing_groups"
         yield at_key(scope.node, "sharing_groups", f"{named} cannot share a context", remedy)
+    for _, entry in scope.entries:
+        for option, why in options.unshared_lists(entry):
+            what = f"is a list, and models of group {scope.name} share a context: {why}"
+            remedy = "remove sharing_groups, or make a target of each"
+            yield at(option, what, remedy)
 
 
 def _labels(scope: Scope) -> Iterator[Problem]:

@@ -26,6 +26,8 @@ from epctx.text import nearest
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+_UNKNOWN: Mapping[str, Plain] = {"items": {"type": ["string", "integer"]}}
+"""An option that no schema describes: what the items of its lists become."""
 _BOOLEANS = {"0": False, "1": True, "true": True, "false": False}
 
 
@@ -44,8 +46,7 @@ def converted(entry: Node) -> Node:
     if options is None:
         return Node(value={}, mark=entry.mark, path=(*entry.path, "options"))
     children = {
-        name: _convert(node, known[name]) if name in known else node
-        for name, node in present(options).items()
+        name: _convert(node, known.get(name, _UNKNOWN)) for name, node in present(options).items()
     }
     return replace(options, value=children)
 
@@ -84,6 +85,15 @@ def can_share(entry: Node) -> bool:
     """The entry's EP can put several models into one context; without a schema it may."""
     schema = schema_of(entry)
     return schema is None or schema.knowledge.can_share
+
+
+def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
+    """The entry's options that are lists, of which its EP makes nothing that is shared, and why."""
+    schema, given = schema_of(entry), entry.get("options")
+    for name, why in schema.knowledge.unshared_lists.items() if schema is not None else ():
+        option = given.get(name) if given is not None else None
+        if option is not None and len(option.items) > 1:
+            yield option, why
 
 
 def check(entry: Node, places: Places) -> Iterator[Problem]:
@@ -211,7 +221,8 @@ def _refused(options: Node, owned: Mapping[str, str]) -> Iterator[tuple[str, Pro
 
 def _in_words(problem: Problem, schema: OptionSchema) -> Problem:
     if problem.code in (Code.WRONG_TYPE, Code.WRONG_VALUE):
-        return replace(problem, code=schema.code(str(problem.path[-1])))
+        named = [step for step in problem.path if isinstance(step, str)]
+        return replace(problem, code=schema.code(named[-1]))
     if problem.what != "unknown key":
         return problem
     near = nearest(str(problem.path[-1]), schema.properties)
@@ -225,8 +236,12 @@ def _in_words(problem: Problem, schema: OptionSchema) -> Problem:
 
 
 def _convert(node: Node, option: Mapping[str, Plain]) -> Node:
-    """A value in the first of the option's types, where that loses nothing."""
+    """A value in the first of the option's types, where that loses nothing; so a list's items."""
     kinds = option.get("type")
+    if isinstance(node.value, tuple):
+        items = option.get("items")
+        of_item = items if isinstance(items, dict) else {}
+        return replace(node, value=tuple(_convert(item, of_item) for item in node.items))
     if isinstance(kinds, list) and _kind(node) in kinds[1:]:
         return replace(node, value=_as(str(kinds[0]), node))
     return node

@@ -69,6 +69,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
         provider: ONNX Runtime's name of the EP.
         label: the `[ep]` of `[model]_[ep].bin`; `{option}` stands for an option's value.
         can_share: it can put several models into one context.
+        unshared_lists: options that may be lists, with why nothing is shared where they are.
         owned: options that epctx sets or forbids itself, with the reason.
         at_runtime: those of them that a session may be given which runs a model.
         decoders: what `epctx init FOLDER` writes for the EP.
@@ -78,6 +79,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     provider: str
     label: str
     can_share: bool
+    unshared_lists: Mapping[str, str] = field(default_factory=dict)
     owned: Mapping[str, str] = field(default_factory=dict)
     at_runtime: tuple[str, ...] = ()
     decoders: ForDecoders = field(default_factory=ForDecoders)
@@ -98,15 +100,18 @@ class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def validation(self) -> Mapping[str, Plain]:
-        """The schema of converted options: of each option's types the first, what the EP is given.
+        """The schema of converted options: of each option's types the first, what the EP is given,
+        or a list.
 
         Source: schemas/providers/README.md, "Types".
         """
         properties: dict[str, Plain] = {}
         for name, option in self.properties.items():
             kinds = option.get("type")
-            kind = kinds[0] if isinstance(kinds, list) else kinds
-            properties[name] = {**option, **({"type": kind} if kind is not None else {})}
+            if isinstance(kinds, list):
+                kept: list[Plain] = [kinds[0], *(kind for kind in kinds[1:] if kind == "array")]
+                option = {**option, "type": kept if len(kept) > 1 else kept[0]}
+            properties[name] = dict(option)
         return {**self.schema, "properties": properties}
 
     @property

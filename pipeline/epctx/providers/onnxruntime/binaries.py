@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ import onnx_ir as ir
 from epctx.errors import CompileError
 from epctx.files.digest import CHUNK, Buffer
 from epctx.files.outputs import OwnFile
-from epctx.graph.epcontext import EPContextNode
+from epctx.graph.epcontext import EPContextNode, Payload
 from epctx.providers.base import ContextBinary
+from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import fragment
 
 if TYPE_CHECKING:
@@ -27,12 +28,16 @@ class Binaries:
         provider: the EP, which may know the format.
         folder: where its sessions write.
         first: the first model of the group, which names them.
+
+    Attributes:
+        graphs: what each has for each device that it is for, once it was checked.
     """
 
     def __init__(self, provider: OrtEp, folder: Path, first: str) -> None:
         self._provider = provider
         self._folder = folder
         self._first = first
+        self.graphs: list[Mapping[str, Sequence[BinaryGraph]]] = []
         self._written: dict[str, str] = {}  # a final name to the one that the EP gave
 
     def name(self, made: ir.Model) -> None:
@@ -65,16 +70,18 @@ class Binaries:
             for name in fragment.binaries(made):
                 nodes.setdefault(name, []).extend(fragment.contexts(made))
         self._require_files(list(nodes), shared=shared)
+        for name in nodes:
+            self._provider.canonicalize(self._path(name))
         own = {name: OwnFile(self._path(name)) for name in nodes}
         for name, users in nodes.items():
-            self._provider.check_binary(own[name].path, users)
+            self._check(own[name].path, users)
         return [
             ContextBinary(name=name, chunks=partial(_chunks, file.path), file=file)
             for name, file in own.items()
         ]
 
     def check_embedded(self, fragments: Sequence[ir.Model]) -> None:
-        """Hold embedded contexts against their nodes.
+        """Hold embedded contexts against their nodes; they say no longer when they were made.
 
         Raises:
             CompileError: one is not of its nodes.
@@ -85,7 +92,16 @@ class Binaries:
                 if context.main_context and context.ep_cache_context:
                     path = self._folder / f"{number}.embedded"
                     path.write_bytes(context.ep_cache_context)
-                    self._provider.check_binary(path, fragment.contexts_of(made, node))
+                    if self._provider.canonicalize(path):
+                        payload = Payload(path.read_bytes())
+                        node.attributes["ep_cache_context"] = ir.Attr(
+                            "ep_cache_context", ir.AttributeType.STRING, payload
+                        )
+                    self._check(path, fragment.contexts_of(made, node))
+
+    def _check(self, path: Path, nodes: Sequence[ir.Node]) -> None:
+        self._provider.check_binary(path, nodes)
+        self.graphs.append(self._provider.graphs(path))
 
     def _require_files(self, names: Sequence[str], *, shared: bool) -> None:
         for name in names:

@@ -12,7 +12,7 @@ from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint, Kernel, SharedContexts
-from epctx.providers.hooks import Precision, PrefixPlace, Verdict
+from epctx.providers.hooks import BinaryGraph, Precision, PrefixPlace, Verdict
 from epctx.providers.onnxruntime import packages, plugins
 
 if TYPE_CHECKING:
@@ -148,6 +148,10 @@ class OrtEp(ABC):
         """Prepare for `check_binary`, in the time that a session takes to compile."""
         return
 
+    def canonicalize(self, binary: Path) -> bool:
+        """Take out of a context binary what says when it was made. Returns whether it may have."""
+        return False
+
     def check_binary(  # noqa: B027 - of most EPs the format is not known
         self, binary: Path, nodes: Sequence[ir.Node]
     ) -> None:
@@ -156,6 +160,14 @@ class OrtEp(ABC):
         Raises:
             CompileError: they do not fit each other.
         """
+
+    def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
+        """What a context binary that was checked has for each of `variants`."""
+        return {}
+
+    def variants(self) -> Mapping[str, OrtEp]:
+        """The devices that one file is for, in words, and the EP for each alone; none: for one."""
+        return {}
 
     def cannot_run(self) -> str | None:
         """Why the sessions that compiled cannot run on this host; None: they can."""

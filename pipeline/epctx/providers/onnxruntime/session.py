@@ -35,6 +35,8 @@ _LEVELS: Final = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
+_GENERATE: Final = "ep.context_enable"
+_INTO: Final = "ep.context_file_path"
 _NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
 _CODE: Final = re.compile(r"\[ONNXRuntimeError\] : \d+ : (?P<code>\w+) : ")
 _PLACE: Final = re.compile(r"/onnxruntime_src/\S+:\d+ [^(]*\([^)]*\)(?: const)? ")
@@ -66,11 +68,13 @@ def generate(
     embed_mode: int,
     entries: Mapping[str, str],
     external: str | None = None,
+    into: Path | None = None,
 ) -> Generated:
     """Compile the model `name`, a path relative to the current folder; `<stem>_ctx.onnx` results.
 
     Args:
         entries: session config entries besides those of the generation.
+        into: a folder for what is written, which is made; None: the current one.
         external: a file for the initializers that stay in the EPContext model; None: inside it.
 
     Raises:
@@ -78,16 +82,20 @@ def generate(
     """
     log = Mark.here()
     options = session_options(entries)
-    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry(_GENERATE, "1")
     options.add_session_config_entry("ep.context_embed_mode", str(embed_mode))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if external is not None:
         options.add_session_config_entry(
             "ep.context_model_external_initializers_file_name", external
         )
+    path = Path(name).with_name(context_file(Path(name).stem))
+    if into is not None:
+        into.mkdir(parents=True)
+        path = into / path
+        options.add_session_config_entry(_INTO, str(path))
     provider.add_to(options)
     session = create(name, options, provider=provider.name, log=log)
-    path = Path(name).with_name(context_file(Path(name).stem))
     return Generated(
         session=session,
         model=path if path.is_file() else None,
@@ -97,6 +105,14 @@ def generate(
         ),
         log=log,
     )
+
+
+def generates(options: ort.SessionOptions) -> bool:
+    """Whether a session with these options generates a context, or is asked what it would."""
+    try:
+        return str(options.get_session_config_entry(_GENERATE)) == "1"
+    except RuntimeError:  # how onnxruntime says that it is not set
+        return False
 
 
 def needs_compilation(name: str, provider: OrtEp) -> bool:
@@ -122,7 +138,9 @@ def ask_verbosely(name: str, provider: OrtEp) -> str:
 def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
     """Whether something would be compiled, and where the log of the question begins."""
     log = Mark.here()
-    options = session_options({"session.disable_model_compile": "1"})
+    # QNN 2.7.0 takes a list of chips where a context is generated only; nothing is written.
+    entries = {"session.disable_model_compile": "1", _GENERATE: "1", _INTO: "asked_ctx.onnx"}
+    options = session_options(entries)
     options.log_severity_level = severity
     provider.add_to(options)
     try:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import onnx_ir as ir
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
@@ -28,6 +30,7 @@ from epctx.providers.base import (
     Port,
     SessionGroupSpec,
 )
+from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries
 from epctx.providers.onnxruntime.session import Generated
@@ -75,6 +78,7 @@ class OrtWorkspace:
         self._provider = provider
         self._spec = spec
         self._parts: list[Part] = []
+        self._alone: dict[str, Part] = {}
         self._sharing = False
         self._stopped = False
         self._closed = False
@@ -151,6 +155,7 @@ class OrtWorkspace:
             if self._sharing and not self._stopped:
                 with chdir(self._folder):
                     self._provider.abandon()
+            self._drop_alone()
             while self._parts:
                 self._parts.pop()
         finally:
@@ -165,7 +170,7 @@ class OrtWorkspace:
             CompileError: the session cannot run what it compiled.
         """
         part = next(part for part in self._parts if part.partition is partition)
-        live = part.generated.session
+        live = self._alone.get(part.stem, part).generated.session
         try:
             names = [output.name for output in live.get_outputs()]
             values = live.run_with_ort_values(names, dict(feeds))
@@ -189,10 +194,40 @@ class OrtWorkspace:
         """
         return [
             boundary
-            for part in self._parts
+            for part in (self._alone.values() or self._parts)
             if part.model == model and part.fragment is not None
             for boundary in _boundaries(part.generated.session, part.fragment)
         ]
+
+    def variants(self) -> Sequence[str]:
+        """The devices that one file is for, in words; none: it is for one."""
+        return tuple(self._provider.variants())
+
+    def choose(self, variant: str) -> str | None:
+        """Compile all parts for one device alone, which is what runs from now on.
+
+        Returns:
+            In what graphs that the files have for it are others; None: in nothing that can be told.
+
+        Raises:
+            CompileError: the EP failed, or took nothing.
+        """
+        self._drop_alone()
+        provider = self._provider.variants()[variant]
+        folder = Path(f"alone_{self.variants().index(variant)}")
+        found: list[BinaryGraph] = []
+        with chdir(self._folder), provider.compiling():
+            for part in self._parts:
+                if part.fragment is not None:
+                    self._alone[part.stem] = _alone(part, provider, self._spec, folder / part.stem)
+                    for binary in sorted((folder / part.stem).glob("*.bin")):
+                        found.extend(provider.graphs(binary)[variant])
+        joint = [graph for each in self._binaries.graphs for graph in each[variant]]
+        return None if found == joint else _difference(joint, found)
+
+    def _drop_alone(self) -> None:
+        while self._alone:
+            self._alone.popitem()
 
     def assigned(self, model: str) -> Sequence[Assigned]:
         """What ONNX Runtime says who took which nodes of a model, those in bodies included."""
@@ -317,6 +352,7 @@ class OrtWorkspace:
                 for node, why in self._left_out(part).items():
                     kinds.setdefault(node.op_type, why)
             logged = [f"{op_type}: {why}" for op_type, why in kinds.items()]
+        logged += self._unable(parts)
         return CompileError(
             f"{self._provider.name} compiled nothing",
             model=parts[0].model,
@@ -324,6 +360,13 @@ class OrtWorkspace:
             remedy=self._provider.nothing_compiled_remedy(),
             code=Code.NOTHING_COMPILED,
         )
+
+    def _unable(self, parts: Sequence[Part]) -> Iterator[str]:
+        """Of several devices, those for which the EP takes nothing where it is asked for each."""
+        with chdir(self._folder):
+            for name, alone in self._provider.variants().items():
+                if not any(session.needs_compilation(f"{p.stem}.onnx", alone) for p in parts):
+                    yield f"for {name} alone it takes nothing either"
 
     def _refuse_prefix(self, *, several_graphs: bool, error: type[EpctxError]) -> None:
         why = self._provider.refuse_prefix(several_graphs=several_graphs)
@@ -343,6 +386,35 @@ class OrtWorkspace:
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
+
+
+def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> Part:
+    """A part compiled again, by another EP.
+
+    Raises:
+        CompileError: the EP failed, or took nothing.
+    """
+    generated = session.generate(
+        f"{part.stem}.onnx", provider, embed_mode=0, entries=spec.session_options, into=into
+    )
+    if generated.model is None:
+        raise CompileError(
+            f"{provider.name} compiled nothing for one device alone",
+            model=part.model,
+            remedy="build it for this device alone, and see the log",
+            code=Code.NOTHING_COMPILED,
+        )
+    sources = provider.sources
+    made = fragment.read(generated.model, part.partition, sources, provider=provider.name)
+    return replace(part, generated=generated, fragment=made)
+
+
+def _difference(joint: Sequence[BinaryGraph], alone: Sequence[BinaryGraph]) -> str:
+    """What of graphs is first not the same."""
+    for there, here in zip(joint, alone, strict=False):
+        if there != here:
+            return f"graph {there.name} is {there}, alone it is {here}"
+    return f"there are {len(joint)} graphs, alone {len(alone)}"
 
 
 def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary]:

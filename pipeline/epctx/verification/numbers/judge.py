@@ -48,6 +48,7 @@ class Judge:
         idle: outputs that can be wrong, but whose being right says nothing.
         random: outputs that nothing is right for; they are not compared.
         right: who computed what is right.
+        variant: the device that the sessions were made for, where the model is for several.
         reference: judges the same outputs by those of another model, by the label of the input set.
     """
 
@@ -59,6 +60,7 @@ class Judge:
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
     right: str = _SOURCE
+    variant: str = ""
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
 
@@ -66,6 +68,11 @@ class Judge:
         self, label: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
     ) -> Iterator[Finding | OutputNumbers]:
         """One input set: numbers for each output, and a finding for each that is out of limits."""
+        if self.reference is not None:
+            judge, outputs = self.reference
+            yield from judge.judge(label, outputs[label], actual)
+        if self.variant:
+            label = f"{label}, {self.variant}"
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", _REMEDY)
         for name, right in expected.items():
@@ -94,9 +101,6 @@ class Judge:
                 message = f"{label}: output '{name}': {excess}{_worst(found)}"
                 remedy = _QUANTIZED if self.sessions == "quantized" else _REMEDY
                 yield self._finding("fail", message, remedy)
-        if self.reference is not None:
-            judge, outputs = self.reference
-            yield from judge.judge(label, outputs[label], actual)
 
     def summary(self) -> Iterator[Finding]:
         """After the last input set: what has passed, and what a comparison could not tell."""
@@ -129,7 +133,7 @@ class Judge:
         sets = len({numbers.input_set for numbers in self._judged})
         words = [
             f"{len(outputs)} output{'s' * (len(outputs) != 1)} on {sets} input "
-            f"set{'s' * (sets != 1)} {_WHO[self.sessions]} agree with {self.right}"
+            f"set{'s' * (sets != 1)} {self._who} agree with {self.right}"
         ]
         comparisons = [comparison for found in outputs.values() for comparison in found]
         if all(comparison.equal for comparison in comparisons):
@@ -149,9 +153,14 @@ class Judge:
             message = f"output '{name}': {words} in {self.right} too: only their places are held"
             yield Finding("numbers", "nonfinite", self.file, "not checkable", message, _TELLING)
 
+    @property
+    def _who(self) -> str:
+        alone = f" for {self.variant} alone" if self.variant else ""
+        return f"{_WHO[self.sessions]}{alone}"
+
     def _finding(self, outcome: Outcome, message: str, remedy: str = "") -> Finding:
         against = "" if self.right == _SOURCE else f", against {self.right}"
-        told = message if outcome == "pass" else f"{message} ({_WHO[self.sessions]}{against})"
+        told = message if outcome == "pass" else f"{message} ({self._who}{against})"
         return Finding("numbers", "outputs", self.file, outcome, told, remedy)
 
 

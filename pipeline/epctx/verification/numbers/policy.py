@@ -28,6 +28,7 @@ from epctx.verification.numbers import (
 )
 from epctx.verification.numbers.expected import Expected, NotHere, Unfed, Unsized, tell_random
 from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.runs import (
     Budget,
     Found,
@@ -56,6 +57,10 @@ _NOT_GENERATING: Final = (
     "set `verify.numbers: full`, or fix `dimensions` and `shapes` of the model",
 )
 _ON_DEVICE: Final = "verify it on the device"
+_ALIKE: Final = (
+    "made for it alone, and the graphs have the same names, tensors, types and order there; that "
+    "they compute the same only the device can tell"
+)
 _TWO_ANSWERS: Final = (
     "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
     "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
@@ -303,10 +308,18 @@ class _Run(_Loads):
             if self.settings.numbers == "generating":
                 yield unchecked(task.model, *_NOT_GENERATING)
             return
-        yield from self._check_boundaries(task, self.recorded)
-        judge = self._judge(task, "generating")
+        for variant in recordings.read_variants(self.recorded, task.source.source.name):
+            yield from self._check_variant(task, self.recorded, variant)
+
+    def _check_variant(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Found]:
+        refusal = recordings.refusal(recorded, variant.place) if variant.name else None
+        if refusal is not None:
+            yield unchecked(task.model, f"{variant.name}: {refusal}", _ON_DEVICE)
+            return
+        yield from self._check_boundaries(task, recorded, variant)
+        judge = self._judge(task, "generating", variant.name)
         for case, expected in task.ready:
-            found = recordings.read(self.recorded, task.source.source.name, case.feeds)
+            found = recordings.read(recorded, variant.place, case.feeds)
             if found is None and self.settings.budget is not None:
                 yield self.budget.finding(task.model, case)
             elif found is None:
@@ -319,18 +332,22 @@ class _Run(_Loads):
                 yield from judge.judge(case.label, expected, found)
         yield from judge.summary()
 
-    def _check_boundaries(self, task: Task, recorded: Path) -> Iterator[Finding]:
+    def _check_boundaries(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Finding]:
         """Whether the file's EPContext nodes are those that the generating sessions ran."""
-        kept = recordings.read_boundaries(recorded, task.source.source.name)
-        wrong = "; ".join(boundaries.differences(self.folder.load(task.model), kept))
+        kept = recordings.read_boundaries(recorded, variant.place)
+        found = list(boundaries.differences(self.folder.load(task.model), kept))
+        wrong = "; ".join(found if variant.misfit is None else [*found, variant.misfit])
         if not kept:
             message = "its execution provider does not tell what its generating sessions take"
             yield finding(task.model, "boundaries", "not checkable", message, _ON_DEVICE)
         elif wrong:
             message = f"other EPContext nodes than the generating sessions ran: {wrong}"
+            message = f"{variant.name}: {message}" if variant.name else message
             yield finding(task.model, "boundaries", "fail", message, REBUILD)
         else:
             message = "its EPContext nodes take and give what the generating sessions do"
+            if variant.name:
+                message = f"{variant.name}: {message}, {_ALIKE}"
             yield finding(task.model, "boundaries", "pass", message)
 
     def _refusal(self, task: Task) -> Iterator[Found]:
@@ -362,7 +379,7 @@ class _Run(_Loads):
                 self.ran.add(found.model)
             yield found
 
-    def _judge(self, task: Task, who: Sessions) -> Judge:
+    def _judge(self, task: Task, who: Sessions, variant: str = "") -> Judge:
         judge = Judge(
             file=task.model.file,
             sessions=who,
@@ -371,6 +388,7 @@ class _Run(_Loads):
             asked=self.settings.tolerance,
             idle=task.idle,
             random=task.random,
+            variant=variant,
         )
         reference = task.source.source.reference
         if reference is None or reference.of_source or not task.reference:

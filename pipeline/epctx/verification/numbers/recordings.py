@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import Struct
 from onnx import numpy_helper
 
 from epctx import codec
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _REFUSAL = "not_recorded.json"
 _SIZES = "sizes.json"
 _BOUNDARIES = "boundaries.json"
+_VARIANTS = "variants.json"
 
 
 def write(folder: Path, model: str, feeds: Feeds, outputs: Mapping[str, Array]) -> None:
@@ -124,6 +126,40 @@ def read_boundaries(folder: Path, model: str) -> tuple[Boundary, ...]:
         StorageError: what was kept cannot be read.
     """
     return _kept(folder / model / _BOUNDARIES, tuple[Boundary, ...]) or ()
+
+
+class Variant(Struct, frozen=True, kw_only=True):
+    """A device for which the files hold a model, among others; its sessions were made for it alone.
+
+    Attributes:
+        name: in words.
+        place: the name under which what they compute is kept.
+        misfit: in what its graphs in the files are others; None: in nothing that can be told.
+    """
+
+    name: str
+    place: str
+    misfit: str | None = None
+
+
+def write_variants(folder: Path, model: str, found: Sequence[Variant]) -> None:
+    """Keep for which devices the manifest's `model` was run.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    _keep(folder / model / _VARIANTS, tuple(found))
+
+
+def read_variants(folder: Path, model: str) -> tuple[Variant, ...]:
+    """What `write_variants` has kept; where there is none, the sessions that compiled were run.
+
+    Raises:
+        StorageError: what was kept cannot be read.
+    """
+    return _kept(folder / model / _VARIANTS, tuple[Variant, ...]) or (
+        Variant(name="", place=model),
+    )
 
 
 def _keep(place: Path, what: object) -> None:

@@ -26,13 +26,14 @@ from epctx.providers.onnxruntime.qnn import binary_reader
 
 
 class QnnContext(Struct, frozen=True, kw_only=True):
-    """A context binary.
+    """A context for one chip.
 
     Attributes:
         build_id: of the SDK that made it.
         api: core API version.
         blob: version of the HTP's part.
         blob_size: of the HTP's part, in bytes.
+        size: of all of it, in bytes.
         soc_model: QNN's number of the chip it is for; None: this version of the format has none.
         graphs: in the file's order; types have QNN's names without QNN_DATATYPE_, in lower case.
     """
@@ -41,11 +42,29 @@ class QnnContext(Struct, frozen=True, kw_only=True):
     api: str
     blob: str
     blob_size: int
+    size: int
     soc_model: int | None
     graphs: tuple[BinaryGraph, ...]
 
 
-def read(library: Path, binary: Path) -> QnnContext:
+class QnnBinary(Struct, frozen=True, kw_only=True):
+    """A context binary.
+
+    Attributes:
+        contexts: one; of a flexible binary one for each chip, by its name.
+        shared: of a flexible binary, the bytes of the weights that its contexts share.
+    """
+
+    contexts: tuple[QnnContext, ...]
+    shared: int | None
+
+    @property
+    def flexible(self) -> bool:
+        """It is for several chips."""
+        return self.shared is not None
+
+
+def read(library: Path, binary: Path) -> QnnBinary:
     """What is in `binary`, as `library` (libQnnSystem) has it; asked once in a process.
 
     A file that was renamed since is known still, one that was written to is not.
@@ -64,7 +83,7 @@ def read(library: Path, binary: Path) -> QnnContext:
     return known
 
 
-_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnContext]] = {}
+_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnBinary]] = {}
 _WAITING: Final[dict[Path, NativeProcess]] = {}
 
 
@@ -84,7 +103,7 @@ def _started(library: Path) -> NativeProcess:
     return NativeProcess(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def _asked(library: Path, binary: Path) -> QnnContext:
+def _asked(library: Path, binary: Path) -> QnnBinary:
     seconds = limits.READ_BINARY_SECONDS.value
     reader = _WAITING.pop(library, None) or _started(library)
     try:
@@ -94,7 +113,7 @@ def _asked(library: Path, binary: Path) -> QnnContext:
     except subprocess.TimeoutExpired:
         raise _broken(binary, f"the QNN system library did not return within {seconds} s") from None
     if process.returncode == 0:
-        return msgspec.json.decode(process.stdout, type=QnnContext)
+        return msgspec.json.decode(process.stdout, type=QnnBinary)
     words = process.stderr.decode(errors="replace").strip()
     if process.returncode == binary_reader.MISSING:
         raise ProviderUnavailable(

@@ -2,7 +2,8 @@
 
 `python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, the binary's path on stdin: a
 process of its own, as the library may crash, and a small one, which imports nothing but the
-standard library. It may wait for its binary while that is made.
+standard library. It may wait for its binary while that is made. Of a flexible binary (`dlc`) it
+reads the context binary of each chip.
 
 The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
 QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
@@ -17,7 +18,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from io import FileIO
-from typing import Final
+from typing import IO, Final
 
 from epctx.providers.onnxruntime import supervisor
 
@@ -25,6 +26,7 @@ MISSING: Final = 3
 """Exit code: the library cannot be loaded, or is another one."""
 REFUSED: Final = 4
 """Exit code: it refuses the binary."""
+_ZIP: Final = b"PK"
 
 
 class _Version(ctypes.Structure):
@@ -166,7 +168,26 @@ def _interface(library: str) -> _Interface:
     return interface
 
 
-def _parse(interface: _Interface, data: ctypes.Array[ctypes.c_char]) -> dict[str, object]:
+def _read(interface: _Interface, stream: IO[bytes]) -> dict[str, object]:
+    # A private map: ctypes wants a writable buffer, the file stays as it is.
+    mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    if mapped[: len(_ZIP)] != _ZIP:
+        return {"contexts": [_parse(interface, mapped, 0, len(mapped))], "shared": None}
+    from epctx.providers.onnxruntime.qnn import dlc
+
+    parts = dlc.entries(stream)
+    caches = [part for part in parts if part.name.startswith(dlc.CACHE)]
+    contexts = [_parse(interface, mapped, part.offset, part.size) for part in caches]
+    told = dlc.chips(stream, parts)
+    found = {part.name: each["soc_model"] for part, each in zip(caches, contexts, strict=True)}
+    if told != found or not found:
+        raise _Refused(f"it says that its caches are {told}, and they are {found}")
+    shared = sum(part.size for part in parts if part.name.startswith(dlc.WEIGHTS))
+    return {"contexts": contexts, "shared": shared}
+
+
+def _parse(interface: _Interface, mapped: mmap.mmap, offset: int, size: int) -> dict[str, object]:
+    data = (ctypes.c_char * size).from_buffer(mapped, offset)
     handle = _Handle()
     if error := interface.create(ctypes.byref(handle)):
         raise _Refused(f"no context to read it with: error {error}")
@@ -186,6 +207,7 @@ def _parse(interface: _Interface, data: ctypes.Array[ctypes.c_char]) -> dict[str
         api=str(table.core_api),
         blob=str(table.blob_version),
         blob_size=table.blob_size,
+        size=size,
         soc_model=table.soc_model if binary.version == 3 else None,
         graphs=[_graph(table.graphs[i]) for i in range(table.graph_count)],
     )
@@ -233,14 +255,11 @@ def main(library: str) -> int:
     binary = os.fsdecode(sys.stdin.buffer.read())
     try:
         with FileIO(binary) as stream:
-            # A private map: ctypes wants a writable buffer, the file stays as it is.
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
-        data = (ctypes.c_char * len(mapped)).from_buffer(mapped)
-        context = _parse(interface, data)
+            found = _read(interface, stream)
     except (OSError, ValueError, _Refused) as error:
         print(error, file=sys.stderr)
         return REFUSED
-    print(json.dumps(context))
+    print(json.dumps(found))
     return 0
 
 

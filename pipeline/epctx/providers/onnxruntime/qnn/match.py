@@ -10,33 +10,47 @@ import onnx_ir as ir
 from epctx.errors import CompileError
 from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import socs
-from epctx.providers.onnxruntime.qnn.binary import QnnContext
+from epctx.providers.onnxruntime.qnn.binary import QnnBinary, QnnContext
 
+FLEXIBLE = "is_multi_soc_ep_context"
+"""The attribute of an EPContext node whose context binary is for several chips."""
 _OVERRIDES = "io_name_overrides"
 
 
 def require(
-    context: QnnContext,
+    binary: QnnBinary,
     nodes: Sequence[ir.Node],
     *,
-    soc: int | None,
+    chips: Sequence[int],
     where: str,
     all_nodes: bool = True,
 ) -> None:
-    """Every node has its graph, with its inputs and outputs; the binary is for the chip asked for.
+    """Every node has its graph, with its inputs and outputs, for each chip; the chips are those
+    asked for.
 
     Args:
-        soc: the chip asked for; None: any.
+        chips: those asked for; none: any.
         all_nodes: the binary has no graphs of other nodes.
 
     Raises:
         CompileError: something of that is not so.
     """
-    if soc is not None and context.soc_model is not None and context.soc_model != soc:
-        raise _misfit(
-            f"it is for soc_model {socs.words(context.soc_model)}, not {socs.words(soc)}",
-            where,
-        )
+    there = [each.soc_model for each in binary.contexts if each.soc_model is not None]
+    if chips and there and sorted(there) != sorted(chips):
+        wrong = f"it is for soc_model {socs.listed(there)}, not {socs.listed(chips)}"
+        raise _misfit(wrong, where)
+    for node in nodes:
+        flag = node.attributes.get(FLEXIBLE)
+        if binary.flexible != bool(flag is not None and flag.as_int()):
+            wrong = f"it holds {len(binary.contexts)} chips; node {node.name} has {flag}"
+            raise _misfit(wrong, where)
+    for context in binary.contexts:
+        _require_graphs(context, nodes, where, all_nodes=all_nodes)
+
+
+def _require_graphs(
+    context: QnnContext, nodes: Sequence[ir.Node], where: str, *, all_nodes: bool
+) -> None:
     graphs = {graph.name: graph for graph in context.graphs}
     if len(nodes) == len(graphs) == 1:
         # A single graph is found without its name, which a prefix may have changed in the node.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
     """Options as epctx understands them.
 
     Attributes:
-        soc: QNN's number of the chip; None: not said.
+        chips: QNN's numbers of the chips; none: not said; several: one file for all of them.
         arch: the HTP architecture; None: not said.
         vtcm: VTCM in MiB; None: not said.
         backend: the HTP backend library; None: the package's.
@@ -36,7 +36,7 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         given: what QNN gets, but for the backend.
     """
 
-    soc: int | None
+    chips: tuple[int, ...]
     arch: int | None
     vtcm: int | None
     backend: Path | None
@@ -50,17 +50,18 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         Raises:
             ManifestError: what QNN would take for something else, or compile nothing with.
         """
-        given = {key: text(value) for key, value in options.items()}
+        chips = _chips(options.get("soc_model"))
+        given = {key: text(v) for key, v in options.items() if not isinstance(v, tuple)}
+        if chips:
+            given["soc_model"] = ",".join(map(str, chips))
+        _refuse_combinations(given, chips)
         one_binary = given.pop("partition_binaries", "one") == "one"
         backend = given.pop("backend_path", None)
         given.pop("backend_type", None)  # htp, which is the backend's path; QNN refuses both
-        if "soc_model" in given:
-            given["soc_model"] = str(socs.number(given["soc_model"], qairt=qairt()))
-        _refuse_combinations(given)
         if backend is not None:
             _refuse_backend(Path(backend))
         return cls(
-            soc=_integer(given.get("soc_model")),
+            chips=chips,
             arch=_integer(given.get("htp_arch")),
             vtcm=_integer(given.get("vtcm_mb")),
             backend=None if backend is None else Path(backend),
@@ -73,10 +74,14 @@ class QnnOptions(Struct, frozen=True, kw_only=True):
         return self.given.get(flag) == "1"
 
 
-def _refuse_combinations(options: Mapping[str, str]) -> None:
+def _chips(given: OptionValue | None) -> tuple[int, ...]:
+    names = given if isinstance(given, tuple) else () if given is None else (text(given),)
+    return socs.numbers(names, qairt=qairt())
+
+
+def _refuse_combinations(options: Mapping[str, str], chips: Sequence[int]) -> None:
     """What each option allows, and both together do not."""
-    soc = options.get("soc_model")
-    if soc is not None and "htp_arch" in options:
+    if chips and "htp_arch" in options:
         raise ManifestError(
             "soc_model and htp_arch are both given",
             why="QNN compiles for the soc_model, and writes the htp_arch into the compatibility "
@@ -84,13 +89,20 @@ def _refuse_combinations(options: Mapping[str, str]) -> None:
             remedy="leave htp_arch out",
             code=Code.OPTIONS_DISAGREE,
         )
-    if options.get("htp_bf16_enable") == "1" and (soc is None or int(soc) < 88):
+    if len(chips) > 1 and options.get("partition_binaries") == "one":
+        raise ManifestError(
+            "partition_binaries is one, and soc_model a list",
+            why="QNN shares no context for several chips, of parts neither",
+            remedy="leave partition_binaries out: each part gets a file of its own",
+            code=Code.OPTIONS_DISAGREE,
+        )
+    if options.get("htp_bf16_enable") == "1" and min(chips, default=0) < 88:
         raise ManifestError(
             "htp_bf16_enable needs a soc_model of at least 88",
             remedy="set soc_model: sc8480xp, or leave htp_bf16_enable out",
             code=Code.OPTIONS_DISAGREE,
         )
-    if options.get("enable_htp_fp16_precision") == "1" and soc in (None, "0"):
+    if options.get("enable_htp_fp16_precision") == "1" and not any(chips):
         raise ManifestError(
             "enable_htp_fp16_precision needs a soc_model",
             remedy="set soc_model, or leave enable_htp_fp16_precision out",

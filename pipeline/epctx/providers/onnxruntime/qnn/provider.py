@@ -29,23 +29,26 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec.structs import replace
+
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
 from epctx.providers.hooks import (
     FLOAT16_MAX,
+    BinaryGraph,
     BinaryInfo,
     DeviceKind,
     Precision,
     PrefixPlace,
     Verdict,
 )
-from epctx.providers.onnxruntime import packages
+from epctx.providers.onnxruntime import packages, session
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
-from epctx.providers.onnxruntime.qnn import compatibility, socs
+from epctx.providers.onnxruntime.qnn import compatibility, dlc, socs
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ _QUANTIZERS: Final = frozenset(
 _BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OFFLOAD: Final = "offload_graph_io_quantization"
 _OVERRIDES: Final = "io_name_overrides"
+_FLEXIBLE: Final = "is_multi_soc_ep_context"
 _WHERE_LOADED: Final = frozenset(
     {
         *("htp_performance_mode", "rpc_control_latency", "disable_file_mapped_weights"),
@@ -103,7 +107,7 @@ class QNNExecutionProvider(OrtProvider):
     wants_inputs = True  # 2.7.0: "Having zero graph inputs is not supported on this backend"
     judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
-    extra_attributes = frozenset({_OVERRIDES, "is_multi_soc_ep_context"})
+    extra_attributes = frozenset({_OVERRIDES, _FLEXIBLE})
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
     finds_graphs_by: Literal["name", "partition_name"] = "name"
     unstable = (
@@ -116,7 +120,11 @@ class QNNExecutionProvider(OrtProvider):
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)
         self._options = QnnOptions.parse(options)
-        self.parts_share = self._options.one_binary
+        self._given = options
+        self._flexible = len(self._options.chips) > 1
+        # 2.7.0: "Multi-SoC EP context is currently unsupported with shared EP context usage"
+        self.can_share = not self._flexible
+        self.parts_share = self._options.one_binary and not self._flexible
 
     def add_to(self, options: ort.SessionOptions) -> None:
         """Add QNN's HTP: the NPU of this host, or the x86 backend that compiles and simulates."""
@@ -125,6 +133,8 @@ class QNNExecutionProvider(OrtProvider):
             for device in devices:
                 if device.device.type.name == kind:
                     own = {"backend_path": str(self._backend_path()), **self._options.given}
+                    if self._flexible and not session.generates(options):
+                        del own["soc_model"]  # 2.7.0 takes several where a context is generated
                     options.add_provider_for_devices([device], own)
                     return
         raise self.unavailable() or ProviderUnavailable(
@@ -184,11 +194,12 @@ class QNNExecutionProvider(OrtProvider):
             CompileError: a float model for a chip that computes integers only: of it QNN compiles
                 little nodes that compute nothing, without an error.
         """
-        soc = self._options.soc or 0
-        known = qairt().startswith(f"{socs.MEASURED}.") and soc not in socs.FLOAT
-        if known and not any(node.op_type in _QUANTIZERS for node in model.graph):
+        known = qairt().startswith(f"{socs.MEASURED}.")
+        integers = [chip for chip in self._options.chips or (0,) if chip not in socs.FLOAT]
+        float_ = not any(node.op_type in _QUANTIZERS for node in model.graph)
+        if known and integers and float_:
             raise CompileError(
-                f"for soc_model {socs.words(soc)} QAIRT {qairt()} compiles quantized models "
+                f"for soc_model {socs.listed(integers)} QAIRT {qairt()} compiles quantized models "
                 "only, and this one is not",
                 remedy="quantize it (onnxruntime.quantization, QDQ), or choose another chip",
             )
@@ -247,7 +258,7 @@ class QNNExecutionProvider(OrtProvider):
         from epctx.providers.onnxruntime.qnn import match
 
         try:
-            context = qnn_binary.read(self._system_library(), binary)
+            found = qnn_binary.read(self._system_library(), binary)
         except InvalidGraph as error:
             raise CompileError(
                 "QNN wrote a context binary that its own system library does not read",
@@ -255,12 +266,34 @@ class QNNExecutionProvider(OrtProvider):
                 why=error.why,
                 remedy="build again; if it stays, report it with the model",
             ) from error
-        match.require(context, nodes, soc=self._options.soc, where=binary.name)
+        match.require(found, nodes, chips=self._options.chips, where=binary.name)
+
+    def variants(self) -> Mapping[str, QNNExecutionProvider]:
+        """The chips of a flexible binary, of which the x86 simulator loads none (2.7.0)."""
+        if not self._flexible:
+            return {}
+        return {
+            _words(chip): QNNExecutionProvider({**self._given, "soc_model": str(chip)})
+            for chip in self._options.chips
+        }
+
+    def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
+        """The graphs of a binary for each chip."""
+        found = qnn_binary.read(self._system_library(), binary)
+        return {_words(each.soc_model): each.graphs for each in found.contexts}
 
     def recognizes(self, head: bytes) -> bool:
-        """A QNN context binary begins with two small big-endian numbers, 2 and 3 in QAIRT 2.51."""
+        """A QNN context binary begins with two small big-endian numbers, 2 and 3 in QAIRT 2.51; a
+        flexible one is a ZIP, whose first entry has a name of QNN's.
+        """
+        if head.startswith(dlc.MAGIC):
+            return b"htp." in head or b"dlc." in head
         zeros = head[:3] + head[4:7] + head[8:12]
         return len(head) >= 16 and not any(zeros) and 0 < head[3] < 16 and 0 < head[7] < 16
+
+    def canonicalize(self, binary: Path) -> bool:
+        """A flexible binary says when it was made (`dlc`); others do not."""
+        return dlc.canonicalize(binary)
 
     def inspect_binary(self, path: Path) -> BinaryInfo:
         """What the system library says of a context binary, in a process of its own.
@@ -269,14 +302,24 @@ class QNNExecutionProvider(OrtProvider):
             InvalidGraph: it is broken.
             ProviderUnavailable: the system library cannot be loaded.
         """
-        context = qnn_binary.read(self._system_library(), path)
-        properties = {"SDK": context.build_id, "core API": context.api, "HTP blob": context.blob}
-        if context.soc_model is not None:
-            properties["SoC"] = socs.words(context.soc_model)
+        found = qnn_binary.read(self._system_library(), path)
+        first = found.contexts[0]
+        properties = {"SDK": first.build_id, "core API": first.api, "HTP blob": first.blob}
+        if not found.flexible:
+            if first.soc_model is not None:
+                properties["SoC"] = socs.words(first.soc_model)
+            return BinaryInfo(kind="QNN context binary", properties=properties, graphs=first.graphs)
+        for each in found.contexts:
+            properties[_words(each.soc_model)] = f"{each.size:,} bytes"
         return BinaryInfo(
-            kind="QNN context binary",
+            kind="QNN flexible context binary, weights stored once for all chips",
             properties=properties,
-            graphs=context.graphs,
+            graphs=tuple(
+                replace(graph, properties={"SoC": socs.words(each.soc_model or 0)})
+                for each in found.contexts
+                for graph in each.graphs
+            ),
+            stored=found.shared,
         )
 
     def misfits(self, path: Path, nodes: Sequence[ir.Node]) -> Iterator[str]:
@@ -288,9 +331,10 @@ class QNNExecutionProvider(OrtProvider):
         """
         from epctx.providers.onnxruntime.qnn import match
 
-        context = qnn_binary.read(self._system_library(), path)
+        found = qnn_binary.read(self._system_library(), path)
+        chips = self._options.chips
         try:
-            match.require(context, nodes, soc=self._options.soc, where=path.name, all_nodes=False)
+            match.require(found, nodes, chips=chips, where=path.name, all_nodes=False)
         except CompileError as error:
             yield f"{error.what}: {error.why}"
 
@@ -309,8 +353,13 @@ class QNNExecutionProvider(OrtProvider):
         sharing: bool,
     ) -> str | None:
         """What the x86 simulator cannot run: a shared context, which ends it with SIGSEGV
-        (real-eps.md section 6).
+        (real-eps.md section 6), and one for several chips, in which it finds none of its own.
         """
+        if self._simulated() and any(node.unknown.get(_FLEXIBLE) == 1 for node in nodes):
+            return (
+                "its context is for several chips, of which QNN's x86 simulator loads none; a host "
+                "with one of them can"
+            )
         if self._simulated() and (sharing or self._is_shared(nodes, folder)):
             return (
                 "its context holds graphs of several sessions, which QNN's x86 simulator cannot "
@@ -349,10 +398,10 @@ class QNNExecutionProvider(OrtProvider):
         if len(mains) != 1 or not (folder / mains[0]).is_file():
             return False
         try:
-            context = qnn_binary.read(self._system_library(), folder / mains[0])
+            found = qnn_binary.read(self._system_library(), folder / mains[0])
         except (InvalidGraph, ProviderUnavailable):
             return False  # the load will say what is wrong with it
-        return len(context.graphs) != len(nodes)
+        return len(found.contexts[0].graphs) != len(nodes)
 
     def _simulated(self) -> bool:
         return all(device.device.type.name != "NPU" for device in self.ep_devices())
@@ -364,6 +413,10 @@ class QNNExecutionProvider(OrtProvider):
         name = "QnnSystem.dll" if sys.platform == "win32" else "libQnnSystem.so"
         beside = self._backend_path().with_name(name)
         return beside if beside.is_file() else package_path("get_qnn_htp_path").with_name(name)
+
+
+def _words(chip: int | None) -> str:
+    return f"SoC {socs.words(chip or 0)}"
 
 
 def _with_remedy(reason: str) -> str:

@@ -8,6 +8,7 @@ and quantized. The EP itself takes a name that it does not know (SA8295, QCM6490
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -104,6 +105,37 @@ def number(text: str, *, qairt: str) -> int:
             code=Code.UNKNOWN_SOC,
         )
     return soc.number
+
+
+def numbers(names: Sequence[str], *, qairt: str) -> tuple[int, ...]:
+    """QNN's numbers of several chips, each given by number or name.
+
+    Raises:
+        ManifestError: there is no such chip, or one is named twice.
+    """
+    found: dict[int, str] = {}
+    for name in names:
+        chip = number(name, qairt=qairt)
+        if chip in found:
+            raise ManifestError(
+                f"soc_model names one chip twice: {found[chip]} and {name} are {words(chip)}",
+                remedy="keep one of them; QNN would write its cache twice",
+                code=Code.UNKNOWN_SOC,
+            )
+        if chip == 0 and len(names) > 1:
+            raise ManifestError(
+                "soc_model lists 0, which stands for no chip",
+                why="a device looks in the file for its own chip",
+                remedy="leave 0 out of the list",
+                code=Code.UNKNOWN_SOC,
+            )
+        found[chip] = name
+    return tuple(found)
+
+
+def listed(chips: Iterable[int]) -> str:
+    """Several chips in words."""
+    return ", ".join(map(words, chips))
 
 
 def words(found: int) -> str:

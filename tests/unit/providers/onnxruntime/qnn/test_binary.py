@@ -54,11 +54,9 @@ def test_a_binary_is_asked_about_once_until_it_is_written_to(
     """The library is a mock: what counts is how often it is asked."""
     asked = []
 
-    def answer(library: Path, binary: Path) -> qnn_binary.QnnContext:
+    def answer(library: Path, binary: Path) -> qnn_binary.QnnBinary:
         asked.append(binary.name)
-        return qnn_binary.QnnContext(
-            build_id="", api="", blob="", blob_size=0, soc_model=None, graphs=()
-        )
+        return qnn_binary.QnnBinary(contexts=(), shared=None)
 
     monkeypatch.setattr(qnn_binary, "_asked", answer)
     path = tmp_path / "scratch.bin"

@@ -6,13 +6,23 @@ import pytest
 from epctx.errors import CompileError
 from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import match
-from epctx.providers.onnxruntime.qnn.binary import QnnContext
+from epctx.providers.onnxruntime.qnn.binary import QnnBinary, QnnContext
 
 
 def context(*graphs: BinaryGraph, soc: int = 60) -> QnnContext:
     return QnnContext(
-        build_id="v2.51.0", api="2.40.0", blob="4.0.6", blob_size=1, soc_model=soc, graphs=graphs
+        build_id="v2.51.0",
+        api="2.40.0",
+        blob="4.0.6",
+        blob_size=1,
+        size=2,
+        soc_model=soc,
+        graphs=graphs,
     )
+
+
+def single(*graphs: BinaryGraph) -> QnnBinary:
+    return QnnBinary(contexts=(context(*graphs),), shared=None)
 
 
 def graph(
@@ -24,14 +34,18 @@ def graph(
     return BinaryGraph(name=name, inputs=tensors(inputs), outputs=tensors(outputs))
 
 
-def node(name: str, inputs: str, outputs: str, overrides: str | None = None) -> ir.Node:
+def node(
+    name: str, inputs: str, outputs: str, overrides: str | None = None, *, flexible: int = 0
+) -> ir.Node:
     def value(text: str) -> ir.Value:
         own, _, size = text.partition(":")
         return ir.Value(
             name=own, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, int(size)])
         )
 
-    attributes = [] if overrides is None else [ir.AttrString("io_name_overrides", overrides)]
+    attributes = [ir.AttrInt64("is_multi_soc_ep_context", flexible)]
+    if overrides is not None:
+        attributes.append(ir.AttrString("io_name_overrides", overrides))
     return ir.Node(
         "com.microsoft",
         "EPContext",
@@ -43,17 +57,17 @@ def node(name: str, inputs: str, outputs: str, overrides: str | None = None) -> 
 
 
 def test_a_binary_of_its_nodes() -> None:
-    both = context(
+    both = single(
         graph("a", {"x": (1, 4)}, {"y": (1, 4)}), graph("b", {"x": (1, 8)}, {"y": (1, 8)})
     )
     nodes = [node("b", "x:8", "y:8"), node("a", "x:4", "y:4")]
-    match.require(both, nodes, soc=60, where="a_qnn.bin")
+    match.require(both, nodes, chips=[60], where="a_qnn.bin")
 
 
 def test_a_single_graph_is_found_under_another_name_and_by_overrides() -> None:
-    one = context(graph("QNN_1", {"x": (1, 4)}, {"y": (1, 4)}))
+    one = single(graph("QNN_1", {"x": (1, 4)}, {"y": (1, 4)}))
     named = node("eye_QNN_1", "x_q:4", "y_q:4", overrides="x_q=x;y_q=y;")
-    match.require(one, [named], soc=None, where="a_qnn.bin")
+    match.require(one, [named], chips=(), where="a_qnn.bin")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +81,37 @@ def test_a_single_graph_is_found_under_another_name_and_by_overrides() -> None:
     ],
 )
 def test_a_binary_of_other_nodes(nodes: list[ir.Node], soc: int, words: str) -> None:
-    one = context(graph("a", {"x": (1, 4)}, {"y": (1, 4)}))
+    one = single(graph("a", {"x": (1, 4)}, {"y": (1, 4)}))
     with pytest.raises(CompileError) as caught:
-        match.require(one, nodes, soc=soc, where="a_qnn.bin")
+        match.require(one, nodes, chips=[soc], where="a_qnn.bin")
+    assert words in str(caught.value)
+
+
+def flexible(*contexts: QnnContext) -> QnnBinary:
+    return QnnBinary(contexts=contexts, shared=64)
+
+
+def test_a_binary_for_several_chips() -> None:
+    one = graph("a", {"x": (1, 4)}, {"y": (1, 4)})
+    both = flexible(context(one, soc=60), context(one, soc=57))
+    match.require(both, [node("a", "x:4", "y:4", flexible=1)], chips=[57, 60], where="a_qnn.bin")
+
+
+@pytest.mark.parametrize(
+    ("second", "flag", "chips", "words"),
+    [
+        (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 1, [60, 69], "57 (sm8650, v75), not 60"),
+        (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 1, [60], "57 (sm8650, v75), not 60"),
+        (graph("a", {"x": (1, 4)}, {"y": (1, 4)}), 0, [60, 57], "it holds 2 chips"),
+        (graph("a", {"x": (1, 8)}, {"y": (1, 4)}), 1, [60, 57], "x of graph a has the shape"),
+        (graph("a", {"z": (1, 4)}, {"y": (1, 4)}), 1, [60, 57], "has the inputs z"),
+    ],
+)
+def test_a_chip_of_several_that_is_another(
+    second: BinaryGraph, flag: int, chips: list[int], words: str
+) -> None:
+    first = graph("a", {"x": (1, 4)}, {"y": (1, 4)})
+    both = flexible(context(first, soc=60), context(second, soc=57))
+    with pytest.raises(CompileError) as caught:
+        match.require(both, [node("a", "x:4", "y:4", flexible=flag)], chips=chips, where="a.bin")
     assert words in str(caught.value)
