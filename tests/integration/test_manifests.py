@@ -23,6 +23,7 @@ FILES = {
         "default/llm": {"prefill_ctx.onnx", "decode_ctx.onnx", "prefill_qnn.bin"},
         "default/eye": {"vision_ctx.onnx", "vision_qnn.bin"},
     },
+    "chips": {"default/eye": {"vision_ctx.onnx", "vision_qnn.bin"}},
     "openvino": {
         "default/llm": {"decode_ctx.onnx", "decode_OpenVINOExecutionProvider.bin"},
         "default/eye": {"vision_ctx.onnx"},
@@ -50,6 +51,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NEEDED = {
     "qnn": ("QNNExecutionProvider",),
+    "chips": ("QNNExecutionProvider",),
     "openvino": ("OpenVINOExecutionProvider",),
     "package": ("QNNExecutionProvider", "OpenVINOExecutionProvider"),
 }

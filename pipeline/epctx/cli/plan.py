@@ -88,6 +88,8 @@ def _group(group: GroupPlan, *, explain: bool) -> Tree:
     if not explain:
         for why in group.because:
             root.add(Text(why))
+    for words in group.cost:
+        root.add(Text(words))
     for action in group.actions if explain or group.state == "runs" else ():
         branch = root.add(Text(f"{action.action} {action.subject}: ").append(_state(action.state)))
         if not explain:

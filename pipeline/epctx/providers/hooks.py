@@ -223,6 +223,19 @@ class RunsApart(Protocol):
 
 
 @runtime_checkable
+class TellsCost(Protocol):
+    """It knows what a build takes beyond one compile of each model."""
+
+    def cost(self, *, numbers: bool) -> str | None:
+        """In words; None: nothing.
+
+        Args:
+            numbers: what is compiled is run, too.
+        """
+        ...
+
+
+@runtime_checkable
 class SetsTolerance(Protocol):
     """It knows how exact its numbers are."""
 

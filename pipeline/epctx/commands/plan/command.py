@@ -27,7 +27,7 @@ from epctx.errors import Failure, LockError
 from epctx.files.digest import Digest
 from epctx.keys import Change, KeyRecord, between
 from epctx.lockfile.types import LockedSource
-from epctx.providers.hooks import KnowsAbsence
+from epctx.providers.hooks import KnowsAbsence, TellsCost
 from epctx.text import Brief
 
 _DATA = re.compile(r"data\[(\d+)\]")
@@ -62,6 +62,7 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
         eps: aliases of its EPs, in priority order.
         state: `publishes`: all results are in the cache, and what is published is something else.
         because: why it is not up to date, in words.
+        cost: what its compiles take beyond one of each model, in words.
         failure: why a build of it would fail here, as far as that is known without its EPs'
             libraries: this host has no device for one of them.
     """
@@ -72,6 +73,7 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
     state: Literal["up to date", "publishes", "runs"]
     because: tuple[str, ...]
     actions: tuple[PlannedAction, ...]
+    cost: tuple[str, ...] = ()
     failure: Failure | None = None
 
 
@@ -182,12 +184,21 @@ class _Group:
             state=state,
             because=because,
             actions=actions,
+            cost=tuple(self._cost()) if _compiles(actions) else (),
             failure=self._failure(actions),
         )
 
+    def _cost(self) -> Iterator[str]:
+        group = self._planned.group
+        for spec in group.execution_providers:
+            provider = self._lookup.toolchain.ep(spec)
+            if isinstance(provider, TellsCost):
+                words = provider.cost(numbers=self._lookup.records(group))
+                yield from () if words is None else (words,)
+
     def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
         """What is compiled already is published without a device."""
-        if not any(each.action == "compile" and each.state != "up to date" for each in actions):
+        if not _compiles(actions):
             return None
         for spec in self._planned.group.execution_providers:
             provider = self._lookup.toolchain.ep(spec)
@@ -319,6 +330,10 @@ class _Group:
         if last is None or cache is None:
             return None
         return cache.records.read("actions", last.hex, Action[msgspec.Raw])
+
+
+def _compiles(actions: Sequence[PlannedAction]) -> bool:
+    return any(each.action == "compile" and each.state != "up to date" for each in actions)
 
 
 def _words(change: Change, planned: PlannedGroup, model: Optimized | None) -> str:

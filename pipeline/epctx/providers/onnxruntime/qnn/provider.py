@@ -277,6 +277,16 @@ class QNNExecutionProvider(OrtProvider):
             for chip in self._options.chips
         }
 
+    def cost(self, *, numbers: bool) -> str | None:
+        """What several chips take: a compile of QNN's is one for each of them (QAIRT 2.51)."""
+        if not self._flexible:
+            return None
+        count = len(self._options.chips)
+        words = f"QNN compiles each model for {count} chips"
+        if not numbers:
+            return words
+        return f"{words}, and for its numbers again and runs it, for each of them alone"
+
     def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
         """The graphs of a binary for each chip."""
         found = qnn_binary.read(self._system_library(), binary)
