@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from msgspec.structs import replace
 
 from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
@@ -120,23 +121,25 @@ def record(
     budget = Budget(job.group.verify.budget, pausing=pausing)
     made = list(workspaces.values())
     failures: list[Failure] = []
-    variants: list[tuple[Turn, str | None]] = []
-    for turn in _turns(made):
-        if turn.name and budget.used_up:
-            break
+    turns = _turns(made)
+    variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
+    for turn in turns:
+        _tell_variants(job.recorded, sources, turns, variants)
+        if turn.name:
+            budget.pause(Pause(model=turn.name))
+            if budget.used_up:
+                break
         try:
-            variants.append((turn, _choose(made, turn)))
+            misfit = _choose(made, turn)
         except CompileError as error:
-            for source in sources:
-                recordings.refuse(job.recorded, turn.place(source.name), error.reason)
-            variants.append((turn, None))
             failures.append(error.failure)
-            continue
+            break
+        variants[turn.index] = replace(variants[turn.index], begun=True, misfit=misfit)
+        _tell_variants(job.recorded, sources, turns, variants)
         _tell_boundaries(job, made, turn)
         failures += recording.record(
             sources, job.folder, job.recorded, job.group.verify, run, budget, turn
         )
-    _tell_variants(job.recorded, sources, variants)
     return tuple(failures)
 
 
@@ -168,16 +171,16 @@ def _tell_boundaries(job: CompileJob, workspaces: Sequence[Generating], turn: Tu
 def _tell_variants(
     recorded: Path,
     sources: Sequence[ModelSource],
-    found: Sequence[tuple[Turn, str | None]],
+    turns: Sequence[Turn],
+    variants: Sequence[Variant],
 ) -> None:
-    for source in sources:
-        variants = [
-            Variant(name=turn.name, place=turn.place(source.name), misfit=misfit)
-            for turn, misfit in found
-            if turn.name
+    """Keep how far the devices are; where there is one, nothing."""
+    for source in sources if turns[0].name else ():
+        placed = [
+            replace(variant, place=turn.place(source.name))
+            for turn, variant in zip(turns, variants, strict=True)
         ]
-        if variants:
-            recordings.write_variants(recorded, source.name, variants)
+        recordings.write_variants(recorded, source.name, placed)
 
 
 def _loadable(job: CompileJob) -> bool:

@@ -81,6 +81,14 @@ def test_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     assert "'a_b_reference.bin', which is not named for 'a'" in only
 
 
+def test_parts_have_binaries_with_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a_ctx.onnx").write_bytes(
+        model(context_node(ep_cache_context="a_1_reference.bin")).SerializeToString()
+    )
+    (tmp_path / "a_1_reference.bin").write_bytes(b"context")
+    assert "is not named" not in " ".join(messages(tmp_path, "sharing", group=group("a")))
+
+
 def test_a_stale_binary_in_a_folder_of_ours(tmp_path: Path) -> None:
     folder = folders.write(tmp_path)
     (folder / "old_reference.bin").write_bytes(b"stale")

@@ -313,6 +313,10 @@ class _Run(_Loads):
 
     def _check_variant(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Found]:
         refusal = recordings.refusal(recorded, variant.place) if variant.name else None
+        if not variant.begun:
+            message = f"{variant.name}: not checked: budget"
+            yield unchecked(task.model, message, "raise `verify.budget`")
+            return
         if refusal is not None:
             yield unchecked(task.model, f"{variant.name}: {refusal}", _ON_DEVICE)
             return

@@ -134,11 +134,13 @@ class Variant(Struct, frozen=True, kw_only=True):
     Attributes:
         name: in words.
         place: the name under which what they compute is kept.
+        begun: they were made.
         misfit: in what its graphs in the files are others; None: in nothing that can be told.
     """
 
     name: str
     place: str
+    begun: bool = True
     misfit: str | None = None
 
 

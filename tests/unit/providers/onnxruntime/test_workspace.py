@@ -18,7 +18,9 @@ from epctx.errors import CompileError, ManifestError
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Replacement
 from epctx.providers.base import Assigned, Fingerprint, PartitionedModel, SessionGroupSpec
+from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import session, workspace
+from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.native_log import Mark
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.session import Generated
@@ -48,6 +50,8 @@ class Fake(OrtProvider):
     abandoned: int = 0
     expected: list[int] = field(default_factory=list)
     checked: list[tuple[str, int]] = field(default_factory=list)
+    alone: Mapping[str, OrtEp] = field(default_factory=dict)
+    told: tuple[BinaryGraph, ...] = ()
 
     def add_to(self, options: ort.SessionOptions) -> None:
         raise AssertionError
@@ -67,10 +71,27 @@ class Fake(OrtProvider):
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         self.checked.append((binary.name, len(nodes)))
 
+    def variants(self) -> Mapping[str, OrtEp]:
+        return self.alone
+
+    def graphs(self, binary: Path) -> Mapping[str, Sequence[BinaryGraph]]:
+        return dict.fromkeys(self.alone, self.told) or {"A": self.told, "B": self.told}
+
     def generate(
-        self, name: str, _: object, *, embed_mode: int, entries: Mapping[str, str], **__: object
+        self,
+        name: str,
+        ep: object,
+        *,
+        embed_mode: int,
+        entries: Mapping[str, str],
+        into: Path | None = None,
+        **__: object,
     ) -> Generated:
         """What `session.generate` would do with this EP."""
+        if isinstance(ep, Fake) and ep is not self and into is not None:
+            into.mkdir(parents=True)
+            (into / "alone_fake.bin").write_bytes(b"context")
+            return ep.generate(name, ep, embed_mode=1, entries=entries)
         stem = Path(name).stem
         self.calls.append((stem, dict(entries)))
         written = None
@@ -374,3 +395,39 @@ def test_weights_left_on_the_cpu_are_the_sources(
     read = fragment.read(path, flow.cut(0, [0]), frozenset({"FAKE"}), provider="Fake")
     assert read.graph.initializers["w"].const_value is weight
     assert weight.dtype == ir.DataType.FLOAT
+
+
+def test_each_device_alone_is_held_to_the_file_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = BinaryGraph(name="g")
+    alike, other = Fake(told=(graph,)), Fake(told=(BinaryGraph(name="h"),))
+    none, more = Fake(takes=frozenset()), Fake(told=(graph, graph))
+    alone = {"A": alike, "B": other, "C": none, "D": more}
+    provider = Fake(alone=alone, told=(graph,))
+    for each in alone.values():
+        each.alone = alone
+    opened = open_(provider, tmp_path, monkeypatch, "m")
+    compile_(opened, partitioned("m", "a b c"))
+    opened.finish()
+    assert opened.variants() == ("A", "B", "C", "D")
+    assert opened.choose("A") is None
+    assert alike.calls == [("m", {"session.x": "1"})]
+    assert "graph g is" in (opened.choose("B") or "")
+    with pytest.raises(CompileError, match="compiled nothing for one device alone"):
+        opened.choose("C")
+    assert opened.choose("D") == "there are 1 graphs, alone 2"
+    opened.close()
+
+
+def test_devices_for_which_nothing_is_taken_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able, unable = Fake(), Fake()
+    provider = Fake(alone={"A": able, "B": unable}, takes=frozenset())
+    opened = open_(provider, tmp_path, monkeypatch, "m")
+    monkeypatch.setattr(session, "needs_compilation", lambda _, asked: asked is able)
+    with pytest.raises(CompileError) as caught:
+        compile_(opened, partitioned("m", "a b c"))
+    assert "for B alone it takes nothing either" in str(caught.value)
+    assert "for A" not in str(caught.value)

@@ -362,14 +362,14 @@ def test_generating_without_a_generating_session(case: Case) -> None:
     assert OPENED == ["open m", "close m"], "it is loaded, and not run"
 
 
-def record(case: Case, inputs: VerifyInputs, change: Change) -> None:
+def record(case: Case, inputs: VerifyInputs, change: Change, place: str = "m") -> None:
     """What a worker does that keeps the outputs of its generating sessions."""
     case.request = {"recorded": case.tmp / "recorded"}
     source = SourceModel.read(ModelSource(name="m", path=case.sources["m"]))
     session = Session(case.sources["m"], "generating", change)
     for each in InputSets(inputs).cases(source.inputs):
         (result,) = session.run(["z"], each.feeds)
-        recordings.write(case.tmp / "recorded", "m", each.feeds, {"z": result})
+        recordings.write(case.tmp / "recorded", place, each.feeds, {"z": result})
 
 
 def test_generating_sessions_that_cannot_tell_are_not_checkable(case: Case) -> None:
@@ -756,3 +756,38 @@ def test_other_nodes_than_the_generating_sessions_ran_are_a_failure(case: Case) 
     found = case.one("boundaries")
     assert found.outcome == "fail"
     assert "node 'main_0': inputs are x, not z" in found.message
+
+
+def test_each_device_that_a_model_is_for_is_compared_by_itself(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    port = Port(name="x", type="tensor(float)", shape=(1, 4))
+    right = Boundary(node="main_0", inputs=(port,), outputs=(replace(port, name="y"),))
+    folder, kept = case.tmp / "recorded", []
+    for name, change in {"A": lambda out: out, "B": lambda out: {"z": -out["z"]}}.items():
+        record(case, VerifyInputs(), change, f"m/{name}")
+        recordings.write_boundaries(folder, f"m/{name}", [right])
+        kept.append(recordings.Variant(name=name, place=f"m/{name}"))
+    recordings.write_variants(folder, "m", kept)
+    good, bad = case.check("outputs")
+    assert (good.outcome, bad.outcome) == ("pass", "fail")
+    assert "of the generating sessions for A alone agree" in good.message
+    assert bad.message.startswith("seed 0, set 0, B: output")
+    assert [f.message[:3] for f in case.check("boundaries")] == ["A: ", "B: "]
+    kept[0] = replace(kept[0], misfit="graph g is another")
+    recordings.write_variants(folder, "m", kept)
+    wrong = case.check("boundaries")[0]
+    assert (wrong.outcome, "graph g is another" in wrong.message) == ("fail", True)
+
+
+def test_devices_that_the_budget_left_out_are_told(case: Case) -> None:
+    case.verify = {"numbers": "generating"}
+    record(case, VerifyInputs(), lambda out: out, "m/A")
+    variants = [
+        recordings.Variant(name="A", place="m/A"),
+        recordings.Variant(name="B", place="m/B", begun=False),
+        recordings.Variant(name="C", place="m/C"),
+    ]
+    recordings.write_variants(case.tmp / "recorded", "m", variants)
+    recordings.refuse(case.tmp / "recorded", "m/C", "it ended")
+    found = {f.message for f in case.check("outputs") if f.outcome == "not checkable"}
+    assert found == {"B: not checked: budget", "C: it ended"}
