@@ -26,7 +26,10 @@ _LOCKS = {
     "no lock": ("there is none beside the manifest", "dim"),
     "the same": ("says the same", "green"),
     "the same outputs": ("is of another toolchain or manifest, which gave the same bytes", "green"),
-    "made on another host": ("was made on another host, whose bytes are others", "yellow"),
+    "made on another host": (
+        "has no entry for this kind of host; others' bytes are others",
+        "yellow",
+    ),
     "differs": ("says something else", "bold red"),
 }
 

@@ -42,6 +42,7 @@ from epctx.engine.up_to_date import assess
 from epctx.errors import EpctxError, LockError, StorageError
 from epctx.files import atomic, outputs
 from epctx.files.entries import open_entry
+from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.worker.pool import Pool
@@ -166,14 +167,9 @@ class _Run:
         if self._cache is not None:
             self._cache.sweep()
         with self._place.locked(self._once("another command uses the output")) as self._repaired:
-            old = lockfile.read(self._lock_file) if self._options.locked else None
+            lock = lockfile.read(self._lock_file) if self._options.locked else None
             record.refuse_another_manifest(self._place, self._plan.manifest.path)
-            if old is not None:
-                if self._options.release.golden:
-                    locked_mode.refuse_unknown_golden(old, self._plan)
-                locked_mode.refuse_random_samples(self._plan)
-                locked_mode.refuse_other_causes(old, self._plan, self._lookup)
-                locked_mode.refuse_edited_outputs(old, self._plan, self._place)
+            old = None if lock is None else self._held_to(lock)
             groups = [self._known(planned) for planned in self._plan.groups]
             self._remember_files()
             left = [group for group in groups if not group.up_to_date]
@@ -188,6 +184,16 @@ class _Run:
                         self._unchanged.save()
                     if self._history is not None:
                         self._history.save()
+
+    def _held_to(self, lock: Lock) -> Lock:
+        """What a lock says for this kind of host, if nothing in the way of it can be seen yet."""
+        locked_mode.refuse_random_samples(self._plan)
+        own = locked_mode.refuse_other_causes(lock, self._plan, self._lookup)
+        if self._options.release.golden:
+            locked_mode.refuse_unknown_golden(own, self._plan)
+        others = hosts.views(lock) if lock.hosts else ()
+        locked_mode.refuse_edited_outputs(own, self._plan, self._place, *others)
+        return own
 
     @cached_property
     def _history(self) -> History | None:
@@ -341,7 +347,8 @@ class _Run:
                 self._write_lock(new)
         asked = self._options.release
         if new is not None and asked.asked:
-            anchor = old if old is not None else lockfile.read(self._lock_file)
+            written = lockfile.read(self._lock_file)
+            anchor = old if old is not None else hosts.on(written, hosts.kind(new))
             from epctx.engine.release import Releasing
 
             releasing = Releasing(
@@ -426,10 +433,26 @@ class _Run:
                         known.written(new, self._lock_file)
                     return
             old = lockfile.read(self._lock_file)
+            before = hosts.on(old, hosts.kind(new))
             # One of an older epctx says nothing of packages: that is no difference, but a lack.
-            if not between_locks(old, new) and (old.package is None) is (new.package is None):
+            if not between_locks(before, new) and (old.package is None) is (new.package is None):
+                if known is not None:
+                    known.written(new, self._lock_file)
                 return
-            content = lockfile.text(writer.with_golden(new, old)).encode()
+            both = hosts.added(old, writer.with_golden(new, before))
+            self._tell_hosts(old, both)
+            content = lockfile.text(both).encode()
         except (OSError, LockError):
             pass  # there is none, or what is there is replaced
         atomic.replace(self._lock_file, content)
+
+    def _tell_hosts(self, old: Lock, new: Lock) -> None:
+        """Of other kinds of host: that the lock has them besides, or has them no more."""
+        before, after = hosts.kinds(old), hosts.kinds(new)
+        if len(after) > len(before):
+            self._notice(f"the lock has an entry for this kind of host now, beside {len(before)}")
+        if gone := [each for each in before if each and each not in after]:
+            self._notice(
+                f"the lock's outputs of {len(gone)} other kinds of host were made of something "
+                "else: they are gone; build there again"
+            )

@@ -26,7 +26,7 @@ from epctx.engine.scheduler import Scheduler
 from epctx.files import atomic, outputs
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
-from epctx.lockfile import released
+from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
@@ -151,7 +151,8 @@ class Releasing:
             new = replace(self._lock, golden=golden)
             if new != self._lock:
                 path = lockfile.place(plan.manifest.path)
-                atomic.replace(path, lockfile.text(new).encode())
+                both = hosts.added(lockfile.read(path), new)
+                atomic.replace(path, lockfile.text(both).encode())
             self._lock = new
         return made
 

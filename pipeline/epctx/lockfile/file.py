@@ -17,8 +17,8 @@ from epctx.errors import LockError
 from epctx.files import filenames, paths
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
-from epctx.lockfile import yaml_text
-from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedPackage
+from epctx.lockfile import hosts, yaml_text
+from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPackage
 
 if TYPE_CHECKING:
     import yaml
@@ -35,7 +35,7 @@ def place(manifest: Path) -> Path:
 def text(lock: Lock) -> str:
     """A lock as it is written: sorted, one entry a line, the same for the same lock."""
     plain = msgspec.to_builtins(lock)
-    for name in ("compositions", "golden", "package", "ranges"):
+    for name in ("compositions", "golden", "hosts", "package", "ranges"):
         if not plain.get(name):
             plain.pop(name, None)
     return HEAD + yaml_text.text(plain)
@@ -78,18 +78,16 @@ def parse(content: bytes, *, where: str) -> Lock:
 
 
 def action_names(lock: Lock) -> set[str]:
-    """The cache's names of all actions that the lock reaches."""
-    return {
-        key.partition(":")[2]
-        for group in lock.groups.values()
-        for key in (
-            *(model.key for model in group.models.values()),
-            *(session.key for session in group.session_groups.values()),
-        )
-    }
+    """The cache's names of all actions that the lock reaches, of any kind of host."""
+    groups = lock.groups.values()
+    sessions = [group.session_groups for group in groups]
+    sessions += [each for entry in lock.hosts.values() for each in entry.groups.values()]
+    keys = {model.key for group in groups for model in group.models.values()}
+    keys |= {session.key for each in sessions for session in each.values()}
+    return {key.partition(":")[2] for key in keys}
 
 
-def _version_1(document: Mapping[str, object]) -> Lock:
+def _lock(document: Mapping[str, object]) -> Lock:
     return msgspec.convert(document, Lock)
 
 
@@ -97,6 +95,38 @@ def _check(lock: Lock) -> None:
     """Hold what becomes a path or a digest to what one is: anybody may have written the file."""
     if problem := filenames.problem(lock.name):
         raise ValueError(f"the name {problem}")
+    if (lock.lock_version == 2) is not bool(lock.hosts):
+        raise ValueError("lock_version is 2 with `hosts`, and 1 without")
+    _check_hosts(lock)
+    for view in hosts.views(lock) if lock.hosts else (lock,):
+        _check_view(view)
+
+
+def _check_hosts(lock: Lock) -> None:
+    """Each entry is of the facts that its name says, and of the folders that all are of."""
+    shapes = [_shape(entry) for entry in lock.hosts.values()]
+    for name, entry in lock.hosts.items():
+        if name != hosts.name(entry.execution_providers):
+            raise ValueError(f"the facts of {name!r} are not those of its name")
+        folders = {*entry.groups, *entry.compositions}
+        for of, known in (
+            (entry.groups, lock.groups),
+            (entry.compositions, lock.compositions),
+            (entry.golden, folders),
+            (entry.execution_providers, lock.execution_providers),
+        ):
+            if unknown := of.keys() - known:
+                raise ValueError(f"{name!r} has what the lock does not have: {min(unknown)!r}")
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError("`hosts` are not all of the same groups and execution providers")
+
+
+def _shape(entry: LockedHost) -> object:
+    groups = {folder: set(sessions) for folder, sessions in entry.groups.items()}
+    return groups, set(entry.compositions), set(entry.execution_providers)
+
+
+def _check_view(lock: Lock) -> None:
     for folder, files in lock.folders.items():
         target, _, group = folder.partition("/")
         for name in (target, group):
@@ -139,7 +169,7 @@ def _digests(files: Mapping[str, LockedFile]) -> None:
         Digest("sha256", file.sha256)
 
 
-READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _version_1}
+READERS: Mapping[int, Callable[[Mapping[str, object]], Lock]] = {1: _lock, 2: _lock}
 """One reader a version; an old one makes of its form what the types are now."""
 
 

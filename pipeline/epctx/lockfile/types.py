@@ -1,8 +1,8 @@
 """The lock as types: what was built from what, by what (design section 9).
 
 Portable between machines: paths are relative to the manifest, and there is no host name, user or
-time. What of it depends on the host is in `host` of an execution provider; `cpus` tells where the
-binaries of real EPs were made, whether that matters to them or not.
+time. What bytes depend on of the host is in `host` of an execution provider, or in `hosts`; `cpus`
+tells where the binaries of real EPs were made, whether that matters to them or not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from epctx.manifest import OptionValue
 
-VERSION = 1
+VERSION = 2
 
 
 class LockedFile(Struct, frozen=True, kw_only=True):
@@ -237,8 +237,24 @@ class LockedPackage(Struct, frozen=True, kw_only=True):
     version: str | None
 
 
+class LockedHost(Struct, frozen=True, kw_only=True):
+    """What came out on one kind of host, of all that depends on the host.
+
+    Attributes:
+        compositions: the outputs of each by `<target>/<composition>` and name.
+        execution_providers: of each EP whose bytes depend on the host: `host` of LockedToolchain.
+        golden: as in Lock.
+        groups: the session groups of each, by `<target>/<group>`, as in LockedGroup.
+    """
+
+    compositions: Mapping[str, Mapping[str, LockedFile]]
+    execution_providers: Mapping[str, Mapping[str, str]]
+    golden: Mapping[str, Mapping[str, LockedFile]]
+    groups: Mapping[str, Mapping[str, LockedSession]]
+
+
 class Lock(Struct, frozen=True, kw_only=True):
-    """A whole lock.
+    """A whole lock; see epctx.lockfile.hosts for one of several kinds of host.
 
     Attributes:
         name: the manifest's.
@@ -250,6 +266,9 @@ class Lock(Struct, frozen=True, kw_only=True):
         golden: golden inputs and outputs of a release that was made with `--golden`, by
             `<target>/<group or composition>` and name; SHA256SUMS is not among them.
         groups: by `<target>/<group>`, the folder below `dist/<name>`.
+        hosts: by a name that is a digest of the facts, if there are several; then `groups` and
+            `compositions` have no outputs that depend on the host, and `host` of EPs is empty.
+        lock_version: of the form: 2 with `hosts`, else 1.
         ranges: `<manifest stem>.ranges.json`, which models are quantized with; None: none is.
         package: what `epctx package` makes of them; None: nothing is packaged, or the lock is
             of a part of a manifest, or of an older epctx, which said nothing of packages.
@@ -260,7 +279,8 @@ class Lock(Struct, frozen=True, kw_only=True):
     execution_providers: Mapping[str, LockedToolchain]
     golden: Mapping[str, Mapping[str, LockedFile]] = field(default_factory=dict)
     groups: Mapping[str, LockedGroup]
-    lock_version: Literal[1] = 1
+    hosts: Mapping[str, LockedHost] = field(default_factory=dict)
+    lock_version: Literal[1, 2] = 1
     name: str
     package: LockedPackage | None = None
     ranges: LockedFile | None = None

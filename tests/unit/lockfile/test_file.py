@@ -40,7 +40,7 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
     for name, definition in definitions.items():
         mine = schema if name == "Lock" else schema["$defs"][name]
         assert set(mine["properties"]) == set(definition["properties"]), name
-        optional = {"compositions", "golden", "package"}  # absent where there are none
+        optional = {"compositions", "golden", "hosts", "package"}  # absent where there are none
         absent = optional if name == "Lock" else set()
         assert set(mine["required"]) == set(definition["properties"]) - absent, name
         assert mine["additionalProperties"] is False, name
@@ -85,8 +85,8 @@ def refusal(content: str | bytes) -> LockError:
 
 
 def test_a_newer_lock_asks_for_an_update(lock: Lock) -> None:
-    error = refusal(locks.text(lock).replace("lock_version: 1", "lock_version: 2"))
-    assert error.what == "has lock_version 2, this epctx reads 1"
+    error = refusal(locks.text(lock).replace("lock_version: 1", "lock_version: 3"))
+    assert error.what == "has lock_version 3, this epctx reads 1, 2"
     assert error.remedy == "update epctx"
 
 

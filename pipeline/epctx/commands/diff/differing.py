@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from epctx.commands.diff.result import Changed, ChangedFile, Comparison
-from epctx.commands.diff.sides import Side, golden_of, side
+from epctx.commands.diff.sides import Side, golden_of, kinds_of_host, side
 from epctx.errors import EpctxError, ModelError
 from epctx.keys.changes import between
+from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.providers.hooks import BinaryInfo
 from epctx.stages.report import ModelReport
@@ -21,9 +24,12 @@ def diff(old: Path, new: Path) -> Comparison:
 
 def compare(old: Side, new: Side) -> Comparison:
     """What differs between two sides, which are told by their names. Raises OSError, too."""
-    files = tuple(_files(old, new))
+    kinds = tuple(_hosts(old, new))
+    (old, new), *more = kinds_of_host(old, new)
+    files = (*_files(old, new), *_of_other_hosts(old, new, more))
     both = old.files.keys() & new.files.keys()
     differences = (
+        *kinds,
         *_locks(old, new),
         *_partitions(old, new),
         *(change for file in files for change in _inside(old, new, file)),
@@ -37,6 +43,35 @@ def compare(old: Side, new: Side) -> Comparison:
         same_files=sum(old.files[name] == new.files[name] for name in both),
         not_compared=tuple(_not_compared(old, new)),
     )
+
+
+def _hosts(old: Side, new: Side) -> Iterator[Changed]:
+    """The kinds of host that only one of two lock files has outputs of, where one has several."""
+    if old.lock is None or new.lock is None or not (old.is_lock and new.is_lock):
+        return
+    if not (old.lock.hosts or new.lock.hosts):
+        return
+    before, after = (hosts.kinds(side.lock) for side in (old, new) if side.lock is not None)
+    for kind in after:
+        if kind not in before:
+            yield Changed(area="host", where=hosts.name(kind), what="has outputs in the lock now")
+    for kind in before:
+        if kind not in after:
+            what = "has no outputs in the lock any more"
+            yield Changed(area="host", where=hosts.name(kind), what=what)
+
+
+def _of_other_hosts(
+    old: Side, new: Side, more: Sequence[tuple[Side, Side]]
+) -> Iterator[ChangedFile]:
+    """Files of further kinds of host, under the name of the kind."""
+    told = {(each.file, each.old, each.new) for each in _files(old, new)}
+    for one, other in more:
+        assert one.lock is not None
+        kind = hosts.name(hosts.kind(one.lock))
+        for each in _files(one, other):
+            if (each.file, each.old, each.new) not in told:
+                yield replace(each, file=f"{each.file} ({kind})")
 
 
 def _locks(old: Side, new: Side) -> Iterator[Changed]:

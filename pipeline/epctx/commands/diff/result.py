@@ -37,7 +37,7 @@ class ChangedFile(Struct, frozen=True, kw_only=True):
     """A file that is another, or that only one side has.
 
     Attributes:
-        file: `<target>/<group>/<name>`.
+        file: `<target>/<group>/<name>`; of two locks of several kinds of host, after that the kind.
         old, new: None: that side does not have it.
         difference: the first one in bytes; None where one side is no file on this disk.
     """

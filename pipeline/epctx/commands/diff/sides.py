@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import lockfile as lock
 from epctx.commands.report import command
@@ -14,6 +15,7 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import digest, listing
 from epctx.files.outputs import GOLDEN, SUMS
+from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.stages.report import ModelReport
 
@@ -38,6 +40,25 @@ class Side(Struct, frozen=True, kw_only=True):
     folder: Path | None
     files: Mapping[str, LockedFile]
     golden: frozenset[str] = frozenset()
+
+    @property
+    def is_lock(self) -> bool:
+        """It is a lock file alone, which may be of several kinds of host."""
+        return self.lock is not None and self.models is None
+
+
+def kinds_of_host(old: Side, new: Side) -> list[tuple[Side, Side]]:
+    """The two sides for each kind of host that both have outputs of; if there is none, for one."""
+    one, other = (() if s.lock is None else hosts.kinds(s.lock) for s in (old, new))
+    both = [(kind, kind) for kind in one if kind in other]
+    return [(_on(old, a), _on(new, b)) for a, b in both or [((*one, {})[0], (*other, {})[0])]]
+
+
+def _on(side: Side, kind: hosts.Kind) -> Side:
+    if side.lock is None or not side.lock.hosts:
+        return side
+    lock = hosts.on(side.lock, kind)
+    return replace(side, lock=lock, files=_locked(lock))
 
 
 def golden_of(file: str) -> str | None:

@@ -17,6 +17,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
+from epctx.lockfile import hosts
 
 
 class Packaging(Struct, frozen=True, kw_only=True):
@@ -57,11 +58,12 @@ def run(
         what = "another command uses the output"
         listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
 
+    assert done.report.lock is not None
     package = writing.write(
         done.plan.manifest,
         done.report,
         # What the build left of it says the same, and is what the package will be held to.
-        lockfile.read(lockfile.place(manifest)),
+        hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock)),
         _place(options.out, done.plan),
         digests=done.cache.digests
         if done.cache is not None and not options.locked

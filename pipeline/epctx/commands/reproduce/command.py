@@ -28,6 +28,7 @@ from epctx.engine.lock.nondeterminism import known
 from epctx.engine.plan import Plan
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError
+from epctx.lockfile import hosts
 from epctx.lockfile.differences import Difference, between_locks, causes_between, part_of
 from epctx.lockfile.types import Lock
 
@@ -189,6 +190,9 @@ def judged(
     """What the lock beside the manifest says of a build."""
     if old is None or new is None:
         return "no lock", ()
+    here, views = hosts.kind(new), hosts.views(old)
+    known = new.folders.keys().isdisjoint(hosts.lacking(old, here))
+    old = hosts.on(old, here) if known else views[0]
     if not plan.whole:
         groups = {f"{p.target}/{p.group.name}" for p in plan.groups}
         old = part_of(old, groups, {f"{c.target}/{c.composition.name}" for c in plan.compositions})

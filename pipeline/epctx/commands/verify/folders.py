@@ -9,14 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from epctx import codec
+from epctx import codec, limits
 from epctx.commands.package import finding as packages
 from epctx.error_codes import Code
 from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
+from epctx.files.entries import open_entry
 from epctx.files.outputs import CONTEXT_SUFFIX, SUMS, context_file
-from epctx.lockfile import released
+from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
@@ -98,13 +99,16 @@ def match_lock(
 ) -> tuple[list[VerifyRequest], list[Missing]]:
     """The requests with what the lock says of their files; `match` says the rest.
 
+    A lock of several kinds of host says it of that one whose outputs a folder has.
+
     What is in the folder of the lock's whole release, and is none of its groups, is left to
     `commands.verify.releases.strays`.
     """
     record = f"the lock {where}"
     roots = _roots(paths, lock.name)
     requests = [each for each in requests if not _is_astray(each.folder, roots, lock)]
-    folders = lock.folders
+    views = hosts.views(lock)
+    folders = views[0].folders
     known = {
         key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
         for key, outputs in folders.items()
@@ -112,16 +116,29 @@ def match_lock(
     matched = []
     for request in requests:
         key = _key(request, known, record)
-        golden = lock.golden.get(key)
+        own = _own(request.folder, key, views)
+        golden = own.golden.get(key)
         made = None if golden is None else {**golden, SUMS: released.sums(golden)}
         matched.append(
             replace(
                 request,
-                expected=_expected(folders[key]),
+                expected=_expected(own.folders[key]),
                 golden_expected=None if made is None else _expected(made),
             )
         )
     return matched, _missing(requests, folders, roots, record)
+
+
+def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
+    """The lock for the kind of host of which a folder's SHA256SUMS has the most files."""
+    if len(views) == 1:
+        return views[0]
+    try:
+        with open_entry(folder / SUMS) as stream:
+            said = stream.read(limits.RECORD_BYTES.value).decode(errors="replace")
+    except OSError:
+        said = ""
+    return max(views, key=lambda v: sum(f.sha256 in said for f in v.folders[key].values()))
 
 
 def roots_of(paths: Sequence[Path], lock: Lock) -> list[Path]:

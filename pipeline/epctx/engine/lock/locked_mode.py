@@ -20,6 +20,7 @@ from epctx.errors import LockError, ModelError, UsageError
 from epctx.files import digest, hashing
 from epctx.files.outputs import SUMS
 from epctx.keys.source_digests import SourceDigests, data_folder
+from epctx.lockfile import hosts
 from epctx.lockfile import place as lock_place
 from epctx.lockfile.differences import (
     Difference,
@@ -36,11 +37,14 @@ _TOLD = 20
 """Differences that the error has in full."""
 
 
-def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
-    """Before anything runs: sources, toolchain, host and settings are those of the lock.
+def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> Lock:
+    """Before anything runs: sources, toolchain and settings are those of the lock.
+
+    Returns what the lock says for this kind of host.
 
     Raises:
-        LockError: they are not; every difference is told.
+        LockError: they are not, and every difference is told; or the lock has no outputs of this
+            kind of host.
         ProviderUnavailable: an EP is not installed, or its package is broken.
         ManifestError: an EP refuses its options.
     """
@@ -73,7 +77,25 @@ def refuse_other_causes(old: Lock, plan: Plan, lookup: Lookup) -> None:
         whole=plan.whole,
         ranges=lookup.ranges.present,
     )
-    _refuse(causes_between(_part(old, plan), new), plan)
+    here = hosts.kind(new)
+    view = hosts.on(old, here)
+    _refuse(causes_between(_part(view, plan), new), plan)
+    if not new.folders.keys().isdisjoint(hosts.lacking(old, here)):
+        raise _of_other_hosts(old, here, plan)
+    return view
+
+
+def _of_other_hosts(lock: Lock, here: hosts.Kind, plan: Plan) -> LockError:
+    told = [f"this host: {hosts.words(here)}"]
+    told += [f"the lock has: {hosts.words(kind, beside=here)}" for kind in hosts.kinds(lock)]
+    return LockError(
+        "no entry for this kind of host",
+        file=lock_place(plan.manifest.path).name,
+        why="".join(f"\n  {each}" for each in told),
+        remedy="build on such a host; or run `epctx build` here, which adds an entry to the lock, "
+        "and check it in",
+        code=Code.OTHER_HOST,
+    )
 
 
 def refuse_random_samples(plan: Plan) -> None:
@@ -170,23 +192,27 @@ def _inputs(planned: PlannedGroup) -> Iterator[Path]:
         yield from planned.group.quantize.calibration.files
 
 
-def refuse_edited_outputs(old: Lock, plan: Plan, place: Place) -> None:
+def refuse_edited_outputs(old: Lock, plan: Plan, place: Place, *others: Lock) -> None:
     """What is published is what the lock says. Of a group that is not, nothing is said.
+
+    Args:
+        old: what the lock says for this kind of host.
+        others: for others, whose outputs may be what is published.
 
     Raises:
         LockError: a file was changed, is missing, or does not belong there.
     """
-    differences = [
-        Difference(kind="output", where=f"{_name(planned)}/{name}", what=what)
-        for planned in plan.groups
-        if (locked := old.groups.get(_name(planned))) is not None
-        for name, what in _edits(place.group(planned.target, planned.group.name), locked.outputs)
-    ]
-    differences += [
-        Difference(kind="output", where=f"{key}/{name}", what=what)
+    places = {_name(each): place.group(each.target, each.group.name) for each in plan.groups}
+    places |= {
+        f"{each.target}/{each.composition.name}": place.group(each.target, each.composition.name)
         for each in plan.compositions
-        if (composed := old.compositions.get(key := f"{each.target}/{each.composition.name}"))
-        for name, what in _edits(place.group(each.target, each.composition.name), composed.outputs)
+    }
+    own, *rest = (lock.folders for lock in (old, *others))
+    differences = [
+        Difference(kind="output", where=f"{key}/{name}", what=what)
+        for key, folder in places.items()
+        if key in own
+        for name, what in _edits_of_all(folder, [own[key], *(each[key] for each in rest)])
     ]
     remedy = "restore the files; `epctx build` writes what the manifest asks for"
     _refuse(tuple(differences), plan, remedy=remedy)
@@ -242,6 +268,13 @@ def _part(lock: Lock, plan: Plan) -> Lock:
     return part_of(lock, wanted, compositions)
 
 
+def _edits_of_all(folder: Path, kinds: Sequence[Mapping[str, LockedFile]]) -> list[tuple[str, str]]:
+    """How a folder differs from the lock, if it does from that of each kind of host."""
+    found = [list(_edits(folder, expected)) for expected in kinds[:1]]
+    found += [list(_edits(folder, expected)) for expected in kinds[1:] if found[0]]
+    return found[0] if all(found) else []
+
+
 def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[str, str]]:
     """How a published folder differs from the lock: file and what is wrong with it."""
     if not folder.is_dir():
@@ -274,17 +307,11 @@ def _refuse(
     told = [f"\n  {difference}" for difference in differences[:_TOLD]]
     if len(differences) > _TOLD:
         told.append(f"\n  and {len(differences) - _TOLD} more")
-    elsewhere = all(difference.kind == "host" for difference in differences)
-    manifest = plan.manifest.path
     raise LockError(
-        "was made on another host" if elsewhere else "the build differs from the lock",
-        file=lock_place(manifest).name,
+        "the build differs from the lock",
+        file=lock_place(plan.manifest.path).name,
         why="".join(told) + why,
         remedy=remedy
-        or (
-            "build on such a host; `epctx build` writes a lock for this one"
-            if elsewhere
-            else "undo the change; if it is meant, `epctx build` writes a new lock to review"
-        ),
-        code=Code.OTHER_HOST if elsewhere else Code.LOCK_DIFFERS,
+        or "undo the change; if it is meant, `epctx build` writes a new lock to review",
+        code=Code.LOCK_DIFFERS,
     )

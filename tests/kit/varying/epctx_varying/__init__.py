@@ -1,6 +1,9 @@
 """The reference EP, whose bytes depend on one of a process's circumstances.
 
-A mock, because no real EP depends on each of them, and `epctx reproduce` is to catch one that does.
+A mock, because no real EP depends on each of them, and `epctx reproduce` is to catch one that does;
+and because the one whose bytes depend on the CPU (OpenVINO) has devices on Intel's only, and a test
+cannot change the CPU: a kind of host is a folder of `sys.path` with a file `isa`, which says what
+this EP depends on with `depends: cpu`, and tells in its fingerprint.
 """
 
 from __future__ import annotations
@@ -8,16 +11,25 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from epctx.manifest import OptionValue
-from epctx.providers.base import SessionGroupSpec, Workspace
+from epctx.providers.base import Fingerprint, SessionGroupSpec, Workspace
 from epctx.providers.reference import ReferenceExecutionProvider
 
 made = 0
+
+
+def isa() -> str:
+    """The instruction set of this kind of host."""
+    files = (Path(folder, "isa") for folder in sys.path)
+    return next(file.read_text(encoding="utf-8") for file in files if file.is_file())
 
 
 class VaryingExecutionProvider(ReferenceExecutionProvider):
@@ -31,6 +43,10 @@ class VaryingExecutionProvider(ReferenceExecutionProvider):
         self.folder = Path(str(options.pop("folder", ".")))
         super().__init__({**options, "sdk_version": "1.999999999"})  # a runtime for all of them
 
+    def fingerprint(self) -> Fingerprint:
+        own = super().fingerprint()
+        return replace(own, host={"isa": isa()}) if self.depends == "cpu" else own
+
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
         global made
         made += 1
@@ -43,6 +59,8 @@ class VaryingExecutionProvider(ReferenceExecutionProvider):
         match self.depends:
             case "nothing":
                 return None
+            case "cpu":
+                return isa()
             case "chance":
                 return uuid.uuid4()
             case "path":

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 
 from epctx.commands.reproduce import command
 from epctx.engine.plan import Plan
-from epctx.lockfile.types import Lock, LockedToolchain
+from epctx.lockfile.types import (
+    Lock,
+    LockedGroup,
+    LockedPartition,
+    LockedProvider,
+    LockedToolchain,
+)
 from epctx.manifest import Manifest
 
 PLAN = Plan(manifest=Manifest(name="m", path=Path("m.yaml"), targets=()), groups=(), whole=True)
@@ -20,7 +26,29 @@ def lock(*, isa: str = "avx2", version: str = "1", code: str = "1") -> Lock:
     provider = LockedToolchain(
         code=f"epctx blake3:{code}", host={"isa": isa}, toolchain={"openvino": version}
     )
-    return Lock(name="m", toolchain={}, sources={}, execution_providers={EP: provider}, groups={})
+    group = LockedGroup(
+        embed_mode=0,
+        execution_providers=(LockedProvider(options={}, provider=EP),),
+        external_initializers=None,
+        models={},
+        node_name_prefix="",
+        optimize="basic",
+        partition=LockedPartition(
+            exclude_nodes=(),
+            exclude_op_types=(),
+            max_partitions=None,
+            min_nodes=1,
+            require_coverage=None,
+        ),
+        passes=(),
+        passes_of_others={},
+        session_groups={},
+        session_options={},
+    )
+    eps = {EP: provider}
+    return Lock(
+        name="m", toolchain={}, sources={}, execution_providers=eps, groups={"default/g": group}
+    )
 
 
 def output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,206 @@
+"""A lock of several kinds of host: what depends on the host, side by side, under the facts.
+
+A build gives a lock of one kind: `host` of an EP has the facts that its bytes depend on here. Of a
+lock of several kinds the outputs of groups with such an EP, and of compositions with such a group,
+are in `hosts`, an entry a kind; all the rest is there once. Of one kind no lock is written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from epctx.files import digest
+from epctx.lockfile.differences import between_locks, causes_between
+from epctx.lockfile.types import Lock, LockedCpu, LockedHost, LockedSession
+
+Kind = Mapping[str, Mapping[str, str]]
+"""The facts of a host that bytes depend on, by the name of the EP in the lock."""
+
+
+def kind(lock: Lock) -> Kind:
+    """The kind of host of a lock that a build gave; empty: nothing depends on the host."""
+    return {name: ep.host for name, ep in lock.execution_providers.items() if ep.host}
+
+
+def kinds(lock: Lock) -> tuple[Kind, ...]:
+    """The kinds of host that a lock has outputs of; a single empty one: nothing depends on it."""
+    return tuple(entry.execution_providers for entry in _apart(lock).hosts.values()) or ({},)
+
+
+def views(lock: Lock) -> tuple[Lock, ...]:
+    """What a lock says, for each kind of host that it has outputs of."""
+    return tuple(on(lock, each) for each in kinds(lock))
+
+
+def name(kind: Kind) -> str:
+    """What an entry is called: a digest of the facts."""
+    return f"host-{digest.of_json(kind).hex[:12]}"
+
+
+def words(kind: Kind, *, beside: Kind | None = None) -> str:
+    """The facts of a kind, or those that are others beside another kind, in words."""
+    known = {} if beside is None else _facts(beside)
+    told = [
+        f"{fact}: {_value(value, known.get(fact, ''))}"
+        for fact, value in _facts(kind).items()
+        if known.get(fact) != value
+    ]
+    return "; ".join(told) or "nothing that bytes depend on"
+
+
+def on(lock: Lock, here: Kind) -> Lock:
+    """What a lock says for one kind of host; folders that are `lacking` are without outputs."""
+    lock = _apart(lock)
+    groups, compositions, golden = dict(lock.groups), dict(lock.compositions), dict(lock.golden)
+    any_kind = next(iter(lock.hosts.values()), _NONE)
+    for folder, sessions in any_kind.groups.items():
+        entry = _entry(lock, folder, here)
+        made = _without_outputs(sessions) if entry is None else entry.groups[folder]
+        groups[folder] = replace(groups[folder], session_groups=made)
+    for folder in any_kind.compositions:
+        outputs = (_entry(lock, folder, here) or _NONE).compositions.get(folder, {})
+        compositions[folder] = replace(compositions[folder], outputs=outputs)
+    for folder in (*any_kind.groups, *any_kind.compositions):
+        files = (_entry(lock, folder, here) or _NONE).golden.get(folder)
+        golden |= {} if files is None else {folder: files}
+    facts = {ep: here.get(ep, {}) for ep in any_kind.execution_providers}
+    return replace(
+        lock,
+        compositions=compositions,
+        cpus=_used(lock.cpus, *(group.session_groups for group in groups.values())),
+        execution_providers={
+            ep: replace(each, host=facts.get(ep, each.host))
+            for ep, each in lock.execution_providers.items()
+        },
+        golden=golden,
+        groups=groups,
+        hosts={},
+        lock_version=1,
+    )
+
+
+def lacking(lock: Lock, here: Kind) -> tuple[str, ...]:
+    """The folders whose outputs depend on the host, and that have none for this kind of it."""
+    lock = _apart(lock)
+    any_kind = next(iter(lock.hosts.values()), _NONE)
+    folders = (*any_kind.groups, *any_kind.compositions)
+    return tuple(folder for folder in folders if _entry(lock, folder, here) is None)
+
+
+def added(old: Lock, new: Lock) -> Lock:
+    """A build's lock, beside what an older lock says of other kinds of host, if that still holds.
+
+    It does while all that it was made of is the same: sources, settings, toolchain. Where this
+    kind's own outputs are others since epctx's code is, those of other kinds would be, too.
+    """
+    here, before = kind(new), on(old, kind(new))
+    lacks = lacking(old, here)
+    found = causes_between(before, new) if lacks else between_locks(before, new)
+    if any(each.kind not in ("key", "output") for each in found):
+        return new
+    one, other = _apart(new), _apart(old)
+    others = {n: entry for n, entry in other.hosts.items() if entry.execution_providers != here}
+    if not others or _dependent(one) != _dependent(other):
+        return new
+    hosts = {**others, **one.hosts}
+    sessions = [each for entry in hosts.values() for each in entry.groups.values()]
+    sessions += [group.session_groups for group in one.groups.values()]
+    cpus = _used({**other.cpus, **one.cpus}, *sessions)
+    return replace(one, cpus=cpus, hosts=hosts, lock_version=2)
+
+
+_FEW = 6
+"""Words of a fact that are told one by one."""
+_NONE = LockedHost(compositions={}, execution_providers={}, golden={}, groups={})
+
+
+def _apart(lock: Lock) -> Lock:
+    """A lock as if it were of several kinds of host, with what depends on the host in `hosts`."""
+    here = kind(lock)
+    if lock.hosts or not here:
+        return lock
+    groups = {n: g for n, g in lock.groups.items() if _eps(lock, n) & here.keys()}
+    compositions = {n: c for n, c in lock.compositions.items() if _eps(lock, n) & here.keys()}
+    folders = {*groups, *compositions}
+    entry = LockedHost(
+        compositions={n: each.outputs for n, each in compositions.items()},
+        execution_providers=here,
+        golden={n: files for n, files in lock.golden.items() if n in folders},
+        groups={n: each.session_groups for n, each in groups.items()},
+    )
+    return replace(
+        lock,
+        compositions={
+            **lock.compositions,
+            **{n: replace(each, outputs={}) for n, each in compositions.items()},
+        },
+        execution_providers={
+            n: replace(each, host={}) for n, each in lock.execution_providers.items()
+        },
+        golden={n: files for n, files in lock.golden.items() if n not in folders},
+        groups={
+            **lock.groups,
+            **{n: replace(each, session_groups={}) for n, each in groups.items()},
+        },
+        hosts={name(here): entry},
+        lock_version=2,
+    )
+
+
+def _facts(kind: Kind) -> dict[str, str]:
+    return {f"{ep}: {name}": text for ep, facts in kind.items() for name, text in facts.items()}
+
+
+def _value(text: str, other: str) -> str:
+    """A fact; of many words, how many, and which ones another does not have or has besides."""
+    own, others = text.split(), other.split()
+    if len(own) <= _FEW:
+        return text
+    more = [f"+{each}" for each in own if others and each not in others]
+    less = [f"-{each}" for each in others if each not in own]
+    count = f"{len(own)} of them"
+    return f"{count}, {' '.join((*more, *less))}" if more or less else count
+
+
+def _eps(lock: Lock, folder: str) -> set[str]:
+    """The EPs, by their names in the lock, that made what a folder has."""
+    composition, target = lock.compositions.get(folder), folder.partition("/")[0]
+    parts = composition.parts.values() if composition is not None else ()
+    groups = [folder] if composition is None else [f"{target}/{part.group}" for part in parts]
+    return {
+        ep.provider
+        for each in groups
+        if each in lock.groups
+        for ep in lock.groups[each].execution_providers
+    }
+
+
+def _entry(lock: Lock, folder: str, here: Kind) -> LockedHost | None:
+    """The entry with the outputs of a folder for a kind of host: its own EPs' facts tell."""
+    used = _eps(lock, folder)
+    for entry in lock.hosts.values():
+        facts = {ep: each for ep, each in entry.execution_providers.items() if ep in used}
+        if facts == {ep: here.get(ep) for ep in facts}:
+            return entry
+    return None
+
+
+def _dependent(lock: Lock) -> set[tuple[frozenset[str], frozenset[str]]]:
+    """Which EPs and folders depend on the host, by all entries."""
+    return {
+        (frozenset(entry.execution_providers), frozenset({*entry.groups, *entry.compositions}))
+        for entry in lock.hosts.values()
+    }
+
+
+def _without_outputs(sessions: Mapping[str, LockedSession]) -> dict[str, LockedSession]:
+    return {n: replace(session, cpu=None, outputs={}) for n, session in sessions.items()}
+
+
+def _used(
+    cpus: Mapping[str, LockedCpu], *sessions: Mapping[str, LockedSession]
+) -> dict[str, LockedCpu]:
+    names = {session.cpu for each in sessions for session in each.values()}
+    return {n: cpu for n, cpu in cpus.items() if n in names}
