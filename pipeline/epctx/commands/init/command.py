@@ -126,7 +126,7 @@ def text(
     lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
     lines += quantizing
     lines += [
-        "    # embed_mode: 1              # the context inside the ONNX model, not beside it",
+        "    # embed_mode: 1   # in the model, not beside it: QNN cannot reload it after a restart",
         "    # optimize: {level: none}    # the EP gets the model as it is; default: basic",
         "    # partition: {require_coverage: 0.9}    # fail if the EP takes less of the model",
         "    # verify: {tolerance: {cosine_min: 0.999}, budget: 20m}    # default: by EP; 5m",

@@ -1,8 +1,8 @@
 """EPs that epctx has no module for: built into the installed onnxruntime, or any plugin by name.
 
-Built in: TensorRT, TensorRT RTX, Vitis AI and whatever `onnxruntime.get_available_providers()`
-lists. A plugin: with `plugin.library` (a path) or `plugin.package` (an installed Python package
-with such a library in it) among its options, and, where the host has several devices,
+Built in: TensorRT, Vitis AI and whatever `onnxruntime.get_available_providers()` lists. A plugin,
+as TensorRT RTX is one: with `plugin.library` (a path) or `plugin.package` (an installed Python
+package with such a library in it) among its options, and, where the host has several devices,
 `plugin.device_type` (CPU, GPU, NPU), `plugin.device_name`, `plugin.device_index`.
 `plugin.registration` is the name that its library is registered under; else it is the EP's.
 
@@ -33,13 +33,18 @@ _PLUGIN_KEYS: Final = frozenset(
     {"library", "package", "registration", "device_type", "device_name", "device_index"}
 )
 _KINDS: Final = ("CPU", "GPU", "NPU")
-_PACKAGES: Final = {
-    "TensorrtExecutionProvider": "onnxruntime-gpu",
-    "NvTensorRTRTXExecutionProvider": "onnxruntime-trt-rtx",
-    "VitisAIExecutionProvider": "onnxruntime-vitisai",
-    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+_BUILT_INTO: Final = "install {} in the place of onnxruntime"
+_INSTALL: Final = {
+    "TensorrtExecutionProvider": _BUILT_INTO.format("onnxruntime-gpu"),
+    "NvTensorRTRTXExecutionProvider": "install onnxruntime-ep-nv-tensorrt-rtx beside onnxruntime, "
+    "and set plugin.package: onnxruntime_ep_nv_tensorrt_rtx; it needs NVIDIA's driver",
+    "VitisAIExecutionProvider": _BUILT_INTO.format("onnxruntime-vitisai"),
+    "MIGraphXExecutionProvider": _BUILT_INTO.format("onnxruntime-migraphx"),
 }
-"""Which distribution of onnxruntime an EP is built into."""
+"""How to get an EP: with a distribution of onnxruntime that it is built into, or a plugin."""
+_OTHER: Final = _BUILT_INTO.format("the onnxruntime that has it") + (
+    "; for a plugin, set plugin.library or plugin.package"
+)
 
 
 class BuiltInProvider(OrtProvider):
@@ -58,12 +63,10 @@ class BuiltInProvider(OrtProvider):
 
         available = ort.get_available_providers()
         if self.name not in available:
-            package = _PACKAGES.get(self.name, "the onnxruntime that has it")
             raise ProviderUnavailable(
                 f"the installed onnxruntime {ort.__version__} has no {self.name}",
                 why=f"it has {', '.join(available)}",
-                remedy=f"install {package} in the place of onnxruntime; for a plugin, set "
-                "plugin.library or plugin.package",
+                remedy=_INSTALL.get(self.name, _OTHER),
                 code=Code.NOT_INSTALLED,
             )
         if (obstacle := self.unavailable()) is not None:
@@ -139,8 +142,8 @@ class PluginProvider(OrtProvider):
 
 
 def known() -> tuple[str, ...]:
-    """The EPs that some distribution of onnxruntime has built in, installed or not."""
-    return tuple(_PACKAGES)
+    """The EPs that epctx knows how to get, installed or not."""
+    return tuple(_INSTALL)
 
 
 def create(name: str, options: Mapping[str, OptionValue]) -> BuiltInProvider | PluginProvider:
@@ -151,7 +154,7 @@ def create(name: str, options: Mapping[str, OptionValue]) -> BuiltInProvider | P
 
 def offers(name: str, options: Mapping[str, OptionValue]) -> bool:
     """Whether `create` is to be asked for an EP: a known one, one that is here, or a plugin."""
-    if name in _PACKAGES or any(key.startswith(_PREFIX) for key in options):
+    if name in _INSTALL or any(key.startswith(_PREFIX) for key in options):
         return True
     if importlib.util.find_spec("onnxruntime") is None:
         return False

@@ -112,7 +112,8 @@ def plugin_library(module: str) -> tuple[Path, dict[str, str]]:
     if not owners:
         raise ProviderUnavailable(
             f"plugin.package is {module!r}, which no installed distribution brings",
-            remedy="install the package of the EP, and name what of it is imported",
+            remedy=f"install the EP's package, which may be called {module.replace('_', '-')}, and "
+            "name what of it is imported",
             code=Code.NOT_INSTALLED,
         )
     distribution = importlib.metadata.distribution(owners[0])

@@ -7,6 +7,7 @@ by commas, whose devices it leaves out, so that what a host lacks can be tried w
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 HIDE: Final = "EPCTX_HIDE_DEVICES"
 """The environment variable that hides devices; workers get it too."""
+_LACKING: Final = re.compile(r"(\S+): cannot open shared object file")
+"""How Linux's loader says that a library needs another one."""
 _LOCK = threading.Lock()
 _REGISTERED: dict[str, Path] = {}
 
@@ -70,6 +73,14 @@ class Plugin(Struct, frozen=True, kw_only=True):
         try:
             ort.register_execution_provider_library(self.registration, str(self.library))
         except Exception as error:
+            if lacking := _LACKING.search(str(error)):
+                raise ProviderUnavailable(
+                    f"the library of {self.provider} needs {lacking[1]}, which this host lacks",
+                    file=str(self.library),
+                    remedy=f"install what brings {lacking[1]}: the device's driver, or a package "
+                    "that the EP needs",
+                    code=Code.NOT_INSTALLED,
+                ) from error
             raise ProviderUnavailable(
                 f"onnxruntime {ort.__version__} does not take the library of {self.provider}",
                 file=str(self.library),

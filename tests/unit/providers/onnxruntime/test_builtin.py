@@ -24,6 +24,17 @@ def test_a_built_in_ep_that_this_onnxruntime_lacks() -> None:
     assert "install onnxruntime-gpu" in str(caught.value)
 
 
+def test_the_package_of_tensorrt_rtx_is_a_plugins() -> None:
+    import onnxruntime as ort
+
+    bound = builtin.create("NvTensorRTRTXExecutionProvider", {"nv_target_sm": "sm120"})
+    assert isinstance(bound, BuiltInProvider)
+    with pytest.raises(ProviderUnavailable) as caught:
+        bound.add_to(ort.SessionOptions())
+    assert "install onnxruntime-ep-nv-tensorrt-rtx beside" in caught.value.remedy
+    assert "plugin.package: onnxruntime_ep_nv_tensorrt_rtx" in caught.value.remedy
+
+
 def test_one_that_it_has_is_added_to_a_session() -> None:
     """The CPU EP stands for it: the same call."""
     import onnxruntime as ort

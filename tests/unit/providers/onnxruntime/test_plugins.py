@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,20 @@ def test_devices_in_words() -> None:
     assert [describe(d) for d in DEVICES[:3]] == [
         "CPU, Acme", "GPU Acme 1000, Acme", "NPU Neuron, Acme"
     ]  # fmt: skip
+
+
+@pytest.mark.needs("Linux", "its loader says which library is missing")
+@pytest.mark.needs("a C compiler", "it makes a library that needs another one")
+def test_a_library_that_needs_what_the_host_lacks(tmp_path: Path) -> None:
+    """As a GPU's EP without the GPU's driver."""
+    (tmp_path / "x.c").touch()
+    driver, library = tmp_path / "libdriver.so.1", tmp_path / "libacme.so"
+    shared = ["cc", "-shared", "-fPIC", "x.c", "-Wl,--no-as-needed"]
+    subprocess.run([*shared, "-Wl,-soname,libdriver.so.1", "-o", driver], cwd=tmp_path, check=True)
+    subprocess.run([*shared, driver, "-o", library], cwd=tmp_path, check=True)
+    driver.unlink()
+    with pytest.raises(ProviderUnavailable, match=r"needs libdriver\.so\.1, which this host lacks"):
+        Plugin(registration="Acme", library=library, provider="Acme").devices()
 
 
 def test_a_missing_library(tmp_path: Path) -> None:
