@@ -235,6 +235,7 @@ def _keys(old: Lock, new: Lock) -> Iterator[Difference]:
 def _plain_keys(group: LockedGroup) -> Mapping[str, object]:
     keys: dict[str, object] = {f"model {n}": model.key for n, model in group.models.items()}
     keys |= {f"optimized model {n}": model.optimized for n, model in group.models.items()}
+    keys |= {f"calibration of model {n}": model.calibration for n, model in group.models.items()}
     keys |= {f"quantized model {n}": model.quantized for n, model in group.models.items()}
     return keys | {f"session group {n}": s.key for n, s in group.session_groups.items()}
 

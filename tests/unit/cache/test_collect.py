@@ -140,7 +140,7 @@ def test_info_counts(cache: Cache) -> None:
     put(cache, "a", b"1" * 10, b"2" * 5)
     put(cache, "b", b"1" * 10)
     found = info(cache)
-    assert found.actions == {"optimize": 0, "compile": 2, "recording": 0, "verify": 0, "compose": 0}
+    assert {kind: n for kind, n in found.actions.items() if n} == {"compile": 2}
     assert (found.objects, found.size, found.quarantined) == (2, 15, 0)
     assert found.folder == str(cache.location.folder)
 

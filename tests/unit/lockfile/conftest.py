@@ -57,6 +57,8 @@ def lock() -> Lock:
                 optimized=digest("b"),
                 shapes={"x": (1, 3)},
                 source="models/tiny.onnx",
+                calibration=digest("8"),
+                quantized=digest("7"),
             )
             for name in ("prefill", "decode")
         },
@@ -73,6 +75,7 @@ def lock() -> Lock:
         passes_of_others={},
         session_groups={"prefill": session},
         session_options={"session.x": "1"},
+        quantize={"preset": "qnn", "samples": ["models/tiny.data"]},
     )
     part = LockedPart(
         group="llm",
@@ -133,4 +136,5 @@ def lock() -> Lock:
         golden={"default/llm": {"golden.json": LockedFile(sha256="7" * 64, size=77)}},
         groups={"default/llm": group},
         package=package,
+        ranges=LockedFile(sha256="8" * 64, size=88),
     )

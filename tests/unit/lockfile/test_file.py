@@ -40,8 +40,12 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
     for name, definition in definitions.items():
         mine = schema if name == "Lock" else schema["$defs"][name]
         assert set(mine["properties"]) == set(definition["properties"]), name
-        optional = {"compositions", "golden", "hosts", "package"}  # absent where there are none
-        absent = optional if name == "Lock" else set()
+        # Absent where there are none.
+        absent = {
+            "Lock": {"compositions", "golden", "hosts", "package", "ranges"},
+            "LockedGroup": {"quantize"},
+            "LockedModel": {"calibration", "quantized"},
+        }.get(name, set())
         assert set(mine["required"]) == set(definition["properties"]) - absent, name
         assert mine["additionalProperties"] is False, name
     assert set(schema["$defs"]) - {"blake3", "sha256"} == set(definitions) - {"Lock"}
@@ -49,8 +53,8 @@ def test_the_schema_knows_each_field_and_no_other(lock: Lock) -> None:
 
 
 def test_what_is_composed_of_nothing_leaves_no_line(lock: Lock) -> None:
-    none = locks.text(replace(lock, compositions={}, golden={}, package=None))
-    for name in ("compositions", "golden", "package"):
+    none = locks.text(replace(lock, compositions={}, golden={}, package=None, ranges=None))
+    for name in ("compositions", "golden", "package", "ranges"):
         assert f"\n{name}:" in f"\n{locks.text(lock)}"
         assert f"\n{name}:" not in none
 
