@@ -39,7 +39,7 @@ from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
 from epctx.engine.unchanged import Unchanged
 from epctx.engine.up_to_date import assess
-from epctx.errors import EpctxError, LockError, StorageError
+from epctx.errors import EpctxError, LockError, StorageError, UsageError
 from epctx.files import atomic, outputs
 from epctx.files.entries import open_entry
 from epctx.lockfile import hosts
@@ -101,6 +101,12 @@ def run(
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
     options.release.refuse(plan)
+    if options.locked and options.recalibrate:
+        raise UsageError(
+            "a locked build cannot calibrate anew: the lock has the ranges",
+            where="--recalibrate",
+            remedy="leave out one of --locked and --recalibrate",
+        )
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
         cache = _cache_at(Location(folder=place.staging / "cache"), listener)
