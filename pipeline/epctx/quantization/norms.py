@@ -11,13 +11,15 @@ from collections import Counter
 
 import onnx
 
+from epctx.graph.serde import protos
+
 
 def divide(model: onnx.ModelProto) -> bool:
     """Make `Mul(x, Reciprocal(s))` of the main graph `Div(x, s)`, where nothing else uses the
     reciprocal; whether there was one.
     """
     graph = model.graph
-    uses = Counter(name for node in graph.node for name in node.input)
+    uses = Counter(name for node in protos.nodes(model) for name in node.input)
     uses.update(value.name for value in graph.output)
     makers = {node.output[0]: node for node in graph.node if node.op_type == "Reciprocal"}
     gone: list[onnx.NodeProto] = []

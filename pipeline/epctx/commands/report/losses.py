@@ -17,6 +17,7 @@ MOST: Final = 1000
 WIDTH: Final = 720
 HEIGHT: Final = 120
 _COLUMNS: Final = 240
+_WIDEST: Final = 24
 _DECIBELS: Final = (0.0, 100.0)
 """What the plot shows; what is beyond is drawn at its edge."""
 _NAMED: Final = 3
@@ -102,7 +103,7 @@ def plot(found: QuantizeReport) -> Plot | None:
     outputs = {each.name for each in found.outputs}
     step = -(-len(every) // _COLUMNS)
     stretches = [every[start : start + step] for start in range(0, len(every), step)]
-    width = WIDTH / len(stretches)
+    width = min(WIDTH / len(stretches), _WIDEST)
     return Plot(
         columns=tuple(
             _column(number * width, width, stretch, outputs)

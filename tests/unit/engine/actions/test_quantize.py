@@ -1,0 +1,124 @@
+"""Quantizing in a build: once for whoever needs it, from the cache, from ranges that are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from epctx.engine.actions.quantize import Quantizing
+from epctx.errors import CompileError, LockError, ModelError
+from epctx.files.digest import of_bytes
+from epctx.graph.model import SourceFile
+from epctx.worker.jobs import QuantizeResult
+from tests.kit.projects import Project, flip, ran
+from tests.kit.reports import quantized
+
+SAMPLES = {"calibration": {"files": ["calib/*.npz"]}}
+
+
+@pytest.fixture
+def one(project: Project) -> Project:
+    """The project with model `a` alone, quantized by two samples."""
+    project.document["models"] = {"a": {"path": "a.onnx"}}
+    project.section("defaults").pop("verify")
+    project.section("model_groups", "g").update(models=["a"], quantize=SAMPLES)
+    (project.folder / "calib").mkdir()
+    for number in range(2):
+        sample(project, number)
+    return project
+
+
+def sample(project: Project, number: int, scale: float = 1.0) -> None:
+    values = np.random.default_rng(number).standard_normal((1, 32)).astype(np.float32)
+    np.savez(project.folder / "calib" / f"{number}.npz", x=values * np.float32(scale))
+
+
+def quantizations(project: Project, **options: object) -> int:
+    return [action for action, _ in ran(project.build(**options))].count("quantize")
+
+
+def test_once_and_then_from_the_cache(one: Project) -> None:
+    assert quantizations(one) == 1
+    files, kept = one.files(), (one.folder / "m.ranges.json").read_bytes()
+    assert quantizations(one) == 0
+    for left in (one.folder / "dist" / "m", one.folder / "dist" / "m.build.json"):
+        left.rename(left.with_name(f"old-{left.name}"))
+    assert quantizations(one) == 0, "the folder is gone, the cache has it"
+    assert one.files() == files
+    assert quantizations(one, cache=False) == 1
+    assert one.files() == files
+    assert (one.folder / "m.ranges.json").read_bytes() == kept
+
+
+def test_two_groups_of_one_model_share_it(one: Project) -> None:
+    groups = one.section("model_groups")
+    groups["h"] = {**one.section("model_groups", "g"), "node_name_prefix": "h_"}
+    assert quantizations(one) == 1
+
+
+def test_other_samples_are_another_calibration(one: Project) -> None:
+    one.build()
+    before = json.loads((one.folder / "m.ranges.json").read_bytes())["calibrations"]
+    sample(one, 1, scale=3)
+    assert quantizations(one) == 1
+    after = json.loads((one.folder / "m.ranges.json").read_bytes())["calibrations"]
+    assert len(after) == 1 and before.keys().isdisjoint(after)
+
+
+def test_a_lock_holds_the_ranges(one: Project) -> None:
+    one.build()
+    assert quantizations(one, locked=True, cache=False) == 1
+    flip(one.folder / "calib" / "0.npz")
+    with pytest.raises(LockError, match=r"calib/0\.npz"):
+        one.build(locked=True)
+
+
+def test_from_ranges_alone_the_locked_bytes_come_out(
+    one: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one.build()
+    files = one.files()
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is calibrated")
+
+    monkeypatch.setattr("epctx.quantization.quantizer.Quantizer.calibrate", never)
+    one.build(locked=True, cache=False)
+    assert one.files() == files
+
+
+def test_a_failure_is_told_of_each_group_and_tried_once(one: Project) -> None:
+    groups = one.section("model_groups")
+    groups["h"] = {**one.section("model_groups", "g"), "node_name_prefix": "h_"}
+    for group in ("g", "h"):
+        settings = {**SAMPLES, "exclude": {"nodes": ["*"]}}
+        one.section("model_groups", group)["quantize"] = settings
+    with pytest.raises(ModelError, match="has nothing that can be quantized so"):
+        one.build(keep_going=True, jobs=1)
+    report = json.loads((one.folder / "dist" / "m.build.json").read_bytes())
+    told = [group["failure"]["what"] for group in report["groups"]]
+    assert told == ["has nothing that can be quantized so"] * 2
+    assert not (one.folder / "m.ranges.json").exists()
+
+
+def test_a_worker_that_tells_of_other_files_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"four")
+    told = SourceFile(
+        path=tmp_path / "model.onnx", location="model.onnx", size=5, digest=of_bytes(b"")
+    )
+    result = QuantizeResult(sources=(told,), ranges=None, report=quantized(), peak_memory=0)
+    quantizing = Quantizing.__new__(Quantizing)
+    with pytest.raises(CompileError, match="other files than it wrote"):
+        quantizing._check(result, tmp_path, "a")
+
+
+def test_a_sample_that_is_gone_is_named(one: Project) -> None:
+    one.section("model_groups", "g")["quantize"] = {
+        "calibration": {"files": ["calib/0.npz", "calib/gone.npz"]}
+    }
+    (one.folder / "calib" / "gone.npz").symlink_to("nowhere.npz")
+    with pytest.raises(ModelError, match=r"calib/gone\.npz"):
+        one.build()

@@ -1,0 +1,161 @@
+"""One model quantized by onnxruntime's tools: the same bytes for the same ranges, and who is to
+blame if nothing comes out.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import version_converter
+
+from epctx.error_codes import Code
+from epctx.errors import ManifestError, ModelError
+from epctx.manifest import Calibration, Preset, QuantizeSettings, TensorOverride, WeightOnly
+from epctx.quantization import quantizer, samples
+from epctx.quantization.quantizer import Quantizer
+from tests.kit.building import mlp
+
+RANDOM = Calibration(random=True, count=2)
+
+
+def tool(
+    folder: Path, model: onnx.ModelProto | None = None, preset: Preset = "qnn", **settings: Any
+) -> Quantizer:
+    folder.mkdir(exist_ok=True)
+    plain = folder / "float.onnx"
+    found = onnx.shape_inference.infer_shapes(model or mlp(width=32, layers=2))
+    onnx.save(found, plain)
+    asked = QuantizeSettings(calibration=RANDOM, **settings)
+    return Quantizer(name="a", plain=plain, settings=asked, preset=preset)
+
+
+def run(made: Quantizer) -> onnx.ModelProto:
+    prepared = made.prepare()
+    given = samples.of(made.plain, "a", RANDOM, alone=True)
+    output = made.plain.with_name("output.onnx")
+    made.run(prepared, output, made.calibrate(prepared, given))
+    return onnx.load(output)
+
+
+def inputs_of(model: onnx.ModelProto, node: str) -> Counter[str]:
+    """The op types that make a node's inputs."""
+    makers = {name: each.op_type for each in model.graph.node for name in each.output}
+    (found,) = (each for each in model.graph.node if each.name == node)
+    return Counter(makers.get(name, "") for name in found.input)
+
+
+def test_the_same_ranges_give_the_same_bytes(tmp_path: Path) -> None:
+    first, again = (tool(tmp_path / name) for name in "ab")
+    prepared = first.prepare()
+    given = samples.of(first.plain, "a", RANDOM, alone=True)
+    found = first.calibrate(prepared, given)
+    assert {"x", "y"} <= found.keys()
+    first.run(prepared, tmp_path / "first.onnx", found)
+    again.run(again.prepare(), tmp_path / "again.onnx", dict(reversed([*found.items()])))
+    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
+    assert first.calibrate(prepared, given) == found
+
+
+def test_what_is_excluded_stays_float(tmp_path: Path) -> None:
+    every = run(tool(tmp_path / "a"))
+    assert inputs_of(every, "mm1") == {"DequantizeLinear": 2}
+    some = run(tool(tmp_path / "b", exclude_nodes=("mm1",)))
+    assert inputs_of(some, "mm0") == {"DequantizeLinear": 2}
+    assert inputs_of(some, "mm1")["DequantizeLinear"] < 2
+    none = run(tool(tmp_path / "c", exclude_op_types=("MatMul",)))
+    assert not [t for t in none.graph.initializer if t.name == "w0_quantized"]
+    assert quantizer.quantized_nodes(none) == quantizer.quantized_nodes(every) - 1
+
+
+def test_four_bits_need_the_opset_that_has_them(tmp_path: Path) -> None:
+    old = version_converter.convert_version(mlp(width=32, layers=2), 18)
+    few = {"w0": TensorOverride(type="int4")}
+    made = run(tool(tmp_path, old, activations="uint8", overrides=few))
+    assert {each.domain: each.version for each in made.opset_import}[""] == 21
+    types = {each.name: each.data_type for each in made.graph.initializer}
+    assert types["w0_quantized"] == onnx.TensorProto.INT4
+    assert "com.microsoft" not in {each.domain for each in made.graph.node}
+
+
+def test_weights_in_blocks_and_the_rest_by_ranges(tmp_path: Path) -> None:
+    made = run(tool(tmp_path, weight_only=WeightOnly(bits=4, block_size=16)))
+    ops = Counter(node.op_type for node in made.graph.node)
+    assert ops["MatMulNBits"] == 2 and "MatMul" not in ops
+    assert ops["QuantizeLinear"] > 2
+    assert "w0" not in {tensor.name for tensor in made.graph.initializer}
+
+
+def test_what_is_excluded_is_in_no_block(tmp_path: Path) -> None:
+    made = tool(tmp_path, weight_only=WeightOnly(), exclude_nodes=("mm0",))
+    ops = Counter(node.op_type for node in onnx.load(made.prepare()).graph.node)
+    assert (ops["MatMulNBits"], ops["MatMul"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "where"),
+    [
+        ({"exclude_nodes": ("mm9",)}, Code.NOTHING_EXCLUDED, "quantize.exclude.nodes"),
+        ({"exclude_op_types": ("Conv",)}, Code.NOTHING_EXCLUDED, "quantize.exclude.op_types"),
+        ({"overrides": {"w9": TensorOverride()}}, Code.NOTHING_EXCLUDED, "quantize.overrides"),
+        ({"weights": "int4"}, Code.WRONG_VALUE, "quantize.weights"),
+    ],
+)
+def test_settings_that_do_not_fit_the_model(
+    settings: dict[str, Any], code: Code, where: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ManifestError) as caught:
+        run(tool(tmp_path, **settings))
+    assert (caught.value.failure.code, caught.value.failure.where) == (code, where)
+
+
+def test_few_values_are_left_to_who_excludes_the_products(tmp_path: Path) -> None:
+    made = run(tool(tmp_path, weights="int4", exclude_op_types=("MatMul",)))
+    assert quantizer.quantized_nodes(made)
+
+
+def test_what_the_tools_raise_is_told_and_nothing_of_theirs_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        assert tempfile.gettempdir() == str(tmp_path)
+        raise KeyError("axis")
+
+    monkeypatch.setattr(quantizer, "qnn_preprocess_model", fails)
+    before = tempfile.tempdir
+    with pytest.raises(ModelError, match="fails at preparing it") as caught:
+        tool(tmp_path).prepare()
+    assert caught.value.failure.why == "KeyError: 'axis'"
+    assert tempfile.tempdir == before
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_values_that_are_not_finite_are_no_ranges(tmp_path: Path) -> None:
+    model = mlp(width=32, layers=2, tail="Log")
+    with pytest.raises(ModelError, match="values that are not finite, first in 'y'"):
+        run(tool(tmp_path, model))
+
+
+def test_a_range_that_is_not_there_is_told_by_its_tensor(tmp_path: Path) -> None:
+    made = tool(tmp_path)
+    prepared = made.prepare()
+    found = dict(made.calibrate(prepared, samples.of(made.plain, "a", RANDOM, alone=True)))
+    del found["r0"]
+    with pytest.raises(ManifestError, match="there is no range of its tensor 'r0'"):
+        made.run(prepared, tmp_path / "output.onnx", found)
+
+
+def test_ranges_are_cut_where_masks_begin(tmp_path: Path) -> None:
+    scales = []
+    for number, limit in enumerate((None, 0.5)):
+        made = run(tool(tmp_path / str(number), range_limit=limit))
+        by_name = {each.name: onnx.numpy_helper.to_array(each) for each in made.graph.initializer}
+        scales.append(float(by_name["x_scale"]))
+    np.testing.assert_allclose(scales[1], 1 / 65535, rtol=1e-3)
+    assert scales[0] > 2 * scales[1]

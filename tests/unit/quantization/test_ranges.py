@@ -1,0 +1,51 @@
+"""Ranges as plain numbers: the same text for the same ranges, and each bit of them back."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
+
+from epctx.quantization import ranges
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(st.text(), st.tuples(FLOATS, FLOATS)))
+def test_a_text_gives_them_back(found: dict[str, tuple[float, float]]) -> None:
+    told = ranges.text(found)
+    assert ranges.parse(told) == found
+    assert ranges.text(dict(reversed(found.items()))) == told
+
+
+def test_of_a_calibration_only_the_ends_are_kept() -> None:
+    data = {
+        "scalar": TensorData(lowest=np.float32(-1.5), highest=np.float32(2)),
+        "array": TensorData(lowest=np.array([0], np.float32), highest=np.array([1], np.float32)),
+    }
+    found = ranges.of_calibration(TensorsData(CalibrationMethod.MinMax, data))
+    assert found == {"scalar": (-1.5, 2.0), "array": (0.0, 1.0)}
+
+
+def test_a_file_is_what_onnxruntime_writes_itself(tmp_path: Path) -> None:
+    from onnxruntime.quantization.quantize import load_tensors_data
+
+    path = tmp_path / "ranges.json"
+    ranges.write({"b": (0.1, 2.0), "a": (-3.0, 3.4028234663852886e38)}, path)
+    found = load_tensors_data(path.as_posix())
+    assert found.calibration_method == CalibrationMethod.MinMax
+    assert {name: each.range_value for name, each in found.items()} == {
+        "a": (np.float32(-3), np.float32(3.4028234663852886e38)),
+        "b": (np.float32(0.1), np.float32(2)),
+    }
+    assert [*json.loads(path.read_text())["data"]] == ["a", "b"]
+
+
+def test_what_is_beyond_a_limit_is_cut_and_named() -> None:
+    found = {"mask": (-3.4e38, 0.5), "scores": (-7.0, 7.0), "broken": (math.nan, 1.0)}
+    assert ranges.beyond(found, 100) == ["broken", "mask"]
+    assert ranges.cut({"mask": (-3.4e38, 0.5)}, 100) == {"mask": (-100, 0.5)}
+    assert ranges.cut({"mask": (-3.4e38, 0.5)}, None) == {"mask": (-3.4e38, 0.5)}
