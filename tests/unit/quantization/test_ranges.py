@@ -44,8 +44,10 @@ def test_a_file_is_what_onnxruntime_writes_itself(tmp_path: Path) -> None:
     assert [*json.loads(path.read_text())["data"]] == ["a", "b"]
 
 
-def test_what_is_beyond_a_limit_is_cut_and_named() -> None:
-    found = {"mask": (-3.4e38, 0.5), "scores": (-7.0, 7.0), "broken": (math.nan, 1.0)}
-    assert ranges.beyond(found, 100) == ["broken", "mask"]
-    assert ranges.cut({"mask": (-3.4e38, 0.5)}, 100) == {"mask": (-100, 0.5)}
-    assert ranges.cut({"mask": (-3.4e38, 0.5)}, None) == {"mask": (-3.4e38, 0.5)}
+def test_what_is_below_a_floor_is_raised_and_named() -> None:
+    found = {"mask": (-3.4e38, 0.5), "scores": (-7.0, 700.0), "broken": (math.nan, 1.0)}
+    assert ranges.infinite(found) == ["broken"]
+    assert ranges.below(found, -100) == ["mask"]
+    raised = ranges.raised({"mask": (-3.4e38, -1e9), "scores": (-7.0, 700.0)}, -100)
+    assert raised == {"mask": (-100, -100), "scores": (-7.0, 700.0)}
+    assert ranges.raised({"mask": (-3.4e38, 0.5)}, None) == {"mask": (-3.4e38, 0.5)}

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ModelError
-from epctx.manifest import Calibration
+from epctx.manifest import Calibration, ModelSource
 from epctx.quantization import samples
 from tests.kit import onnx_text
 
@@ -38,8 +38,10 @@ def write(folder: Path, *values: dict[str, Any]) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def read(model: Path, *files: Path, alone: bool = True, **settings: Any) -> samples.Samples:
-    return samples.of(model, "a", Calibration(files=files, **settings), alone=alone)
+def read(
+    model: Path, *files: Path, others: tuple[ModelSource, ...] = (), **settings: Any
+) -> samples.Samples:
+    return samples.of(model, "a", Calibration(files=files, **settings), others)
 
 
 def test_one_after_the_other_in_the_manifests_order(model: Path, tmp_path: Path) -> None:
@@ -87,13 +89,17 @@ def test_what_does_not_fit_is_told_with_its_file(
 
 
 def test_files_of_another_model_of_the_group_are_left_to_it(model: Path, tmp_path: Path) -> None:
-    files = write(tmp_path, {"other": np.zeros(3)}, sample(1), sample(2))
-    assert len(read(model, *files, alone=False)) == 2
+    other = tmp_path / "other.onnx"
+    onnx.save(onnx_text.proto("g (float[3] other) => (float[3] y) { y = Neg(other) }"), other)
+    others = (ModelSource(name="b", path=other),)
+    its = {"other": np.zeros(3, np.float32)}
+    files = write(tmp_path, its, sample(1), sample(2))
+    assert len(read(model, *files, others=others)) == 2
     with pytest.raises(ManifestError, match="is no sample for model a"):
-        read(model, files[0], alone=False)
+        read(model, files[0], others=others)
     broken = sample(1, x=np.zeros((9, 9), np.float32))
     with pytest.raises(ManifestError, match="is no sample for model a"):
-        read(model, *write(tmp_path, broken, sample(1)), alone=False)
+        read(model, *write(tmp_path, broken, sample(1)), others=others)
 
 
 def test_random_samples_are_the_same_each_time(model: Path) -> None:

@@ -28,7 +28,7 @@ def run(
     folder.mkdir(parents=True)
     optimized = optimizing.optimized(model, "basic", scratch=folder.parent)
     asked = QuantizeSettings(**{"calibration": RANDOM, **settings})
-    return quantize.run(optimized, asked, "qnn", folder, ranges=ranges, alone=True)
+    return quantize.run(optimized, asked, "qnn", folder, ranges=ranges, others=())
 
 
 def test_what_comes_out_computes_what_went_in_but_for_its_noise(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_masks_are_told(tmp_path: Path) -> None:
         " c = Greater(x, z) w = Where(c, x, m) y = Softmax(w) }"
     )
     assert "w" in run(tmp_path / "a", onnx_text.proto(text)).report.limited
-    cut = run(tmp_path / "b", onnx_text.proto(text), range_limit=100.0).report
-    assert "w" in cut.limited and cut.range_limit == 100
+    cut = run(tmp_path / "b", onnx_text.proto(text), range_floor=-100.0).report
+    assert "w" in cut.limited and cut.range_floor == -100
 
 
 def test_bodies_stay_float_and_are_told(tmp_path: Path) -> None:

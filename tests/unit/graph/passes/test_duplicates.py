@@ -177,3 +177,13 @@ def test_large_views_are_not_laid_out_to_be_compared(tmp_path: Path) -> None:
     result = MergeInitializersPass()(ir.Model(graph, ir_version=10))
     assert result.modified
     assert list(graph.initializers) == ["a"]
+
+
+def test_constants_that_are_dequantized_stay_each_node_s_own() -> None:
+    model = onnx_text.model(
+        "g (float[3] x) => (float[3] y) <uint8[3] p = {1, 2, 3}, uint8[3] q = {1, 2, 3},"
+        " float s = {0.5}> { a = DequantizeLinear(p, s) b = DequantizeLinear(q, s)"
+        " c = Add(x, a) y = Add(c, b) }"
+    )
+    result = optimizing.check(model, X, "merge-initializers")
+    assert not optimizing.changes(result).get("merge-initializers")
