@@ -261,7 +261,7 @@ def test_the_environment_does_not_make_onnxruntime_plot(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUANTIZATION_DEBUG", "1")
-    write(Bad("well", 0))
+    write(Bad("well", 0, quantize=f"{{{GIVEN}, method: percentile}}"))
     exit_code, output = build()
     assert exit_code == 0, output
     assert sorted(p.name for p in folder.iterdir()) == [

@@ -7,7 +7,6 @@ is a function of the model, the settings and the ranges; and who is to blame if 
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -321,7 +320,6 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """
         logging.disable(logging.WARNING)
         before, tempfile.tempdir = tempfile.tempdir, str(self.plain.parent)
-        os.environ.pop("QUANTIZATION_DEBUG", None)  # it plots
         try:
             yield
         except EpctxError:

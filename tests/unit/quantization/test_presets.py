@@ -72,7 +72,11 @@ def test_onnxruntime_is_told_all_of_it(preset: Preset, model: Path) -> None:
     assert "UseQDQContribOps" not in found.extra_options, "nothing reads their shapes"
 
 
-def test_weights_in_blocks_are_never_quantized_again(model: Path) -> None:
-    found = presets.config(model, QuantizeSettings(), "qnn", exclude=[], op_types=())
+def test_weights_in_blocks_are_never_quantized_again(tmp_path: Path) -> None:
+    made = mlp(width=8, layers=2)
+    made.graph.node[0].op_type, made.graph.node[0].domain = "MatMulNBits", "com.microsoft"
+    onnx.save(made, tmp_path / "m.onnx")
+    asked = QuantizeSettings()
+    found = presets.config(tmp_path / "m.onnx", asked, "qnn", exclude=[], op_types=())
     assert "MatMul" in found.op_types_to_quantize
     assert "MatMulNBits" not in found.op_types_to_quantize, "QNN crashes"

@@ -83,6 +83,11 @@ def test_four_bits_need_the_opset_that_has_them(tmp_path: Path) -> None:
     assert "com.microsoft" not in {each.domain for each in made.graph.node}
 
 
+def test_sixteen_bits_at_an_older_opset_are_standard_operators(tmp_path: Path) -> None:
+    made = run(tool(tmp_path, version_converter.convert_version(mlp(width=32, layers=2), 18)))
+    assert {each.domain for each in made.graph.node} == {""}, "nothing reads the shapes of others"
+
+
 def test_weights_in_blocks_and_the_rest_by_ranges(tmp_path: Path) -> None:
     made = run(tool(tmp_path, weight_only=WeightOnly(bits=4, block_size=16)))
     ops = Counter(node.op_type for node in made.graph.node)
