@@ -141,13 +141,33 @@ def test_each_chip_alone_is_run_and_the_file_is_held_to_it(
     assert all("for several chips" in finding.message for finding in unread)
 
 
-def test_two_builds_elsewhere_and_later_are_the_same_bytes(
+def test_a_package_elsewhere_and_later_has_the_same_bytes(
     built: tuple[Project, BuildReport], tmp_path: Path
 ) -> None:
-    other = project(tmp_path / "else where", ["60", "SM8650", 69])
-    other.build(cache=False, verify=False)
+    other = project(tmp_path / "else where", ["60", "SM8650", 69], verify={"numbers": "off"})
+    other.write()
+    api.package(other.manifest, out=tmp_path / "out", cache=False)
+    package = tmp_path / "out" / "m.ortpackage"
     for name in ("a_qnn.bin", "a_ctx.onnx"):
-        assert (other.published / "g" / name).read_bytes() == of(built, name).read_bytes(), name
+        assert (package / "default/g" / name).read_bytes() == of(built, name).read_bytes(), name
+    said = json.loads((package / "manifest.json").read_text(encoding="utf-8"))
+    (variant,) = said["components"]["a"]["variants"].values()
+    assert variant["compatibility_string"].split(":")[5] == "60,57,69"
+    assert "provider_options" not in variant["executor_info"]["ort"], "chips are in the context"
+
+
+def test_plan_says_what_several_chips_take(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", [60, 57])
+    made.write()
+    (group,) = api.plan(made.manifest).groups
+    (words,) = group.cost
+    assert "for 2 chips" in words
+    assert "for each of them alone" in words
+    (group,) = api.plan(made.manifest, verify=False).groups
+    assert "alone" not in group.cost[0]
+    made.section("execution_providers", "htp", "options")["soc_model"] = 60
+    made.write()
+    assert api.plan(made.manifest).groups[0].cost == ()
 
 
 def test_other_tolerances_need_no_compile_and_no_run(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -108,3 +111,36 @@ class TestBound:
         assert self.bind().cannot_run() is None
         why = self.bind(enable_htp_graph_splitting=True).cannot_run()
         assert why is None or "enable_htp_graph_splitting" in why
+
+
+class Told:
+    """Session options that remember what a provider was given."""
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        self.entries = entries
+        self.given: dict[str, str] = {}
+
+    def get_session_config_entry(self, name: str) -> str:
+        if name not in self.entries:
+            raise RuntimeError(name)
+        return self.entries[name]
+
+    def add_provider_for_devices(self, devices: list[object], options: dict[str, str]) -> None:
+        self.given = options
+
+
+@installed
+def test_several_chips_are_for_sessions_that_generate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QNN 2.7.0: "Per-SoC configurations are only supported for EP context enabled"."""
+    device = SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name="NPU")))
+    monkeypatch.setattr(QNNExecutionProvider, "ep_devices", lambda _: [device])
+    cases: tuple[tuple[OptionValue, dict[str, str], str | None], ...] = (
+        (("60", "57"), {"ep.context_enable": "1"}, "60,57"),
+        (("60", "57"), {}, None),
+        (("60", "57"), {"ep.context_enable": "0"}, None),
+        ("60", {}, "60"),
+    )
+    for chips, entries, wanted in cases:
+        options: Any = Told(entries)
+        QNNExecutionProvider({"soc_model": chips}).add_to(options)
+        assert options.given.get("soc_model") == wanted
