@@ -53,8 +53,10 @@ def words(kind: Kind, *, beside: Kind | None = None) -> str:
 def on(lock: Lock, here: Kind) -> Lock:
     """What a lock says for one kind of host; folders that are `lacking` are without outputs."""
     lock = _apart(lock)
+    if not lock.hosts:
+        return lock
     groups, compositions, golden = dict(lock.groups), dict(lock.compositions), dict(lock.golden)
-    any_kind = next(iter(lock.hosts.values()), _NONE)
+    any_kind = next(iter(lock.hosts.values()))
     for folder, sessions in any_kind.groups.items():
         entry = _entry(lock, folder, here)
         made = _without_outputs(sessions) if entry is None else entry.groups[folder]

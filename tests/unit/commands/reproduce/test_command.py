@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from epctx.commands.reproduce import command
 from epctx.engine.plan import Plan
+from epctx.lockfile import hosts
 from epctx.lockfile.types import (
     Lock,
     LockedGroup,
@@ -93,3 +94,15 @@ def test_another_cpu_is_another_host_and_no_failure(monkeypatch: pytest.MonkeyPa
     assert 'made on another host: isa: "avx2" is now "avx512"' in str(told[0])
     old = replace(lock(), name="m")
     assert command.judged(old, lock(isa="avx512", version="2"), PLAN)[0] == "differs"
+
+
+def test_a_lock_of_several_kinds_of_host_is_asked_for_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = hosts.added(lock(), lock(isa="avx512"))
+    assert len(hosts.kinds(both)) == 2
+    for isa in ("avx2", "avx512"):
+        assert command.judged(both, lock(isa=isa), PLAN) == ("the same", ())
+    output(monkeypatch)
+    assert command.judged(both, lock(isa="avx2"), PLAN)[0] == "differs"
+    assert command.judged(both, lock(isa="amx"), PLAN)[0] == "made on another host"
