@@ -20,7 +20,7 @@ from epctx import api, lockfile
 from epctx.errors import LockError
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
-from epctx.parsing.schema import files
+from epctx.parsing.schema import files, providers
 from epctx.verification.findings import VerifyReport
 from tests.kit import projects
 from tests.kit.command_line import VARYING
@@ -50,6 +50,12 @@ def become(patch: pytest.MonkeyPatch, folder: Path, isa: str) -> None:
     patch.syspath_prepend(place)
 
 
+def forget_eps() -> None:
+    """What was found of EPs, before packages came or went."""
+    providers.find.cache_clear()
+    providers._entry_points.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Without worker processes; of two groups and their composition one group does not vary."""
@@ -58,6 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         patch.setattr("epctx.worker.pool.Worker", Inline)
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
         patch.syspath_prepend(VARYING)
+        forget_eps()
         projects.steady(patch)
         project = composed(folder / "p", {"whole": {"parts": PARTS}})
         cpu = {"provider": "VaryingExecutionProvider", "options": {"depends": "cpu"}}
@@ -71,6 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             locks.append(project.lock.read_bytes())
         first, both = locks
         yield Hosts(project, first, both, project.notices())
+    forget_eps()
 
 
 @pytest.fixture
