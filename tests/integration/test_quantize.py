@@ -1,0 +1,185 @@
+"""A float model quantized and compiled by QNN, for real: the same bytes, the right numbers.
+
+Of a quantized constant that several norms share, and of a quantized Reciprocal, QNN 2.7.0 makes
+wrong numbers; the models here have both, as torch exports them. The numbers are those of QNN's
+simulator against the quantized model on ONNX Runtime's CPU EP.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from epctx.cache import Cache, locate
+from epctx.cache.check import info
+from epctx.cli.app import app
+
+pytestmark = pytest.mark.needs("module onnxruntime_qnn")
+MANIFEST = """\
+schema_version: 1
+name: m
+models: {a: {path: a.onnx}}
+execution_providers: {qnn: {provider: QNNExecutionProvider, options: {soc_model: "60"}}}
+model_groups:
+  g:
+    models: [a]
+    execution_providers: [qnn]
+    quantize: {calibration: {files: [calib/*.npz]}, range_floor: -50}
+"""
+LAYERS, WIDTH = 3, 32
+
+
+def decoder() -> onnx.ModelProto:
+    """Three layers, each an RMSNorm as torch writes it and a product; equal weights of the norms,
+    and a mask added to the scores at the end.
+    """
+    rng = np.random.default_rng(5)
+    value = helper.make_tensor_value_info
+    constants = {
+        "two": np.float32(2),
+        "eps": np.float32(1e-5),
+        "axes": np.array([-1], np.int64),
+        **{f"norm{i}": np.full(WIDTH, 1.5, np.float32) for i in range(LAYERS)},
+        **{
+            f"w{i}": rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 5
+            for i in range(LAYERS)
+        },
+    }
+    nodes: list[onnx.NodeProto] = []
+
+    def node(op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"n{len(nodes)}"
+        nodes.append(helper.make_node(op, inputs, [name], name=f"node_{name}", **attributes))
+        return name
+
+    x = "x"
+    for i in range(LAYERS):
+        mean = node("ReduceMean", node("Pow", x, "two"), "axes", keepdims=1)
+        scale = node("Reciprocal", node("Sqrt", node("Add", mean, "eps")))
+        normed = node("Mul", f"norm{i}", node("Mul", x, scale))
+        x = node("Add", x, node("MatMul", normed, f"w{i}"))
+    scores = node("Softmax", node("Add", x, "mask"), axis=-1)
+    nodes[-1].output[0] = "y"
+    assert scores
+    shape = [1, 4, WIDTH]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", TensorProto.FLOAT, shape), value("mask", TensorProto.FLOAT, shape)],
+        [value("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def sample(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    mask = np.where(rng.random((1, 4, WIDTH)) < 0.3, np.float32(-3.4e38), np.float32(0))
+    return {"x": rng.standard_normal((1, 4, WIDTH)).astype(np.float32), "mask": mask}
+
+
+def epctx(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*arguments, "--color", "never"])
+    return result.exit_code, result.output
+
+
+def report(name: str = "m") -> Any:
+    return json.loads(Path(f"dist/{name}.build.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a manifest that was built."""
+    folder = tmp_path_factory.mktemp("quantize")
+    (folder / "calib").mkdir()
+    onnx.save(decoder(), folder / "a.onnx")
+    for number in range(4):
+        np.savez(folder / "calib" / f"{number}.npz", **sample(number))
+    (folder / "m.yaml").write_text(MANIFEST, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
+        exit_code, output = epctx("build", "m.yaml")
+        assert exit_code == 0, output
+    return folder
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, with a cache of its own that has nothing."""
+    copy = tmp_path / "copy"
+    shutil.copytree(built, copy, ignore=shutil.ignore_patterns("cache"))
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("EPCTX_CACHE_DIR", str(copy / "cache"))
+    return copy
+
+
+def test_norms_and_masks_are_computed_right(built: Path) -> None:
+    found = json.loads((built / "dist" / "m.build.json").read_text(encoding="utf-8"))
+    (group,) = found["groups"]
+    told = {each["sessions"]: each["comparison"] for each in group["verify"]["numbers"]}
+    assert told["quantized"]["sqnr"] > 30, "the quantized model against the float one"
+    assert told["files"]["cosine"] > 0.999, "QNN against the quantized model"
+    (model,) = group["models"]
+    quantized = model["quantized"]
+    assert quantized["activations"] == "uint16" and quantized["samples"] == 4
+    assert any("mask" in name for name in quantized["limited"])
+    assert [each["name"] for each in quantized["outputs"]] == ["y"]
+    assert model["coverage"] == 1.0
+
+
+def test_the_lock_gives_the_same_bytes_without_a_calibration(folder: Path) -> None:
+    published = {p.name: p.read_bytes() for p in (folder / "dist/m/default/g").iterdir()}
+    shutil.rmtree("dist")
+    exit_code, output = epctx("build", "m.yaml", "--locked")
+    assert exit_code == 0, output
+    assert {p.name: p.read_bytes() for p in (folder / "dist/m/default/g").iterdir()} == published
+    (quantized,) = (
+        action for action in report()["groups"][0]["actions"] if action["action"] == "quantize"
+    )
+    assert quantized["ran"]
+    kept = info(Cache(locate(), lambda notice: None)).actions
+    assert (kept["quantize"], kept["calibrate"]) == (1, 0)
+
+
+def test_ranges_that_were_edited_are_not_those_of_the_lock(folder: Path) -> None:
+    ranges = json.loads(Path("m.ranges.json").read_text(encoding="utf-8"))
+    (found,) = ranges["calibrations"].values()
+    found["ranges"]["x"] = [-9.0, 9.0]
+    Path("m.ranges.json").write_text(json.dumps(ranges), encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml", "--locked")
+    assert exit_code == 8 and "the ranges of quantized models" in output
+    exit_code, output = epctx("build", "m.yaml", "--recalibrate", "--no-verify")
+    assert exit_code == 0, output
+    again = json.loads(Path("m.ranges.json").read_text(encoding="utf-8"))
+    (found,) = again["calibrations"].values()
+    assert found["ranges"]["x"] != [-9.0, 9.0]
+
+
+def test_verify_and_plan_know_what_it_was_made_from(folder: Path) -> None:
+    exit_code, output = epctx("verify", "dist/m", "--manifest", "m.yaml", "-v")
+    assert exit_code == 0, output
+    assert "of the quantized model agree with the float model" in output
+    assert "of the files agree with the source model" in output
+    exit_code, output = epctx("plan", "m.yaml")
+    assert exit_code == 0 and "quantize a: depends" in output
+    exit_code, output = epctx("plan", "m.yaml", "--partition")
+    assert exit_code == 0 and "100.0% of" in output, output
+
+
+def test_another_sample_calibrates_again(folder: Path) -> None:
+    before = Path("m.ranges.json").read_bytes()
+    np.savez("calib/9.npz", **sample(9))
+    exit_code, output = epctx("build", "m.yaml", "--locked")
+    assert exit_code == 8 and "calib/9.npz: is a new source" in output
+    exit_code, output = epctx("build", "m.yaml", "--no-verify")
+    assert exit_code == 0, output
+    assert Path("m.ranges.json").read_bytes() != before
