@@ -1,8 +1,9 @@
 """Constants as QNN computes them right when they are quantized: each node has its own.
 
-Where several nodes multiply with one quantized constant, as the norms of a model do whose weights
-are equal, QNN 2.7.0 gives wrong numbers from the second one on, silently (a Llama of 134 M with 16
-and 8 bits: cosine 0.50 to the quantized model, 0.9993 with a constant for each norm).
+Where nodes share quantized constants, QNN 2.7.0 can give wrong numbers, silently: of a Llama of
+134 M whose equal constants were merged (weights of norms, scalars) cosine 0.50 to the quantized
+model from the second layer on, and 0.9993 with one for each node. Which of the constants it was
+has not been found; a model of three norms alone is right either way.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class MergeInitializersPass(CountingPass):
 def _candidates(graph: ir.Graph) -> list[list[ir.Value]]:
     """Initializers that may be equal: nobody feeds or reads them from outside.
 
-    Nor are they dequantized: of a quantized constant that several norms share QNN 2.7.0 makes wrong
+    Nor are they dequantized: of quantized constants that nodes share QNN 2.7.0 can make wrong
     numbers (`quantization.constants`).
     """
     groups: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
