@@ -46,45 +46,28 @@ class Chosen(Struct, frozen=True, kw_only=True):
     symmetric_weights: bool
 
 
-_OF: Final[Mapping[Preset, Chosen]] = {
-    "qnn": Chosen(
-        activations="uint16",
-        weights="uint8",
-        per_channel=True,
-        symmetric_activations=False,
-        symmetric_weights=False,
-    ),
-    "openvino": Chosen(
-        activations="uint8",
-        weights="int8",
-        per_channel=True,
-        symmetric_activations=False,
-        symmetric_weights=True,
-    ),
-    "cpu": Chosen(
-        activations="uint8",
-        weights="int8",
-        per_channel=False,
-        symmetric_activations=False,
-        symmetric_weights=True,
-    ),
+_OF: Final[Mapping[Preset, tuple[str, str, bool]]] = {
+    "qnn": ("uint16", "uint8", True),
+    "openvino": ("uint8", "int8", True),
+    "cpu": ("uint8", "int8", False),
 }
+"""Activations, weights, and whether a weight has a scale for each channel."""
 
 
 def choose(settings: QuantizeSettings, preset: Preset) -> Chosen:
     """What is not given is the preset's; weights of signed types are symmetric, as onnxruntime's
     are.
     """
-    own = _OF[preset]
-    activations = settings.activations or own.activations
+    activations, weights, per_channel = _OF[preset]
+    activations = settings.activations or activations
     # onnxruntime has no unsigned weights beside activations of int8.
-    weights = settings.weights or ("int8" if activations == "int8" else own.weights)
+    weights = settings.weights or ("int8" if activations == "int8" else weights)
     given = settings.symmetric
     return Chosen(
         activations=activations,
         weights=weights,
-        per_channel=own.per_channel if settings.per_channel is None else settings.per_channel,
-        symmetric_activations=own.symmetric_activations if given is None else given,
+        per_channel=per_channel if settings.per_channel is None else settings.per_channel,
+        symmetric_activations=bool(given),
         symmetric_weights=weights.startswith("int") if given is None else given,
     )
 

@@ -19,6 +19,7 @@ from epctx.errors import ManifestError, ModelError
 from epctx.manifest import Calibration, Preset, QuantizeSettings, TensorOverride, WeightOnly
 from epctx.quantization import quantizer, samples
 from epctx.quantization.quantizer import Quantizer
+from tests.kit import onnx_text
 from tests.kit.building import mlp
 
 RANDOM = Calibration(random=True, count=2)
@@ -60,6 +61,17 @@ def test_the_same_ranges_give_the_same_bytes(tmp_path: Path) -> None:
     again.run(again.prepare(), tmp_path / "again.onnx", dict(reversed([*found.items()])))
     assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
     assert first.calibrate(prepared, given) == found
+
+
+@pytest.mark.parametrize(("preset", "scales"), [("qnn", 3), ("cpu", 1)])
+def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_path: Path) -> None:
+    made = onnx_text.proto(
+        "g (float[1,4] x) => (float[1,4] y) <float[4] w = {1.0, 2.0, 3.0, 4.0}> {"
+        " a = Mul(x, w) b = Mul(a, w) y = Mul(b, w) }"
+    )
+    found = run(tool(tmp_path, made, preset))
+    taken = [t for t in found.graph.initializer if t.name.endswith("_scale") and t.name[0] == "w"]
+    assert len(taken) == scales
 
 
 def test_what_is_excluded_stays_float(tmp_path: Path) -> None:

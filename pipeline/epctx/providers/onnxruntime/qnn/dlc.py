@@ -53,6 +53,7 @@ def entries(stream: IO[bytes]) -> list[Entry]:
     try:
         with zipfile.ZipFile(stream) as archive:
             found = archive.infolist()
+    # zipfile raises NotImplementedError for tables of versions of ZIP that it does not know.
     except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
         raise ValueError(f"its table cannot be read: {error}") from None
     end = stream.seek(0, 2)
