@@ -71,7 +71,7 @@ $(BASE): pyproject.toml constraints.txt
 	touch $(BASE)
 
 $(READY): $(BASE)
-	$(call install,[dev$(comma)qnn$(comma)openvino])
+	$(call install,[dev$(comma)qnn$(comma)openvino$(comma)remote$(comma)dask])
 	$(BIN)/python -m compileall -qq -j 0 .venv || true
 	touch $(READY)
 
