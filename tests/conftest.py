@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.kit import devices, host
+from tests.kit.store_servers import Servers
 
 if TYPE_CHECKING:
     from onnx.backend.test.case.test_case import TestCase
@@ -91,3 +92,10 @@ def onnx_node_tests(tmp_path_factory: pytest.TempPathFactory) -> tuple[TestCase,
     from tests.kit import node_tests
 
     return node_tests.cases(node_tests.shared(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(scope="session")
+def store_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Real servers of shared caches, each started when it is first asked for."""
+    with Servers(tmp_path_factory.mktemp("servers")) as servers:
+        yield servers

@@ -190,6 +190,32 @@ READ_BINARY_SECONDS: Final = Limit(
     "reading a QNN binary by the SDK's own library, in a process of its own",
 )
 
+REMOTE_CONNECT_SECONDS: Final = Limit(
+    "REMOTE_CONNECT_SECONDS", 5, "s", "the wait for a connection to a shared cache"
+)
+REMOTE_STALL_SECONDS: Final = Limit(
+    "REMOTE_STALL_SECONDS", 20, "s", "the wait for the next byte from a shared cache"
+)
+REMOTE_SECONDS: Final = Limit(
+    "REMOTE_SECONDS",
+    60,
+    "s",
+    "one attempt at a blob of a shared cache, however steadily its bytes come: so much, and a"
+    " second for each 16 KiB of it",
+)
+REMOTE_ATTEMPTS: Final = Limit(
+    "REMOTE_ATTEMPTS",
+    4,
+    "attempts",
+    "attempts at a blob of a shared cache; one that brought a mebibyte is not counted",
+)
+REMOTE_WAIT_SECONDS: Final = Limit(
+    "REMOTE_WAIT_SECONDS", 30, "s", "the wait between two attempts that a shared cache may ask for"
+)
+REMOTE_NAMES: Final = Limit(
+    "REMOTE_NAMES", 1_000_000, "names", "the blobs in one listing of a shared cache"
+)
+
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Limit))
 
 

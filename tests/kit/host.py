@@ -20,6 +20,7 @@ from typing import Final
 from epctx.commands.reproduce.variations import faketime
 from epctx.files import identity
 from tests.faults import full_disk
+from tests.kit import store_servers
 
 APART: Final = ("unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child")
 """What a command is put after to run on a machine of its own, as containers are: Linux's."""
@@ -86,6 +87,7 @@ NEEDS: Final[Mapping[str, Callable[[Path], bool]]] = {
     "64 bits": lambda folder: ctypes.sizeof(ctypes.c_void_p) == 8,
     "a C compiler": lambda folder: full_disk.possible(),
     "affinities": lambda folder: hasattr(os, "sched_getaffinity"),
+    "azurite and s3rver": lambda folder: store_servers.has_node_servers(),
     "copy_file_range": lambda folder: hasattr(os, "copy_file_range"),
     "two cores": lambda folder: _two_cores(),
     "/dev/full": lambda folder: Path("/dev/full").exists(),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
+
+_NAME = re.compile(r"v1/(objects|actions)/[0-9a-f]{64}")
 
 
 class StoreError(Exception):
@@ -59,11 +62,14 @@ class Store(Protocol):
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small blob, if there is none of that name; where the store cannot tell, over it."""
+        """Put a small blob where there is not that very content.
+
+        What differs is replaced: it is a torn one, or a record whose signer is trusted no more.
+        """
         ...
 
     def upload(self, name: str, source: Path) -> None:
-        """Put a file, likewise, in parts beside each other where it is large."""
+        """Put a file where there is none of its length, in parts beside each other."""
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -73,3 +79,25 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Remove blobs; one that is gone already is none to tell of."""
         ...
+
+
+def is_name(name: str) -> bool:
+    """Whether a blob may be called so: no other name becomes a path or part of a URL."""
+    return _NAME.fullmatch(name) is not None
+
+
+def checked(name: str) -> str:
+    """The name, if a blob may be called so.
+
+    Raises:
+        StoreError: it may not.
+    """
+    if not is_name(name):
+        raise StoreError("it was asked for what no blob is called")
+    return name
+
+
+def holds(store: Store, name: str, content: bytes) -> bool:
+    """Whether there is a blob of that name with this very content. Raises StoreError."""
+    size = len(content)
+    return store.size(name) == size and store.read(name, size) == content

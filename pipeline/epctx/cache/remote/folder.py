@@ -1,0 +1,164 @@
+"""A shared folder as a store: no link in it is followed, and what is not whole has no name yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from epctx.cache.remote.attempts import exactly
+from epctx.cache.remote.store import Stored, StoreError, checked, holds, is_name
+from epctx.files import copying
+from epctx.files.entries import open_entry
+from epctx.files.listing import is_link
+
+_PIECE: Final = 1 << 20
+_UNFINISHED: Final = ".unfinished-"
+_ABANDONED: Final = 24 * 3600
+_READABLE: Final = 0o444
+_FOLDERS: Final = ("v1/objects", "v1/actions")
+
+
+class FolderStore:
+    """Files in a folder, which is made where there is none. Thread-safe, and of many processes.
+
+    Who may read the folder may read each file in it. Nobody bounds the time of a system's calls: a
+    share whose server is gone is waited for as that system's mount says.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        """Of an absolute path."""
+        self._url = url
+        self._folder = folder
+
+    @property
+    def url(self) -> str:
+        """As it was given."""
+        return self._url
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """See `Store`."""
+        with _telling(), contextlib.suppress(FileNotFoundError), self._open(name) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise StoreError(f"it has {size:,} bytes where at most {most:,} may be")
+            return b"".join(exactly(_pieces(file), size))
+        return None
+
+    def stream(self, name: str, size: int) -> Iterator[bytes] | None:
+        """See `Store`."""
+        with _telling(), contextlib.suppress(FileNotFoundError):
+            return _closing(self._open(name), size)
+        return None
+
+    def size(self, name: str) -> int | None:
+        """See `Store`."""
+        with _telling(), contextlib.suppress(FileNotFoundError), self._open(name) as file:
+            return os.fstat(file.fileno()).st_size
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """See `Store`."""
+        if not holds(self, name, content):
+            with self._putting(name) as unfinished:
+                unfinished.write_bytes(content)
+
+    def upload(self, name: str, source: Path) -> None:
+        """See `Store`."""
+        with _telling():
+            size = source.stat().st_size
+        if self.size(name) != size:
+            with self._putting(name) as unfinished:
+                copying.copy(source, unfinished)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """See `Store`."""
+        folder = prefix.rpartition("/")[0]
+        with _telling():
+            for below in _FOLDERS:
+                if below.startswith(folder):
+                    yield from (each for each in self._in(below) if each.name.startswith(prefix))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store`."""
+        with _telling():
+            for name in map(checked, names):
+                self._path(name).unlink(missing_ok=True)
+            for below in _FOLDERS:
+                self._sweep(below)
+
+    def _path(self, name: str) -> Path:
+        """Where a blob is. Raises StoreError where the way there leads out of the folder."""
+        for below in ("v1", *_FOLDERS):
+            with contextlib.suppress(FileNotFoundError):
+                if is_link((self._folder / below).lstat()):
+                    raise StoreError("a link is in it where a folder should be", lasting=True)
+        return self._folder / checked(name)
+
+    def _open(self, name: str) -> FileIO:
+        return open_entry(self._path(name))
+
+    def _in(self, below: str) -> Iterator[Stored]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
+            for each in found:
+                name = f"{below}/{each.name}"
+                if is_name(name) and each.is_file(follow_symlinks=False):
+                    status = each.stat(follow_symlinks=False)
+                    yield Stored(name=name, size=status.st_size, modified=status.st_mtime)
+
+    @contextlib.contextmanager
+    def _putting(self, name: str) -> Iterator[Path]:
+        """A new file, which gets its name when it is whole."""
+        with _telling():
+            place = self._path(name)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for below in ("v1", *_FOLDERS):
+                self._make(self._folder / below)
+            unfinished = place.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}")
+            try:
+                yield unfinished
+                if sys.platform != "win32":  # where a file that is read-only cannot be replaced
+                    unfinished.chmod(self._folder.stat().st_mode & _READABLE)
+                unfinished.replace(place)
+            finally:
+                unfinished.unlink(missing_ok=True)
+
+    def _make(self, folder: Path) -> None:
+        """A folder for whoever may use the store's."""
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            folder.chmod(self._folder.stat().st_mode & 0o7777)
+
+    def _sweep(self, below: str) -> None:
+        """What a killed process left: its files are a day old or more."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder / below) as found:
+            for each in found:
+                status = each.stat(follow_symlinks=False)
+                if each.name.startswith(_UNFINISHED) and status.st_mtime < time.time() - _ABANDONED:
+                    Path(each.path).unlink(missing_ok=True)
+
+
+def _closing(file: FileIO, size: int) -> Iterator[bytes]:
+    with _telling(), file:
+        yield from exactly(_pieces(file), size)
+
+
+def _pieces(file: FileIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """What the system refuses is a StoreError, but for FileNotFoundError inside."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"the system says: {reason}") from None

@@ -1,0 +1,330 @@
+"""A store that speaks HTTP: WebDAV, nginx and the like, or bazel-remote.
+
+Redirects are not followed: what may be read or written here is for this server. Credentials are a
+bearer's token, or those that ~/.netrc has for the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from threading import local
+from typing import BinaryIO, Final
+
+import requests
+from requests.auth import AuthBase
+from urllib3.exceptions import HTTPError
+
+from epctx import limits
+from epctx.cache.remote import clock, webdav
+from epctx.cache.remote.attempts import Passing, repeatedly, resumed, seconds_for
+from epctx.cache.remote.store import Stored, StoreError, checked, holds
+
+_PIECE: Final = 1 << 20
+_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REFUSED: Final = frozenset({401, 403, 407})
+_ABSENT: Final = frozenset({404, 410})
+_NO_FOLDER: Final = frozenset({404, 409})
+_NO_METHOD: Final = frozenset({400, 405, 501})
+_EXISTS: Final = 412
+_FOLDERS: Final = ("v1/objects", "v1/actions")
+
+
+class _Absent(StoreError):
+    def __init__(self) -> None:
+        super().__init__("a blob went away while it was read")
+
+
+class _Bearer(AuthBase):
+    """Given as this, ~/.netrc is not asked."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class HttpStore:
+    """A folder of a server. Thread-safe."""
+
+    def __init__(self, url: str, *, base: str, token: str | None, bazel: bool) -> None:
+        """Of a server that is not asked yet.
+
+        Args:
+            url: as the user gave it.
+            base: what comes before names; begins `http`.
+            token: is sent as a bearer's.
+            bazel: it is bazel-remote. That takes no name but `ac/` and a SHA-256, the name's own
+                then; its `cas/` takes content by SHA-256 alone, which is not what names it here.
+        """
+        self._url, self._base, self._bazel = url, base.rstrip("/"), bazel
+        self._auth = _Bearer(token) if token else None
+        self._of_thread = local()
+
+    @property
+    def url(self) -> str:
+        """As it was given."""
+        return self._url
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """See `Store`."""
+        return repeatedly(lambda: self._whole(name, most))
+
+    def stream(self, name: str, size: int) -> Iterator[bytes] | None:
+        """See `Store`."""
+        try:
+            first = iter([repeatedly(lambda: self._begun(name, size))])
+        except _Absent:
+            return None
+        return resumed(lambda done: next(first, None) or self._body(name, size, done), size)
+
+    def size(self, name: str) -> int | None:
+        """See `Store`."""
+        try:
+            return self._length("HEAD", name) or self._length("GET", name)
+        except _Absent:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """See `Store`."""
+        if not self._put(name, content, {"If-None-Match": "*"}) and not holds(self, name, content):
+            self._put(name, content)
+
+    def upload(self, name: str, source: Path) -> None:
+        """See `Store`."""
+        if self.size(name) != source.stat().st_size:
+            self._put(name, source)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """See `Store`."""
+        folder = prefix.rpartition("/")[0]
+        for below in _FOLDERS:
+            if below.startswith(folder):
+                for each in self._listed(below):
+                    if each.name.startswith(prefix):
+                        yield each
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store`."""
+        for name in names:
+            with contextlib.suppress(_Absent):
+                self._status("DELETE", self._place(name))
+
+    def _place(self, name: str) -> str:
+        if self._bazel:
+            return f"{self._base}/ac/{hashlib.sha256(checked(name).encode()).hexdigest()}"
+        return f"{self._base}/{checked(name)}"
+
+    @property
+    def _session(self) -> requests.Session:
+        """One of each thread: sessions may not be shared."""
+        session: requests.Session | None = getattr(self._of_thread, "session", None)
+        if session is None:
+            session = self._of_thread.session = requests.Session()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, clock.Adapter())
+        return session
+
+    @contextlib.contextmanager
+    def _asked(
+        self,
+        method: str,
+        place: str,
+        *,
+        size: int = 0,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | BinaryIO | None = None,
+        taken: frozenset[int] = frozenset(),
+    ) -> Iterator[requests.Response]:
+        """One attempt at a request, and its answer.
+
+        Args:
+            method: of HTTP.
+            place: its URL.
+            size: about so many bytes are to come or go.
+            headers: besides the usual ones.
+            data: what is sent.
+            taken: what it may answer though that is no success.
+
+        Raises:
+            StoreError: it answers anything else, or not at all.
+        """
+        waits = (limits.REMOTE_CONNECT_SECONDS.value, limits.REMOTE_STALL_SECONDS.value)
+        with _telling(), clock.running(seconds_for(size)):
+            answer = self._session.request(
+                method,
+                place,
+                headers={"Accept-Encoding": "identity", **(headers or {})},
+                data=data,
+                auth=self._auth,
+                timeout=waits,
+                allow_redirects=False,
+                stream=True,
+            )
+            with answer:
+                if answer.status_code not in taken:
+                    _judge(answer)
+                yield answer
+
+    def _status(self, method: str, place: str, taken: frozenset[int] = frozenset()) -> int:
+        def attempt() -> int:
+            with self._asked(method, place, taken=taken) as answer:
+                return answer.status_code
+
+        return repeatedly(attempt)
+
+    def _length(self, method: str, name: str) -> int | None:
+        """What an answer's header tells; 0 too may be all that a proxy tells of HEAD."""
+
+        def attempt() -> int | None:
+            with self._asked(method, self._place(name)) as answer:
+                length = answer.headers.get("Content-Length", "")
+                return int(length) if length.isdecimal() else None
+
+        return repeatedly(attempt)
+
+    def _whole(self, name: str, most: int) -> bytes | None:
+        try:
+            with self._asked("GET", self._place(name), size=most) as answer:
+                pieces = _bounded(answer.raw.stream(_PIECE, decode_content=False), most)
+                return b"".join(pieces)
+        except _Absent:
+            return None
+
+    def _begun(self, name: str, size: int) -> Iterator[bytes]:
+        """A blob that is there, before its first byte."""
+        body = self._body(name, size, 0)
+        next(body)
+        return body
+
+    def _body(self, name: str, size: int, done: int) -> Iterator[bytes]:
+        """One attempt at a blob from some byte on; at first b"", when it is known to be there."""
+        headers = {"Range": f"bytes={done}-"} if done else {}
+        with self._asked("GET", self._place(name), size=size, headers=headers) as answer:
+            skipped = done - _start(answer, size)
+            yield b""
+            for piece in answer.raw.stream(_PIECE, decode_content=False):
+                yield piece[skipped:]
+                skipped = max(0, skipped - len(piece))
+
+    def _put(
+        self, name: str, content: bytes | Path, headers: Mapping[str, str] | None = None
+    ) -> bool:
+        """Send a blob, and make the folders that it needs; False: there is one already."""
+        status = repeatedly(lambda: self._sent(name, content, headers))
+        if status in _NO_FOLDER:
+            self._make_folders(name)
+            status = repeatedly(lambda: self._sent(name, content, headers))
+        if status in _NO_FOLDER:
+            raise StoreError(f"it answers {status} and does not let us make a folder")
+        return status != _EXISTS
+
+    def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
+        place, taken = self._place(name), _NO_FOLDER | {_EXISTS}
+        with contextlib.ExitStack() as stack:
+            data: bytes | BinaryIO
+            if isinstance(content, bytes):
+                data, size = content, len(content)
+            else:
+                data, size = stack.enter_context(content.open("rb")), content.stat().st_size
+            data = data if size else b""  # of an empty file requests would not tell the length
+            asked = self._asked("PUT", place, size=size, headers=headers, data=data, taken=taken)
+            return stack.enter_context(asked).status_code
+
+    def _make_folders(self, name: str) -> None:
+        """What goes wrong is told by the next attempt at what is to be in them."""
+        root, _, path = self._place(name).partition("://")[2].partition("/")
+        begin = self._base.partition("://")[0]
+        folders = itertools.accumulate(path.split("/")[:-1], "{}/{}".format)
+        for folder in folders:
+            with contextlib.suppress(StoreError):
+                self._status("MKCOL", f"{begin}://{root}/{folder}/")
+
+    def _listed(self, folder: str) -> Iterable[Stored]:
+        def attempt() -> tuple[Stored, ...]:
+            with self._asked(
+                "PROPFIND",
+                f"{self._base}/{folder}/",
+                size=webdav.most_bytes(),
+                headers={"Depth": "1", "Content-Type": "application/xml"},
+                data=webdav.PROPERTIES,
+                taken=_NO_METHOD,
+            ) as answer:
+                if answer.status_code in _NO_METHOD:
+                    raise StoreError("it cannot list what it has: it knows no WebDAV")
+                pieces = _bounded(answer.raw.stream(_PIECE), webdav.most_bytes())
+                return tuple(webdav.listed(pieces, folder))
+
+        try:
+            return repeatedly(attempt)
+        except _Absent:
+            return ()
+
+
+def _judge(answer: requests.Response) -> None:
+    """Raises StoreError where an answer is no success."""
+    status = answer.status_code
+    if status in _ABSENT:
+        raise _Absent
+    if 300 <= status < 400:
+        raise StoreError("it redirects elsewhere, which is not followed", lasting=True)
+    known = status in http.HTTPStatus._value2member_map_
+    words = f"it answers {status}{f' {http.HTTPStatus(status).phrase}' if known else ''}"
+    if status in _PASSING:
+        raise Passing(words, after=_after(answer.headers.get("Retry-After", "")))
+    if not 200 <= status < 300:
+        raise StoreError(words, lasting=status in _REFUSED)
+
+
+def _after(text: str) -> float:
+    """The seconds that `Retry-After` says, as a number or a date."""
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return 0.0
+
+
+def _start(answer: requests.Response, size: int) -> int:
+    """The first byte that an answer has of a blob. Raises StoreError where it is not that blob."""
+    if answer.status_code == http.HTTPStatus.PARTIAL_CONTENT:
+        span, _, total = answer.headers.get("Content-Range", "").partition("/")
+        start = span.removeprefix("bytes ").partition("-")[0]
+        if total == str(size) and start.isdecimal():
+            return int(start)
+        raise StoreError("it sends a part that was not asked for")
+    length = answer.headers.get("Content-Length", str(size))
+    if length != str(size):
+        raise StoreError(f"it has {length[:20]} bytes of the {size:,} of a blob")
+    return 0
+
+
+def _bounded(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    for piece in pieces:
+        most -= len(piece)
+        if most < 0:
+            raise StoreError("it sends more than there may be")
+        yield piece
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """What requests raises is a StoreError, in words of ours: its own have URLs and headers."""
+    try:
+        yield
+    except requests.exceptions.SSLError:
+        raise StoreError("its certificate is not accepted", lasting=True) from None
+    except requests.Timeout:
+        raise Passing("it does not answer in time") from None
+    except (HTTPError, HTTPException, OSError):
+        raise Passing("it cannot be reached, or breaks off") from None

@@ -1,0 +1,262 @@
+"""Object stores by obstore: S3 and what speaks its language, Google Cloud Storage, Azure.
+
+Measured with obstore 0.12.1. It tries a request again itself where that may help, and not what
+breaks in a body. It does not look at `Retry-After`. It follows a redirect of a GET, which cannot be
+turned off: to another host without the credentials, and from there to that host's own with them.
+What it raises quotes URLs and answers, in which keys are, so none of its words are told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from epctx import limits
+from epctx.cache.remote.attempts import Passing, exactly, repeatedly, resumed, seconds_for
+from epctx.cache.remote.store import Stored, StoreError, checked, holds, is_name
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult
+    from obstore.store import ClientConfig, RetryConfig
+
+_PART: Final = 8 << 20
+_PIECE: Final = 1 << 20
+_AT_ONCE: Final = 4
+_MOST_PARTS: Final = 9_000
+"""Of an upload: S3 takes 10,000."""
+_DELETED_AT_ONCE: Final = 1_000
+_STATUS: Final = re.compile(r"non-2xx status code: (\d{3}[ A-Za-z'-]{0,40})")
+_MISSING: Final = ("NoSuchBucket", "ContainerNotFound")
+_CAUSES: Final = {
+    "TimedOut": "it does not answer in time",
+    "dns error": "its name is not known here",
+    "ConnectionRefused": "nothing listens there",
+    "ertificate": "its certificate is not accepted",
+    "redirect": "it redirects elsewhere, and on from there",
+    "NotPartial": "it sends the whole of a blob where a part was asked for",
+}
+_NO_CREDENTIALS: Final = (
+    "MissingAccessKeyId",
+    "MissingSecretAccessKey",
+    "MissingAccount",
+    "token request",
+    "169.254.169.254",
+)
+_CLIENTS: Final = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+
+
+class ObjectStore:
+    """A bucket or container, below a prefix. Thread-safe."""
+
+    def __init__(self, url: str, *, allow_http: bool) -> None:
+        """Raises StoreError where the environment does not say enough for its client.
+
+        Args:
+            url: `s3://bucket/prefix`, or `gs://`, `az://`.
+            allow_http: the client may be told to talk to an endpoint without TLS.
+        """
+        self._url = url
+        scheme, _, place = url.partition("://")
+        bucket, _, prefix = place.partition("/")
+        with _telling():
+            self._store = _CLIENTS[scheme](
+                bucket,
+                prefix=prefix.strip("/") or None,
+                client_options=_client(allow_http=allow_http),
+                retry_config=_retries(),
+            )
+
+    @property
+    def url(self) -> str:
+        """As it was given."""
+        return self._url
+
+    @cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(2 * _AT_ONCE, "epctx-remote")
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """See `Store`."""
+        try:
+            return repeatedly(lambda: self._whole(checked(name), most))
+        except FileNotFoundError:
+            return None
+
+    def stream(self, name: str, size: int) -> Iterator[bytes] | None:
+        """See `Store`."""
+        try:
+            first = self._part(checked(name), size, 0)
+        except FileNotFoundError:
+            return None
+        return itertools.chain(first, self._parts(name, size))
+
+    def size(self, name: str) -> int | None:
+        """See `Store`."""
+        try:
+            with _telling():
+                return obstore.head(self._store, checked(name))["size"]
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """See `Store`."""
+        with _putting():
+            try:
+                obstore.put(self._store, checked(name), content, mode="create")
+            except AlreadyExistsError:
+                if not holds(self, name, content):
+                    obstore.put(self._store, name, content)
+
+    def upload(self, name: str, source: Path) -> None:
+        """See `Store`."""
+        with _putting():
+            size = source.stat().st_size
+            if self.size(name) != size:
+                part = max(_PART, -(-size // _MOST_PARTS))
+                obstore.put(self._store, name, source, chunk_size=part, max_concurrency=_AT_ONCE)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """See `Store`."""
+        folder = prefix.rpartition("/")[0]
+        with _putting():
+            found = itertools.chain.from_iterable(obstore.list(self._store, folder or None))
+            for count, each in enumerate(found):
+                if count >= limits.REMOTE_NAMES.value:
+                    raise StoreError(f"it lists more than {limits.REMOTE_NAMES}")
+                name, modified = each["path"], each["last_modified"].timestamp()
+                if is_name(name) and name.startswith(prefix):
+                    yield Stored(name=name, size=each["size"], modified=modified)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Store`."""
+        left = map(checked, names)
+        while batch := tuple(itertools.islice(left, _DELETED_AT_ONCE)):
+            with _telling():
+                try:
+                    obstore.delete(self._store, batch)
+                except FileNotFoundError:  # Azure's; it says nothing of the others
+                    for each in batch:
+                        with contextlib.suppress(FileNotFoundError):
+                            obstore.delete(self._store, each)
+
+    def _whole(self, name: str, most: int) -> bytes:
+        found = self._get(name)
+        size = found.meta["size"]
+        if size > most:
+            raise StoreError(f"it has {size:,} bytes where at most {most:,} may be")
+        return b"".join(exactly(_body(found), size))
+
+    def _parts(self, name: str, size: int) -> Iterator[bytes]:
+        """All but the first, a few of them on their way while one is taken."""
+        starts = iter(range(_PART, size, _PART))
+        coming: deque[Future[tuple[bytes, ...]]] = deque()
+        try:
+            while True:
+                for start in itertools.islice(starts, _AT_ONCE - len(coming)):
+                    coming.append(self._readers.submit(self._part, name, size, start))
+                if not coming:
+                    return
+                yield from coming.popleft().result()
+        except FileNotFoundError:
+            raise StoreError("a blob went away while it was read") from None
+        finally:
+            for each in coming:
+                each.cancel()
+
+    def _part(self, name: str, size: int, start: int) -> tuple[bytes, ...]:
+        """One part of a blob; FileNotFoundError: there is none."""
+        length = min(_PART, size - start)
+        return tuple(
+            resumed(lambda done: self._range(name, size, start + done, length - done), length)
+        )
+
+    def _range(self, name: str, size: int, start: int, length: int) -> Iterator[bytes]:
+        found = self._get(name, {"range": (start, start + length)} if length else {})
+        if found.meta["size"] != size:
+            raise StoreError(f"it has {found.meta['size']:,} bytes of the {size:,} of a blob")
+        return _body(found)
+
+    def _get(self, name: str, options: GetOptions | None = None) -> GetResult:
+        with _telling():
+            return obstore.get(self._store, name, options=options)
+
+
+def _body(found: GetResult) -> Iterator[bytes]:
+    """Raises Passing where it breaks."""
+    try:
+        yield from found.stream(min_chunk_size=_PIECE)
+    except (BaseError, OSError) as error:
+        raise Passing(f"its answer breaks off: {_error(error)}") from None
+
+
+def _client(*, allow_http: bool) -> ClientConfig:
+    return {
+        "allow_http": allow_http,
+        "connect_timeout": timedelta(seconds=limits.REMOTE_CONNECT_SECONDS.value),
+        "read_timeout": timedelta(seconds=limits.REMOTE_STALL_SECONDS.value),
+        "timeout": timedelta(seconds=seconds_for(_PART)),
+    }
+
+
+def _retries() -> RetryConfig:
+    return {
+        "max_retries": limits.REMOTE_ATTEMPTS.value - 1,
+        "retry_timeout": timedelta(seconds=seconds_for(_PART)),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=5),
+            "base": 2,
+        },
+    }
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """What obstore raises is a StoreError, but FileNotFoundError: there is no such blob."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if any(each in str(error) for each in _MISSING):
+            raise StoreError("there is no such bucket or container", lasting=True) from None
+        raise
+    except (BaseError, OSError) as error:
+        raise _error(error) from None
+
+
+@contextlib.contextmanager
+def _putting() -> Iterator[None]:
+    """The same where nothing was to be found."""
+    try:
+        with _telling():
+            yield
+    except FileNotFoundError:
+        raise StoreError("there is no such bucket or container, or no such file") from None
+
+
+def _error(error: Exception) -> StoreError:
+    """In words of ours: obstore's hold what the store said, and that may hold keys."""
+    text = str(error)
+    if status := _STATUS.search(text):
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        return StoreError(f"it answers {status[1].strip()}", lasting=refused)
+    if any(each in text for each in _NO_CREDENTIALS):
+        return StoreError("the environment has no credentials for it", lasting=True)
+    known = (words for mark, words in _CAUSES.items() if mark in text)
+    return StoreError(next(known, "it cannot be reached, or answers what no store does"))
