@@ -87,12 +87,16 @@ DEIT = Row(
 )
 BUDGET = Row(what="numbers of a UNet, verify.budget: 20", against="seconds", hold=22)
 
+REMOTE_UP = Row(what="2 GB to a shared cache", against="bare obstore", hold=1.25)
+REMOTE_DOWN = Row(what="2 GB from a shared cache, hashed", against=REMOTE_UP.against, hold=1.25)
+
 HELD = (
     *(NO_OP, QNN_160, QNN_48, LARGE, MEMORY, PARTITION, JOBS),
     *(MLP, MOBILENET, RESNET),
     *(GROUPS_COLD, GROUPS_COLD_UNVERIFIED, GROUPS_MANY, GROUPS_MEMORY, GROUPS_AGAIN),
     *(GROUPS_REMEMBERED, GROUPS_PLAN, GROUPS_VALIDATE),
     *(LLM, LLM_MEMORY, LLM_WRITTEN, DEIT, BUDGET),
+    *(REMOTE_UP, REMOTE_DOWN),
 )
 """What is to hold, whole: what is missing at the end of a run was not measured."""
 

@@ -252,6 +252,29 @@ def test_what_is_taken_is_whole(
     assert store.read(name, 3000) == store.read(RECORD, 3000) == content
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_of_a_large_upload_what_failed_is_sent_again(
+    opened: dict[str, tuple[Proxy, Store]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    times: int,
+) -> None:
+    """And not the rest."""
+    from epctx.cache.remote import objects
+
+    proxy, store = opened["s3"]
+    monkeypatch.setattr(objects, "_PART", 5 << 20)
+    content = os.urandom(18 << 20)
+    (tmp_path / "large").write_bytes(content)
+    name = f"v1/objects/{digest.of_bytes(content).hex}"
+    proxy.begin(Fault(name="", before=status(500), of=frozenset({"PUT"}), times=times))
+    store.upload(name, tmp_path / "large")
+    assert proxy.seen.count("PUT") == 4 + times
+    proxy.begin(None)
+    pieces = store.stream(name, len(content))
+    assert pieces is not None and b"".join(pieces) == content
+
+
 def test_the_table_is_large_enough() -> None:
     assert len(KINDS) * (len(READING) + len(WRITING)) + 2 * len(IN_TIME) >= 60
 

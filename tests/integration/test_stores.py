@@ -129,6 +129,11 @@ def test_what_is_there_is_listed_and_removed(store: Store, kind: str) -> None:
             store.delete(names)
 
 
+def test_a_file_that_is_gone_is_told(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        store.upload(f"v1/objects/{'a' * 64}", tmp_path / "missing")
+
+
 def test_what_is_not_there_is_not_listed(store: Store, kind: str) -> None:
     if kind in LISTING:
         assert list(store.list("v1/objects/")) == []

@@ -28,6 +28,8 @@ from epctx.cache.remote.attempts import Passing, repeatedly, resumed, seconds_fo
 from epctx.cache.remote.store import Stored, StoreError, checked, holds
 
 _PIECE: Final = 1 << 20
+_STORED_A_SECOND: Final = 16 << 20
+"""What a server is given time for between the last byte that it gets and its answer."""
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REFUSED: Final = frozenset({401, 403, 407})
 _ABSENT: Final = frozenset({404, 410})
@@ -101,7 +103,9 @@ class HttpStore:
 
     def upload(self, name: str, source: Path) -> None:
         """See `Store`."""
-        if self.size(name) != source.stat().st_size:
+        with _telling():
+            size = source.stat().st_size
+        if self.size(name) != size:
             self._put(name, source)
 
     def list(self, prefix: str) -> Iterator[Stored]:
@@ -158,7 +162,8 @@ class HttpStore:
         Raises:
             StoreError: it answers anything else, or not at all.
         """
-        waits = (limits.REMOTE_CONNECT_SECONDS.value, limits.REMOTE_STALL_SECONDS.value)
+        stall = limits.REMOTE_STALL_SECONDS.value + size / _STORED_A_SECOND
+        waits = (limits.REMOTE_CONNECT_SECONDS.value, stall)
         with _telling(), clock.running(seconds_for(size)):
             answer = self._session.request(
                 method,
@@ -229,8 +234,8 @@ class HttpStore:
         return status != _EXISTS
 
     def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
-        place, taken = self._place(name), _NO_FOLDER | {_EXISTS}
-        with contextlib.ExitStack() as stack:
+        place, taken = self._place(name), _NO_FOLDER | ({_EXISTS} if headers else set())
+        with _telling(), contextlib.ExitStack() as stack:
             data: bytes | BinaryIO
             if isinstance(content, bytes):
                 data, size = content, len(content)

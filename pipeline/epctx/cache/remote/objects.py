@@ -34,7 +34,7 @@ from epctx.cache.remote.store import Stored, StoreError, checked, holds, is_name
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import RetryConfig
 
 _PART: Final = 8 << 20
 _PIECE: Final = 1 << 20
@@ -72,16 +72,8 @@ class ObjectStore:
             url: `s3://bucket/prefix`, or `gs://`, `az://`.
             allow_http: the client may be told to talk to an endpoint without TLS.
         """
-        self._url = url
-        scheme, _, place = url.partition("://")
-        bucket, _, prefix = place.partition("/")
-        with _telling():
-            self._store = _CLIENTS[scheme](
-                bucket,
-                prefix=prefix.strip("/") or None,
-                client_options=_client(allow_http=allow_http),
-                retry_config=_retries(),
-            )
+        self._url, self._allow_http = url, allow_http
+        self._store = self._client(limits.REMOTE_STALL_SECONDS.value)
 
     @property
     def url(self) -> str:
@@ -91,6 +83,11 @@ class ObjectStore:
     @cached_property
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(2 * _AT_ONCE, "epctx-remote")
+
+    @cached_property
+    def _patient(self) -> S3Store | GCSStore | AzureStore:
+        """For large uploads: an answer comes when a part is sent, or when all are put together."""
+        return self._client(seconds_for(_PART))
 
     def read(self, name: str, most: int) -> bytes | None:
         """See `Store`."""
@@ -128,9 +125,15 @@ class ObjectStore:
         """See `Store`."""
         with _putting():
             size = source.stat().st_size
-            if self.size(name) != size:
-                part = max(_PART, -(-size // _MOST_PARTS))
-                obstore.put(self._store, name, source, chunk_size=part, max_concurrency=_AT_ONCE)
+            if self.size(name) == size:
+                return
+            store = self._store if size <= _PIECE else self._patient
+            part = max(_PART, -(-size // _MOST_PARTS))
+            try:
+                obstore.put(store, name, source, chunk_size=part, max_concurrency=_AT_ONCE)
+            except (BaseError, OSError):  # its answer may be all that was lost
+                if self.size(name) != size:
+                    raise
 
     def list(self, prefix: str) -> Iterator[Stored]:
         """See `Store`."""
@@ -155,6 +158,23 @@ class ObjectStore:
                     for each in batch:
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self._store, each)
+
+    def _client(self, stall: float) -> S3Store | GCSStore | AzureStore:
+        scheme, _, place = self._url.partition("://")
+        bucket, _, prefix = place.partition("/")
+        with _telling():
+            client: S3Store | GCSStore | AzureStore = _CLIENTS[scheme](
+                bucket,
+                prefix=prefix.strip("/") or None,
+                client_options={
+                    "allow_http": self._allow_http,
+                    "connect_timeout": timedelta(seconds=limits.REMOTE_CONNECT_SECONDS.value),
+                    "read_timeout": timedelta(seconds=stall),
+                    "timeout": timedelta(seconds=seconds_for(_PART)),
+                },
+                retry_config=_retries(),
+            )
+        return client
 
     def _whole(self, name: str, most: int) -> bytes:
         found = self._get(name)
@@ -204,15 +224,6 @@ def _body(found: GetResult) -> Iterator[bytes]:
         yield from found.stream(min_chunk_size=_PIECE)
     except (BaseError, OSError) as error:
         raise Passing(f"its answer breaks off: {_error(error)}") from None
-
-
-def _client(*, allow_http: bool) -> ClientConfig:
-    return {
-        "allow_http": allow_http,
-        "connect_timeout": timedelta(seconds=limits.REMOTE_CONNECT_SECONDS.value),
-        "read_timeout": timedelta(seconds=limits.REMOTE_STALL_SECONDS.value),
-        "timeout": timedelta(seconds=seconds_for(_PART)),
-    }
 
 
 def _retries() -> RetryConfig:

@@ -34,6 +34,11 @@ _EXAMPLE: Final = (
 def open_store(url: str, environment: Mapping[str, str] = os.environ) -> Store:
     """The store that a URL names; nothing is asked of it yet.
 
+    Args:
+        url: as a user gives it.
+        environment: has the token, and what of an endpoint is asked here; the client of an object
+            store reads this process's own besides.
+
     Raises:
         UsageError: it names none, or holds what should not be in it, or the extra is missing.
     """
