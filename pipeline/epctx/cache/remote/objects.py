@@ -57,6 +57,7 @@ _NO_CREDENTIALS: Final = (
     "MissingSecretAccessKey",
     "MissingAccount",
     "token request",
+    "/latest/api/token",
     "169.254.169.254",
 )
 _CLIENTS: Final = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
@@ -74,6 +75,8 @@ class ObjectStore:
         """
         self._url, self._allow_http = url, allow_http
         self._store = self._client(limits.REMOTE_STALL_SECONDS.value)
+        # For large uploads: an answer comes when a part is sent, or when all are put together.
+        self._patient = self._client(seconds_for(_PART))
 
     @property
     def url(self) -> str:
@@ -83,11 +86,6 @@ class ObjectStore:
     @cached_property
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(2 * _AT_ONCE, "epctx-remote")
-
-    @cached_property
-    def _patient(self) -> S3Store | GCSStore | AzureStore:
-        """For large uploads: an answer comes when a part is sent, or when all are put together."""
-        return self._client(seconds_for(_PART))
 
     def read(self, name: str, most: int) -> bytes | None:
         """See `Store`."""
@@ -264,10 +262,11 @@ def _putting() -> Iterator[None]:
 def _error(error: Exception) -> StoreError:
     """In words of ours: obstore's hold what the store said, and that may hold keys."""
     text = str(error)
+    asked = text.partition(" - ")[0]  # what follows is the answer's
+    if any(each in asked for each in _NO_CREDENTIALS):
+        return StoreError("the environment has no credentials for it", lasting=True)
     if status := _STATUS.search(text):
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         return StoreError(f"it answers {status[1].strip()}", lasting=refused)
-    if any(each in text for each in _NO_CREDENTIALS):
-        return StoreError("the environment has no credentials for it", lasting=True)
     known = (words for mark, words in _CAUSES.items() if mark in text)
     return StoreError(next(known, "it cannot be reached, or answers what no store does"))
