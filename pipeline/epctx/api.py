@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from epctx.errors import require_list
 
 if TYPE_CHECKING:
+    from epctx.cache.opening import Shared
     from epctx.commands.diff.result import Comparison
     from epctx.commands.doctor.diagnosis import Diagnosis
     from epctx.commands.explain import Explanation
@@ -32,8 +33,11 @@ def plan(
     only: Sequence[str] = (),
     verify: bool = True,
     allow_outside: bool = False,
+    remote_cache: str | None = None,
+    trust: str | os.PathLike[str] | None = None,
+    listener: Listener | None = None,
 ) -> PlanReport:
-    """What a build of `manifest` with these arguments would do, and why.
+    """What a build of `manifest` with these arguments would do, and why; what it would fetch.
 
     Raises:
         ManifestError: the manifest breaks the schema or a rule; an EP refuses its options.
@@ -41,13 +45,15 @@ def plan(
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """
-    from epctx.cache import Cache, locate
+    from epctx.cache.opening import opened
     from epctx.commands.plan import command
+    from epctx.engine import events
     from epctx.engine import plan as planning
 
     require_list("only", only)
     planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
-    cache = Cache(locate(), lambda notice: None)
+    notice = events.notices(listener or (lambda event: None))
+    cache = opened(notice, _shared(remote_cache, trust))
     return command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
 
 
@@ -67,6 +73,8 @@ def build(
     attest: bool = False,
     builder_id: str | None = None,
     allow_outside: bool = False,
+    remote_cache: str | None = None,
+    trust: str | os.PathLike[str] | None = None,
     listener: Listener | None = None,
 ) -> BuildReport:
     """Build what `manifest` declares; outputs are in `out`, the report beside them.
@@ -86,6 +94,9 @@ def build(
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
         builder_id: who builds, a URI, for the attestation; None: as the CI system's variables say.
         allow_outside: paths may lead out of the manifest's folder.
+        remote_cache: URL of a shared cache; empty: none; None: as `EPCTX_REMOTE_CACHE` says.
+        trust: a file with the public keys of those whose signatures count there; None: as
+            `EPCTX_CACHE_TRUST` says.
         listener: hears of the build's events, from several threads, one at a time.
 
     Raises:
@@ -110,6 +121,7 @@ def build(
         listener=listener or (lambda event: None),
         only=only,
         cached=cache,
+        shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
     )
     if done.failure is not None:
@@ -126,6 +138,8 @@ def package(
     cache: bool = True,
     locked: bool = False,
     allow_outside: bool = False,
+    remote_cache: str | None = None,
+    trust: str | os.PathLike[str] | None = None,
     listener: Listener | None = None,
 ) -> PackageReport:
     """Build what `manifest` declares, all of it, and write `<out>/<name>.ortpackage/` of it.
@@ -144,6 +158,7 @@ def package(
         Path(manifest),
         Options(out=Path(out), jobs=jobs or 0, numbers=verify, locked=locked),
         cached=cache,
+        shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
     )
@@ -430,6 +445,13 @@ def report(
     page = Path(out) if out is not None else compared.page_of(other)
     compared.write(path, other, page)
     return page
+
+
+def _shared(url: str | None, trust: str | os.PathLike[str] | None) -> Shared:
+    """What is said of the shared cache."""
+    from epctx.cache.opening import Shared
+
+    return Shared(url=url, trust=None if trust is None else Path(trust))
 
 
 def _report_of(source: Path, dist: Path) -> Path:

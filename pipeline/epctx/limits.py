@@ -140,6 +140,20 @@ DOCUMENT_DEPTH: Final = Limit("DOCUMENT_DEPTH", 16, "levels", "nesting in that t
 RECORD_BYTES: Final = Limit(
     "RECORD_BYTES", 256 << 20, "bytes", "a record of the cache, and golden.json"
 )
+REMOTE_RECORD_BYTES: Final = Limit(
+    "REMOTE_RECORD_BYTES", 64 << 20, "bytes", "a record of a shared cache"
+)
+REMOTE_FILES: Final = Limit("REMOTE_FILES", 10_000, "files", "files of one such record")
+REMOTE_SECONDS: Final = Limit(
+    "REMOTE_SECONDS",
+    60,
+    "s",
+    "an answer of a shared cache: so much, and a second for each 256 KiB of a file",
+)
+PUSH_SECONDS: Final = Limit(
+    "PUSH_SECONDS", 600, "s", "what a build waits at its end for what is pushed to a shared cache"
+)
+SIGNING_SECONDS: Final = Limit("SIGNING_SECONDS", 60, "s", "the command that prints a signing key")
 TENSOR_RANK: Final = 64
 """Dimensions of a tensor: numpy's own limit."""
 LOG_BYTES: Final = Limit(

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from epctx import codec, lockfile, manifest
 from epctx.cache.location import FOLDER_VARIABLE, locate
-from epctx.cache.store import Action
+from epctx.cache.action import Action
 from epctx.commands.inspect import command
 from epctx.engine import noop
 from epctx.engine.results import StoredCompile

@@ -26,12 +26,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epctx.cache.action import Action, StoredFile
     from epctx.cache.location import Location, locate
-    from epctx.cache.store import Action, Cache, StoredFile
+    from epctx.cache.store import Cache
 
 __all__ = ["Action", "Cache", "Location", "StoredFile", "locate"]
 
-_HOMES = {"Location": "location", "locate": "location"}
+_HOMES = {"Action": "action", "Location": "location", "StoredFile": "action", "locate": "location"}
 
 
 def __getattr__(name: str) -> object:

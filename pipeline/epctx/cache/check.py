@@ -7,9 +7,10 @@ from typing import get_args
 import msgspec
 from msgspec import Struct
 
+from epctx.cache.action import Action, ActionKind
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import KINDS
-from epctx.cache.store import Action, ActionKind, Cache
+from epctx.cache.store import Cache
 
 
 class Info(Struct, frozen=True, kw_only=True):

@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from epctx.cache import temporary
+from epctx.cache.action import Action
 from epctx.cache.digests import remembered_files
 from epctx.cache.records import Kind
-from epctx.cache.store import Action, Cache
+from epctx.cache.store import Cache
 from epctx.files import identity
 from epctx.files.entries import discard
 

@@ -44,7 +44,7 @@ class Objects(Struct, frozen=True, kw_only=True):
         Raises:
             StorageError: the cache cannot be written, or the file is not `size` bytes long.
         """
-        if self.location.readonly or self._holds(content, size):
+        if self.location.readonly or self.holds(content, size):
             return
         temporary = self.temporary.path()
         with refusing(temporary):
@@ -57,7 +57,16 @@ class Objects(Struct, frozen=True, kw_only=True):
                     remedy="run the command again when nothing else uses the folder",
                     code=Code.CACHE_CORRUPT,
                 )
-            if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
+        self.settle(temporary, content)
+
+    def settle(self, temporary: Path, content: Digest) -> None:
+        """Put a whole file in its place, which is known to have this content.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        if sys.platform != "win32":  # on Windows a read-only file cannot be removed by gc
+            with refusing(temporary):
                 temporary.chmod(temporary.stat().st_mode & _READ_ONLY)
         settle(temporary, self.path(content))
 
@@ -109,7 +118,8 @@ class Objects(Struct, frozen=True, kw_only=True):
             with contextlib.suppress(FileNotFoundError):
                 yield Digest("blake3", entry.name), entry.lstat()
 
-    def _holds(self, content: Digest, size: int) -> bool:
+    def holds(self, content: Digest, size: int) -> bool:
+        """Whether an object of this size is there."""
         try:
             status = self.path(content).lstat()
             return stat.S_ISREG(status.st_mode) and status.st_size == size

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import codec
 from epctx.cache import locks, temporary
+from epctx.cache.action import Action, Origin, StoredFile, key_of
 from epctx.cache.digests import RememberedDigests
 from epctx.cache.location import Location
 from epctx.cache.locks import Waiting
@@ -20,37 +22,16 @@ from epctx.cache.objects import Objects
 from epctx.cache.quarantine import Notice, Quarantine
 from epctx.cache.records import Records
 from epctx.cache.temporary import Temporary
-from epctx.files import digest, paths
+from epctx.files import paths
 from epctx.files.digest import Digest
 
+if TYPE_CHECKING:
+    from epctx.cache.remote.signing import Voucher
+    from epctx.cache.remote.tier import Tier
+
 T = TypeVar("T")
-ActionKind = Literal[
-    "optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose"
-]
-
-
-class StoredFile(Struct, frozen=True, kw_only=True):
-    """A file that an action made: `name` in its folder, with `/`; BLAKE3 `digest`."""
-
-    name: str
-    size: int
-    digest: Digest
-
-
-class Action(Struct, Generic[T], frozen=True, kw_only=True):
-    """What an action made.
-
-    Attributes:
-        kind: which action.
-        record: the key's record as JSON, of which the key is the digest (epctx.keys).
-        result: what it told, apart from files.
-        files: what it made, as objects of the cache.
-    """
-
-    kind: ActionKind
-    record: msgspec.Raw
-    result: T
-    files: tuple[StoredFile, ...] = ()
+_BESIDE = 8
+"""Files of an action that are fetched at a time."""
 
 
 class Cache:
@@ -59,15 +40,36 @@ class Cache:
     Args:
         location: where it is; nothing is made there before something is stored.
         notice: hears of what was found corrupt.
+        voucher: signs what is put there, and knows who is trusted; None: nobody signs, and nothing
+            that came from a shared cache is believed.
+        remote: the shared cache behind it; None: there is none.
+        signed: nothing is used but what somebody who is trusted has signed, or was put there by
+            this very object.
     """
 
-    def __init__(self, location: Location, notice: Notice) -> None:
+    def __init__(
+        self,
+        location: Location,
+        notice: Notice,
+        *,
+        voucher: Voucher | None = None,
+        remote: Tier | None = None,
+        signed: bool = False,
+    ) -> None:
         self.location = location
+        self.remote = remote
+        self.signed = signed
+        self._notice = notice
+        self._voucher = voucher
         quarantine = Quarantine(location=location, notice=notice)
         self._temporary = Temporary(location)
         self.records = Records(location=location, temporary=self._temporary, quarantine=quarantine)
         self.objects = Objects(location=location, temporary=self._temporary, quarantine=quarantine)
         self.digests = RememberedDigests(self.records)
+        self._own: set[Digest] = set()
+        self._signers: dict[Digest, str] = {}
+        self._came: set[Digest] = set()
+        self._told = False
 
     @contextmanager
     def shared(self, waiting: Waiting) -> Iterator[None]:
@@ -94,31 +96,125 @@ class Cache:
             yield
 
     def find(self, key: Digest, form: type[T]) -> Action[T] | None:
-        """What the action `key` made, its result as a `form`; None: it is to be carried out."""
-        stored = self.records.read("actions", key.hex, Action[msgspec.Raw], used=True)
+        """What the action `key` made, its result as a `form`; None: it is to be carried out.
+
+        Of what only the shared cache has the record is kept; its files come when they are fetched.
+        """
+        stored = self._local(key) or self._shared_record(key)
         if stored is None:
-            return None
-        if _digest(stored.record) != key:
-            self.records.refuse("actions", key.hex, "has the record of another action")
             return None
         try:
             result = codec.decode(bytes(stored.result), form)
         except msgspec.MsgspecError:
             return None
-        return Action(kind=stored.kind, record=stored.record, result=result, files=stored.files)
+        return Action(
+            kind=stored.kind,
+            record=stored.record,
+            result=result,
+            files=stored.files,
+            signatures=stored.signatures,
+            fetched=stored.fetched,
+        )
+
+    def _local(self, key: Digest) -> Action[msgspec.Raw] | None:
+        stored = self.records.read("actions", key.hex, Action[msgspec.Raw], used=True)
+        if stored is None:
+            return None
+        if key_of(stored.record) != key:
+            self.records.refuse("actions", key.hex, "has the record of another action")
+            return None
+        needed = stored.fetched or (self.signed and key not in self._own)
+        if needed and self._signer(key, stored) is None:
+            if not self._told:
+                self._told = True
+                self._notice(
+                    "what nobody who is trusted has signed is not used: it is made again, or comes "
+                    "from the shared cache"
+                )
+            return None
+        return stored
+
+    def _shared_record(self, key: Digest) -> Action[msgspec.Raw] | None:
+        found = None if self.remote is None else self.remote.find(key)
+        if found is not None:
+            self._came.add(key)
+            self._signer(key, found)
+            self.records.write("actions", key.hex, found)
+        return found
+
+    def _signer(self, key: Digest, action: Action[msgspec.Raw]) -> str | None:
+        """Who of the trusted signed an action; None: nobody."""
+        if self._voucher is None or not action.signatures or not self._voucher.trust:
+            return None
+        from epctx.cache.remote.signing import Untrusted, require
+
+        require()
+        try:
+            signer = self._voucher.trust.signer(key, action)
+        except Untrusted:
+            return None
+        self._signers[key] = signer
+        return signer
+
+    @property
+    def signers(self) -> dict[Digest, str]:
+        """By key the signers of what was found, and not made here since, as far as asked for."""
+        return dict(self._signers)
+
+    def origin(self, key: Digest) -> Origin:
+        """Where an action came from that was found."""
+        came = key in self._came and self.remote is not None
+        return Origin(
+            remote=self.remote.store.url if came and self.remote is not None else None,
+            signer=self._signers.get(key),
+        )
 
     def refuse(self, key: Digest, why: str) -> None:
         """Set aside an action whose form is right, and which cannot be what was put there."""
         self.records.refuse("actions", key.hex, why)
 
     def put(self, key: Digest, action: Action[T], folder: Path) -> None:
-        """Store what an action made in `folder`. The files are copied, never linked."""
+        """Store what an action made in `folder`. The files are copied, never linked.
+
+        With a signing key it is signed, and on its way to the shared cache when this returns.
+        """
         for file in action.files:
             self.objects.adopt(folder / file.name, content=file.digest, size=file.size)
-        self.records.write("actions", key.hex, action)
+        signed = self._vouched(key, action)
+        self.records.write("actions", key.hex, action if signed is None else signed)
+        self._own.add(key)
+        self._signers.pop(key, None)
+        self._came.discard(key)
+        if signed is not None and self.remote is not None:
+            self.remote.push(key, signed, self._sources(action, folder))
+            if self.location.readonly:  # nobody keeps the files but their folder
+                self.remote.finish(lambda: None)
 
-    def fetch(self, action: Action[T], folder: Path) -> bool:
+    def _vouched(self, key: Digest, action: Action[T]) -> Action[msgspec.Raw] | None:
+        """The action with a signature; None: nobody signs here."""
+        signing = None if self._voucher is None else self._voucher.key
+        if signing is None:
+            return None
+        plain = Action(
+            kind=action.kind,
+            record=action.record,
+            result=msgspec.Raw(codec.encode(action.result)),
+            files=action.files,
+        )
+        return replace(plain, signatures=(signing.sign(key, plain),))
+
+    def _sources(self, action: Action[T], folder: Path) -> dict[Digest, Path]:
+        if self.location.readonly:
+            return {file.digest: folder / file.name for file in action.files}
+        return {file.digest: self.objects.path(file.digest) for file in action.files}
+
+    def fetch(
+        self, action: Action[T], folder: Path, proceed: Callable[[], None] = lambda: None
+    ) -> bool:
         """Copy an action's files into `folder`, each checked on the way.
+
+        What only the shared cache has comes from there, several files at a time; `proceed` is
+        called meanwhile, and ends it with what it raises.
 
         False: one was missing or corrupt; then none of them is there, and the action is to be
         carried out again.
@@ -129,16 +225,77 @@ class Cache:
         names = [file.name.casefold() for file in action.files]
         if len(set(names)) < len(names) or not all(map(paths.is_plain, names)):
             return False
+        missing = {file.digest: file for file in action.files if not self.holds(file)}
+        if missing and not self._download(list(missing.values()), proceed):
+            return False
         made: list[Path] = []
         for file in action.files:
             target = folder / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not self.objects.fetch(file.digest, size=file.size, target=target):
+            if not self._copied(file, target, proceed):
                 for path in made:
                     path.unlink(missing_ok=True)
                 return False
             made.append(target)
+        if missing:
+            self._note_came(action)
         return True
+
+    def holds(self, file: StoredFile) -> bool:
+        """Whether a file is here; what is in it is looked at when it is fetched."""
+        return self.objects.holds(file.digest, file.size)
+
+    def _copied(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:
+        if self.objects.fetch(file.digest, size=file.size, target=target):
+            return True
+        if self.remote is None:
+            return False
+        if self.location.readonly:
+            return self.remote.fetch(file, target, proceed)
+        return self._download([file], proceed) and self.objects.fetch(
+            file.digest, size=file.size, target=target
+        )
+
+    def _download(self, files: list[StoredFile], proceed: Callable[[], None]) -> bool:
+        """Get files from the shared cache into this one; whether all of them came."""
+        remote = self.remote
+        if remote is None or not remote.reads:
+            return False
+        if self.location.readonly:
+            return True  # each comes when it is copied
+
+        def download(file: StoredFile) -> bool:
+            temporary = self._temporary.path()
+            if not remote.fetch(file, temporary, proceed):
+                return False
+            self.objects.settle(temporary, file.digest)
+            return True
+
+        if len(files) == 1:
+            return download(files[0])
+        with ThreadPoolExecutor(_BESIDE) as threads:
+            return all(list(threads.map(download, files)))
+
+    def _note_came(self, action: Action[T]) -> None:
+        key = key_of(action.record)
+        if key is not None:
+            self._came.add(key)
+
+    def finish(self, proceed: Callable[[], None]) -> None:
+        """Wait, for a bounded time, for what is pushed to the shared cache."""
+        if self.remote is not None:
+            self.remote.finish(proceed)
+
+    def ready(self) -> None:
+        """Look, before something is carried out, whether it can be signed and put where it is to.
+
+        Raises:
+            UsageError: what names keys or the shared cache is no good.
+        """
+        if self._voucher is not None:
+            _ = self._voucher.key
+        if self.remote is not None:
+            _ = self.remote.store
 
     def sweep(self) -> None:
         """Remove what processes that were killed have left, also where nothing is to be stored."""
@@ -149,10 +306,3 @@ class Cache:
         """Remove what is temporary."""
         with contextlib.suppress(OSError):
             self._temporary.close()
-
-
-def _digest(record: msgspec.Raw) -> Digest | None:
-    try:
-        return digest.of_json(msgspec.json.decode(record))
-    except (msgspec.MsgspecError, RecursionError):
-        return None

@@ -19,12 +19,15 @@ from epctx.cli.options import (
     NoVerify,
     Only,
     Out,
+    RemoteCache,
+    Trust,
     located,
 )
 from epctx.cli.paths import Written
 from epctx.cli.render import UI, document
 
 if TYPE_CHECKING:
+    from epctx.cache.opening import Shared
     from epctx.engine.build import Options
 
 
@@ -67,6 +70,8 @@ def build(
         ),
     ] = None,
     allow_outside: AllowOutside = False,
+    remote_cache: RemoteCache = None,
+    trust: Trust = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -84,8 +89,18 @@ def build(
     if dry_run:
         from epctx.cli.plan import plan
 
-        plan(ui, manifest, out=out, only=only, no_verify=no_verify, allow_outside=allow_outside)
+        plan(
+            ui,
+            manifest,
+            out=out,
+            only=only,
+            no_verify=no_verify,
+            allow_outside=allow_outside,
+            remote_cache=remote_cache,
+            trust=trust,
+        )
         return
+    from epctx.cache.opening import Shared
     from epctx.cli import profiled
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
@@ -101,7 +116,13 @@ def build(
     )
     with profiled.written(ui, profile):
         _build(
-            ui, manifest, options, only=only or (), cached=not no_cache, allow_outside=allow_outside
+            ui,
+            manifest,
+            options,
+            only=only or (),
+            cached=not no_cache,
+            shared=Shared(url=remote_cache, trust=trust),
+            allow_outside=allow_outside,
         )
 
 
@@ -112,6 +133,7 @@ def _build(
     *,
     only: Sequence[str],
     cached: bool,
+    shared: Shared,
     allow_outside: bool,
 ) -> None:
     """Carry it out, and tell what came of it."""
@@ -125,6 +147,7 @@ def _build(
             listener=shown,
             only=only,
             cached=cached,
+            shared=shared,
             allow_outside=allow_outside,
             watch=True,
         )

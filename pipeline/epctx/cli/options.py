@@ -48,6 +48,22 @@ Locked = Annotated[
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Run everything, whatever was done before; keep nothing.")
 ]
+RemoteCache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="A cache that several machines share: s3://, gs://, az://, file:// or https://.",
+    ),
+]
+Trust = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust",
+        metavar="FILE",
+        help="Public keys of those whose signatures count in the shared cache.",
+    ),
+    Existing(),
+]
 Sarif = Annotated[
     Path | None,
     typer.Option("--sarif", metavar="FILE", help="Write what is wrong as SARIF 2.1.0, too."),

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from epctx.cli.options import AllowOutside, Jobs, Locked, Manifest, NoCache, NoVerify, located
+from epctx.cli.options import (
+    AllowOutside,
+    Jobs,
+    Locked,
+    Manifest,
+    NoCache,
+    NoVerify,
+    RemoteCache,
+    Trust,
+    located,
+)
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.text import size_words
@@ -29,12 +39,15 @@ def package(
     locked: Locked = False,
     no_cache: NoCache = False,
     allow_outside: AllowOutside = False,
+    remote_cache: RemoteCache = None,
+    trust: Trust = None,
 ) -> None:
     """Build as `epctx build` does, and write an ONNX Runtime model package beside it.
 
     A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
     variant that fits the device. `package` in the manifest adds a tokenizer and other files.
     """
+    from epctx.cache.opening import Shared
     from epctx.cli import progress, step_summary, summary
     from epctx.commands.package import command
     from epctx.engine.build import Options
@@ -44,6 +57,7 @@ def package(
             located(manifest),
             Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked, expect=shown.expect),
             cached=not no_cache,
+            shared=Shared(url=remote_cache, trust=trust),
             allow_outside=allow_outside,
             listener=shown,
         )

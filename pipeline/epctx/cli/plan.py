@@ -11,8 +11,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from epctx.cli import completion
-from epctx.cli.options import AllowOutside, Manifest, Out, located
+from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
 from epctx.cli.render import UI
+from epctx.text import size_words
 
 if TYPE_CHECKING:
     from epctx.commands.plan.command import GroupPlan
@@ -43,6 +44,8 @@ def plan(
         bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
     ] = False,
     allow_outside: AllowOutside = False,
+    remote_cache: RemoteCache = None,
+    trust: Trust = None,
 ) -> None:
     """Show what a build of the manifest would do and why, without doing it.
 
@@ -62,7 +65,14 @@ def plan(
         ui.print(*(_partitions(each, every=ui.verbose > 0) for each in previews))
         return
     found = api.plan(
-        manifest, out=out, only=only or (), verify=not no_verify, allow_outside=allow_outside
+        manifest,
+        out=out,
+        only=only or (),
+        verify=not no_verify,
+        allow_outside=allow_outside,
+        remote_cache=remote_cache,
+        trust=trust,
+        listener=lambda event: ui.note(f"{event.group}: {event.detail}"),
     )
     ui.emit(found)
     ui.print(*(_group(each, explain=explain) for each in found.groups))
@@ -88,6 +98,8 @@ def _group(group: GroupPlan, *, explain: bool) -> Tree:
     if not explain:
         for why in group.because:
             root.add(Text(why))
+    if group.fetches:
+        root.add(Text(f"{size_words(group.fetches)} come from the shared cache"))
     for words in group.cost:
         root.add(Text(words))
     for action in group.actions if explain or group.state == "runs" else ():

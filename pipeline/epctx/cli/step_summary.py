@@ -66,12 +66,16 @@ def verify(report: VerifyReport) -> None:
 
 def _built(report: BuildReport) -> Iterator[str]:
     from epctx.cli import summary
+    from epctx.commands.report import overview
 
     states = Counter(group.state for group in report.groups)
     words = ", ".join(f"{count} {state}" for state, count in states.items())
     yield _title(report.name, f"{words}; {report.seconds:.1f} s")
     headings, rows = summary.cells(report)
     yield from _table(headings, [[str(cell) for cell in row] for row in rows])
+    if report.remote is not None:
+        words = overview.remote_words(report.remote)
+        yield f"\nShared cache {escaped(report.remote.url)}: {escaped(words)}\n"
     failed = [(f"{g.group}@{g.target}", g.failure) for g in report.groups if g.failure is not None]
     if failed:
         yield from _table(

@@ -29,6 +29,7 @@ RIGHT = (
     "crossings",
     "checks",
     "max error",
+    "actions",
 )
 
 MOST_KINDS = 3
@@ -52,6 +53,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
     else:
         ui.print(*_stayed(report.groups))
     ui.print(*_quantized(report.groups))
+    ui.print(*_remote(report))
     ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
 
@@ -63,6 +65,8 @@ def cells(report: BuildReport) -> tuple[tuple[str, ...], list[list[RenderableTyp
     """The headings of the table, and a row a group."""
     headings = ("group", "state", *RIGHT)
     rows = [_row(group) for group in report.groups]
+    for row, group in zip(rows, report.groups, strict=True):
+        row["actions"] = "" if report.remote is None else overview.origins(group.actions)
     return headings, [[row.get(heading, "") for heading in headings] for row in rows]
 
 
@@ -170,6 +174,14 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
 def _few(places: Sequence[str]) -> str:
     several = f" and {len(places) - 2} more" if len(places) > 2 else ""
     return f"{', '.join(places[:2])}{several}"
+
+
+def _remote(report: BuildReport) -> Iterator[Text]:
+    """What became of the shared cache, if it was asked."""
+    told = report.remote
+    if told is not None:
+        head = (f"shared cache {told.url}".rstrip() + ": ", "yellow" if told.refused else "bold")
+        yield Text.assemble(head, overview.remote_words(told))
 
 
 def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:

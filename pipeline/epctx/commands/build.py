@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from epctx.cache import Cache
+from epctx.cache.opening import Shared
 from epctx.engine import build, noop, plan
 from epctx.engine.build import Options
 from epctx.engine.events import Listener
@@ -50,6 +51,7 @@ def run(
     listener: Listener,
     only: Sequence[str] = (),
     cached: bool = True,
+    shared: Shared | None = None,
     allow_outside: bool = False,
     refuse: Callable[[Plan], None] = lambda planned: None,
     watch: bool = False,
@@ -58,6 +60,7 @@ def run(
 
     Args:
         cached: use what was built before, and remember what is built now.
+        shared: what is said of the shared cache behind it; None: as the environment says.
         refuse: is called with the plan before anything is done, and may raise.
         watch: note all that is looked at, so that `Done.remember` can make the next one a no-op.
 
@@ -71,6 +74,6 @@ def run(
         watched.code(Path(__file__).parents[1], Path(str(files.root())))
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
-    cache = build.open_cache(listener) if cached else None
+    cache = build.open_cache(listener, shared or Shared(), options) if cached else None
     report, failure = build.run(planned, options, listener=listener, cache=cache, watched=watched)
     return Done(plan=planned, report=report, failure=failure, cache=cache, watched=watched)

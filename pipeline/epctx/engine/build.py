@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from epctx import codec, lockfile
 from epctx._version import __version__
-from epctx.cache import Cache, Location, locate
+from epctx.cache import Cache, Location
 from epctx.cache.digests import FileDigests, FreshDigests
+from epctx.cache.opening import Shared, opened
 from epctx.engine import publish, ranges, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
@@ -24,7 +25,7 @@ from epctx.engine.actions.compose import Composing
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.asked import Release
 from epctx.engine.build_groups import GroupBuilder
-from epctx.engine.events import Event, Expect, Listener
+from epctx.engine.events import Event, Expect, Listener, notices
 from epctx.engine.executor import Cancelled
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, packaged, writer
@@ -109,25 +110,21 @@ def run(
         )
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
-        cache = _cache_at(Location(folder=place.staging / "cache"), listener)
+        cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
         return _Run(plan, options, cache, Events(listener), watched).run()
 
 
-def open_cache(listener: Listener) -> Cache:
+def open_cache(listener: Listener, shared: Shared, options: Options) -> Cache:
     """The user's cache; what is found corrupt in it is told to `listener`.
+
+    A release takes nothing from it that nobody who is trusted has signed.
 
     Raises:
         UsageError: an environment variable that names it is no good.
     """
-    return _cache_at(locate(), listener)
-
-
-def _cache_at(location: Location, listener: Listener) -> Cache:
-    def notice(text: str) -> None:
-        listener(Event(group="cache", state="notice", detail=text))
-
-    return Cache(location, notice)
+    signed = options.locked and options.release.attest
+    return opened(notices(listener), shared, signed=signed)
 
 
 class _Run:
@@ -183,13 +180,24 @@ class _Run:
                 try:
                     built = {group.planned.label: group for group in self._build(left)}
                     groups = [built.get(group.planned.label, group) for group in groups]
-                    return self._finish(groups, self._compose(groups), old)
+                    report, failure = self._finish(groups, self._compose(groups), old)
+                    return self._pushed(report, failure), failure
                 finally:
                     self._remember_files()
                     if self._unchanged is not None:
                         self._unchanged.save()
                     if self._history is not None:
                         self._history.save()
+
+    def _pushed(self, report: BuildReport, failure: EpctxError | None) -> BuildReport:
+        """The report with what became of the shared cache, for which this waits."""
+        if self._cache is None or self._cache.remote is None:
+            return report
+        self._cache.finish(lambda: None)
+        report = replace(report, remote=self._cache.remote.report)
+        if report.remote is not None:
+            self._write_report(report, () if failure is None else (failure,))
+        return report
 
     def _held_to(self, lock: Lock) -> Lock:
         """What a lock says for this kind of host, if nothing in the way of it can be seen yet."""
@@ -258,6 +266,8 @@ class _Run:
     def _build(self, groups: list[GroupState]) -> list[GroupState]:
         if not groups:
             return []
+        if self._cache is not None:
+            self._cache.ready()
         self._place.forget_logs()
         self._options.expect({group.planned.label: self._took(group) for group in groups})
         scheduler, actions = self._carry_out(
@@ -358,7 +368,12 @@ class _Run:
             from epctx.engine.release import Releasing
 
             releasing = Releasing(
-                self._plan, self._place, self._events, anchor, locked=old is not None
+                self._plan,
+                self._place,
+                self._events,
+                anchor,
+                locked=old is not None,
+                signers=self._cache.signers if self._cache is not None else {},
             )
             report = releasing.release(asked, report)
             self._write_report(report, failures)

@@ -39,3 +39,12 @@ seconds its stages took together when it was compiled last; None: nobody knows."
 
 Listener = Callable[[Event], None]
 """Hears of events, from several threads, one at a time."""
+
+
+def notices(listener: Listener) -> Callable[[str], None]:
+    """Tells a listener what the cache has to say."""
+
+    def notice(text: str) -> None:
+        listener(Event(group="cache", state="notice", detail=text))
+
+    return notice

@@ -37,7 +37,7 @@ from epctx.keys import (
     make,
 )
 from epctx.keys.records import InputsRecord
-from epctx.keys.source_digests import SourceDigests, Sources
+from epctx.keys.source_digests import SourceDigests, Sources, locations_in
 from epctx.manifest import (
     ModelGroup,
     ModelSource,
@@ -92,7 +92,12 @@ class Lookup:
         self.ranges = ranges or Ranges(None)
         self.digests = digests
         self.toolchain = Toolchain(digests)
-        self.sources = Sources(digests=digests, records=cache.records if cache else None)
+        self.sources = Sources(
+            digests=digests,
+            # Nobody signs what it knows of models.
+            records=None if cache is None or cache.signed else cache.records,
+            reads=cache is not None and (cache.signed or cache.remote is not None),
+        )
         self._numbers = numbers
 
     def model(self, source: ModelSource, settings: OptimizeSettings) -> Optimized:
@@ -264,14 +269,7 @@ class Lookup:
 
     def _reference(self, source: ModelSource) -> SourceDigests:
         """What a reference is made of: nothing loads it before it is verified with."""
-        from epctx.graph.serde import skeleton
-
-        found = self.sources.find(source)
-        if found is None:
-            proto = skeleton.read(source.path)
-            places = {skeleton.location(tensor) for tensor in skeleton.external_tensors(proto)}
-            found = self.sources.of(source, tuple(sorted(places)))
-        return found
+        return self.sources.find(source) or self.sources.of(source, locations_in(source.path))
 
     def folder(self, sessions: Sequence[Verified], outputs: Mapping[str, Digest]) -> Verified:
         """What is to be verified of a folder beside its session groups.

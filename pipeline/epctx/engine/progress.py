@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from epctx.cache.action import Origin
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane
 from epctx.engine.pace import Countdown, Pace
@@ -132,11 +133,11 @@ class Progress:
         with self._lock:
             self.models = (*self.models, *models)
 
-    def did(self, action: str, subject: str, key: Digest | None, *, ran: bool) -> None:
-        """Note that an action was carried out, or was in the cache."""
-        name = None if key is None else str(key)
+    def did(self, action: str, subject: str, key: Digest | None, origin: Origin | None) -> None:
+        """Note that an action was carried out, or where in the cache it was."""
+        report = ActionReport.of(action, subject, key, origin)
         with self._lock:
-            self.actions.append(ActionReport(action=action, subject=subject, key=name, ran=ran))
+            self.actions.append(report)
 
     @property
     def compiled(self) -> bool:

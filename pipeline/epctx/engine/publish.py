@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from epctx.cache import Cache
+from epctx.cache.action import Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.executor import Cancelled
 from epctx.engine.output.place import Place
@@ -100,9 +101,7 @@ def composition(
         models=(_whole(state),),
         verify=result.verify,
         actions=(
-            ActionReport(
-                action="compose", subject=name, key=str(state.key), ran=progress is not None
-            ),
+            ActionReport.of("compose", name, state.key, None if progress is not None else Origin()),
         ),
         composition=result.report,
     )

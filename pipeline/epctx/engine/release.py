@@ -24,7 +24,7 @@ from epctx.engine.progress import Events, Progress
 from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
 from epctx.engine.scheduler import Scheduler
 from epctx.files import atomic, outputs
-from epctx.files.digest import of_bytes
+from epctx.files.digest import Digest, of_bytes
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
@@ -39,16 +39,25 @@ class Releasing:
     Args:
         lock: that the build was held to, or that it wrote: what is released follows from it.
         locked: it stays as it is.
+        signers: of the actions that came from a cache, by key.
     """
 
     def __init__(
-        self, plan: Plan, place: Place, events: Events, lock: Lock, *, locked: bool
+        self,
+        plan: Plan,
+        place: Place,
+        events: Events,
+        lock: Lock,
+        *,
+        locked: bool,
+        signers: Mapping[Digest, str],
     ) -> None:
         self._plan = plan
         self._place = place
         self._events = events
         self._lock = lock
         self._locked = locked
+        self._signers = signers
 
     def release(self, asked: Release, report: BuildReport) -> BuildReport:
         """Make what is asked for; return the report with it.
@@ -81,7 +90,11 @@ class Releasing:
         if asked.attest:
             self._emit("attestation")
             content = attestation.make(
-                self._plan.manifest, self._lock, self._subjects(files), self._builder(asked)
+                self._plan.manifest,
+                self._lock,
+                self._subjects(files),
+                self._builder(asked),
+                self._signers,
             )
             atomic.replace(place.attestation, content)
             made = replace(made, attestation=_file(place.attestation.name, content))

@@ -9,7 +9,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from epctx.cache.action import Origin, RemoteReport
 from epctx.errors import Failure, LogTail
+from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Placement as Placement
 from epctx.lockfile.types import Lock
@@ -42,12 +44,32 @@ class ActionReport(Struct, frozen=True, kw_only=True):
         subject: the model, the sharing group, or the group or composition as a whole.
         key: in the cache; None: its key could not be made.
         ran: it was carried out; else its result was in the cache.
+        came_from: `local`, or the URL of the shared cache that it or a file of it came from in this
+            build; None: it was carried out.
+        signer: the name of the trusted key that signed it; None: nobody asked, or it was carried
+            out.
     """
 
     action: str
     subject: str
     key: str | None
     ran: bool
+    came_from: str | None = field(name="from", default=None)
+    signer: str | None = None
+
+    @classmethod
+    def of(
+        cls, action: str, subject: str, key: Digest | None, origin: Origin | None
+    ) -> ActionReport:
+        """What is told of an action; without an origin it was carried out."""
+        return cls(
+            action=action,
+            subject=subject,
+            key=None if key is None else str(key),
+            ran=origin is None,
+            came_from=None if origin is None else origin.remote or "local",
+            signer=None if origin is None else origin.signer,
+        )
 
 
 class EpReport(Struct, frozen=True, kw_only=True):
@@ -130,6 +152,7 @@ class BuildReport(Brief, frozen=True, kw_only=True):
         seconds: wall time.
         lock: of the groups that were asked for, as the lock file has it; None: one failed.
         release: what else was made of a whole successful build; None: nothing was asked for.
+        remote: what became of the shared cache; None: there is none, or nothing was asked of it.
     """
 
     schema_version: int
@@ -141,6 +164,7 @@ class BuildReport(Brief, frozen=True, kw_only=True):
     groups: tuple[GroupReport, ...]
     lock: Lock | None = None
     release: ReleaseReport | None = None
+    remote: RemoteReport | None = None
 
     def _repr_html_(self) -> str:
         """It as a notebook shows it."""

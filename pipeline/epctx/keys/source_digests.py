@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,28 +52,39 @@ class Sources(Struct, frozen=True, kw_only=True):
 
     Attributes:
         digests: how files are digested.
-        records: the cache's; None: without a cache every model is loaded.
+        records: the cache's; None: it is not asked.
+        reads: a model of which it knows nothing is looked into, since what was built of it may be
+            found elsewhere; else it is loaded first.
 
     Every method that looks at a file raises ModelError where it is missing or cannot be read.
     """
 
     digests: FileDigests
     records: Records | None
+    reads: bool = False
 
     def find(self, source: ModelSource) -> SourceDigests | None:
         """What the source is made of; None: no model with these bytes was loaded before."""
         if self.records is None:
-            return None
+            return self._read(source)
         seen = [_identity(source.path, _MODEL)]
         model = self.model(source)
         locations = self.records.read("references", model.hex, tuple[str, ...], used=True)
         if locations is None:
-            return None
+            return self._read(source)
         fault = next(filter(None, map(location_fault, locations)), None)
         if fault is not None:  # no model with such a location was ever loaded
             self.records.refuse("references", model.hex, f"refers to data outside: {fault}")
-            return None
+            return self._read(source)
         return self._of(source, model, locations, seen)
+
+    def _read(self, source: ModelSource) -> SourceDigests | None:
+        """By a look into the model, without its weights; None: whoever loads it will say why."""
+        if not self.reads:
+            return None
+        with contextlib.suppress(ModelError):
+            return self.of(source, locations_in(source.path))
+        return None
 
     def of(self, source: ModelSource, locations: tuple[str, ...]) -> SourceDigests:
         """What the source is made of, by the locations that were read in it; remembered.
@@ -117,6 +129,18 @@ class Sources(Struct, frozen=True, kw_only=True):
         """Note which data files a model refers to."""
         if self.records is not None:
             self.records.write("references", found.model.hex, found.locations)
+
+
+def locations_in(model: Path) -> tuple[str, ...]:
+    """The data files that a model refers to, sorted; no weight is read.
+
+    Raises:
+        ModelError: it is missing, or no model.
+    """
+    from epctx.graph.serde import skeleton
+
+    tensors = skeleton.external_tensors(skeleton.read(model))
+    return tuple(sorted({skeleton.location(tensor) for tensor in tensors}))
 
 
 def data_folder(source: ModelSource) -> Path:

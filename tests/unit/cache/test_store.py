@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from epctx.cache.location import Location
-from epctx.cache.store import Action, Cache, StoredFile
+from epctx.cache.action import Action, StoredFile
+from epctx.cache.store import Cache
 from epctx.files import digest
 from epctx.files.digest import Digest
 
@@ -156,7 +157,8 @@ import sys
 from pathlib import Path
 import msgspec
 from epctx.cache.location import Location
-from epctx.cache.store import Action, Cache, StoredFile
+from epctx.cache.action import Action, StoredFile
+from epctx.cache.store import Cache
 from epctx.files.digest import Digest, of_bytes, of_json
 
 folder, made = Path(sys.argv[1]), Path(sys.argv[2])

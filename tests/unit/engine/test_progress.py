@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 import pytest
 from msgspec.structs import replace
 
+from epctx.cache.action import Origin
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane
 from epctx.engine.pace import Pace
@@ -131,8 +132,8 @@ def test_the_largest_worker_is_remembered() -> None:
 
 def test_actions_are_noted_with_their_keys() -> None:
     progress, key = Heard().progress, of_bytes(b"key")
-    progress.did("optimize", "a", None, ran=False)
-    progress.did("compile", "a", key, ran=True)
+    progress.did("optimize", "a", None, Origin())
+    progress.did("compile", "a", key, None)
     noted = [(a.action, a.subject, a.key, a.ran) for a in progress.actions]
     assert noted == [("optimize", "a", None, False), ("compile", "a", str(key), True)]
 

@@ -67,7 +67,7 @@ def test_what_was_built_is_swapped_in_and_its_digests_are_known(
     publishing: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(publishing.folder)
-    publishing.progress.did("compile", "a", None, ran=True)
+    publishing.progress.did("compile", "a", None, None)
     publishing.progress.remember(7)
     found = publishing.publish(
         replace(publishing.state, progress=publishing.progress, published="it is not published")
@@ -91,7 +91,7 @@ def test_what_is_there_already_is_left_there(publishing: Publishing) -> None:
 def test_a_group_that_failed_keeps_what_was_published(publishing: Publishing) -> None:
     before = stats(publishing.folder)
     failure = CompileError("crashed", where="model a", remedy="see its log")
-    publishing.progress.did("optimize", "a", None, ran=True)
+    publishing.progress.did("optimize", "a", None, None)
     found = publishing.publish(
         replace(publishing.state, progress=publishing.progress, failure=failure, published="old")
     )

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from epctx import lockfile
 from epctx.cache.digests import FreshDigests
+from epctx.cache.opening import Shared
 from epctx.commands import build
 from epctx.commands.package import writing
 from epctx.commands.package.report import PackageReport
@@ -34,6 +35,7 @@ def run(
     cached: bool,
     allow_outside: bool,
     listener: Listener,
+    shared: Shared | None = None,
 ) -> tuple[Packaging, EpctxError | None]:
     """Build all of a manifest, and write its package beside it.
 
@@ -48,6 +50,7 @@ def run(
         options,
         listener=listener,
         cached=cached,
+        shared=shared,
         allow_outside=allow_outside,
         refuse=lambda plan: writing.refuse_in_the_way(plan.manifest, _place(options.out, plan)),
     )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache import Action, Cache
+from epctx.cache.action import RemoteReport
 from epctx.engine import ranges
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.last_keys import History
@@ -65,6 +66,7 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
         cost: what its compiles take beyond one of each model, in words.
         failure: why a build of it would fail here, as far as that is known without its EPs'
             libraries: this host has no device for one of them.
+        fetches: bytes that would come from the shared cache.
     """
 
     target: str
@@ -75,13 +77,15 @@ class GroupPlan(Brief, frozen=True, kw_only=True):
     actions: tuple[PlannedAction, ...]
     cost: tuple[str, ...] = ()
     failure: Failure | None = None
+    fetches: int = 0
 
 
 class PlanReport(Brief, frozen=True, kw_only=True):
-    """What a build would do, in manifest order."""
+    """What a build would do, in manifest order; `remote`: the shared cache that was asked."""
 
     name: str
     groups: tuple[GroupPlan, ...]
+    remote: RemoteReport | None = None
 
 
 def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanReport:
@@ -95,7 +99,8 @@ def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanRe
     locked = _Locked(plan.manifest.path)
     found = [_Group(each, lookup, history, locked).plan() for each in known.values()]
     found += [_composition(each, known, lookup, place, history) for each in plan.compositions]
-    return PlanReport(name=plan.manifest.name, groups=tuple(found))
+    remote = None if cache.remote is None else cache.remote.report
+    return PlanReport(name=plan.manifest.name, groups=tuple(found), remote=remote)
 
 
 def _composition(
@@ -186,7 +191,29 @@ class _Group:
             actions=actions,
             cost=tuple(self._cost()) if _compiles(actions) else (),
             failure=self._failure(actions),
+            fetches=0 if state == "up to date" else self._fetches(),
         )
+
+    def _fetches(self) -> int:
+        """Bytes that only the shared cache has of what is not carried out."""
+        cache = self._lookup.cache
+        assert cache is not None
+        needed = [
+            model.quantized.action.files
+            for session in self._known.sessions
+            for model in session.models
+            if model.quantized is not None and model.quantized.action is not None
+        ]
+        verified = self._known.verified or (None,) * len(self._known.sessions)
+        for session, known in zip(self._known.sessions, verified, strict=True):
+            if session.action is None:
+                needed += [m.action.files for m in session.models if m.action is not None]
+                continue
+            needed.append(session.action.files)
+            if session.recording is not None and (known is None or known.action is None):
+                needed.append(session.recording.files)
+        missing = {f.digest: f.size for files in needed for f in files if not cache.holds(f)}
+        return sum(missing.values()) if cache.remote is not None else 0
 
     def _cost(self) -> Iterator[str]:
         group = self._planned.group

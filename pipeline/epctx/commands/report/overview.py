@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from epctx.engine.report import BuildReport, GroupReport
+from epctx.cache.action import RemoteReport
+from epctx.engine.report import ActionReport, BuildReport, GroupReport
 from epctx.stages.report import ModelReport
 from epctx.text import size_words, time_words
 from epctx.verification.findings import Comparison, FolderReport, OutputNumbers
@@ -88,7 +89,40 @@ def figures(report: BuildReport, saved: int | None) -> tuple[Figure, ...]:
         note = _count(len(files), "file")
         note += f"; sharing saved {size_words(saved)}" if saved else ""
         told.append(Figure(name="Size", value=size_words(size), note=note))
+    if report.remote is not None:
+        built = sum(each.ran for group in report.groups for each in group.actions)
+        note = f"{built} built; {size_words(report.remote.fetched)} fetched"
+        note += f", {report.remote.pushed} pushed" if report.remote.pushed else ""
+        came = _count(report.remote.records, "result")
+        tone = "warn" if report.remote.refused else ""
+        told.append(Figure(name="Shared cache", value=came, note=note, tone=tone))
     return (*told, Figure(name="Time", value=duration(report.seconds), note="wall clock"))
+
+
+def origins(actions: Iterable[ActionReport]) -> str:
+    """Where what actions made is from: `2 built, 1 local, 3 remote`."""
+    found = Counter(_origin(each) for each in actions)
+    return ", ".join(
+        f"{found[name]} {name}" for name in ("built", "local", "remote") if found[name]
+    )
+
+
+def _origin(action: ActionReport) -> str:
+    if action.ran:
+        return "built"
+    return "local" if action.came_from in (None, "local") else "remote"
+
+
+def remote_words(told: RemoteReport) -> str:
+    """What became of the shared cache, in a line."""
+    words = [
+        f"{_count(told.records, 'result')} and {_count(told.objects, 'file')} "
+        f"({size_words(told.fetched)}) came from it"
+    ]
+    words += [f"{told.pushed} pushed"] if told.pushed else []
+    words += [f"{told.not_pushed} not pushed"] if told.not_pushed else []
+    words += [f"{count} x {why}" for why, count in told.refused.items()]
+    return "; ".join(words)
 
 
 def matrix(report: BuildReport, all_eps: Sequence[str]) -> tuple[tuple[str, ...], tuple[Row, ...]]:

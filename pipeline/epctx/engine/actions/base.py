@@ -12,8 +12,8 @@ import msgspec
 
 from epctx import codec
 from epctx.cache import Action, StoredFile
+from epctx.cache.action import ActionKind, Origin
 from epctx.cache.digests import FreshDigests
-from epctx.cache.store import ActionKind
 from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
 from epctx.engine.last_keys import History
@@ -83,9 +83,14 @@ class Actions:
         self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool
     ) -> None:
         """Note that an action was carried out, or was in the cache."""
-        progress.did(action, subject, key, ran=ran)
+        progress.did(action, subject, key, self.origin(key, ran=ran))
         if key is not None:
             self.note(progress, action, subject, key)
+
+    def origin(self, key: Digest | None, *, ran: bool) -> Origin | None:
+        """Where an action came from; None: it was carried out."""
+        cache = self.lookup.cache
+        return None if ran or cache is None or key is None else cache.origin(key)
 
     def note(self, progress: Progress, action: str, subject: str, key: Digest) -> None:
         """Remember the last key of an action."""
@@ -96,6 +101,15 @@ class Actions:
         """Remember how long a group took that was compiled, and not found in the cache."""
         if self._history is not None and progress.compiled:
             self._history.note_seconds(progress.label, progress.seconds)
+
+    def fetch(self, action: Action[T], folder: Path) -> bool:
+        """Copy an action's files from the cache into `folder`, as `Cache.fetch`.
+
+        Raises:
+            EpctxError: the build has ended meanwhile; the folder cannot be written.
+        """
+        cache = self.lookup.cache
+        return cache is not None and cache.fetch(action, folder, self._executor.refuse_if_cancelled)
 
     @contextmanager
     def alone(self, progress: Progress, subject: str, key: Digest | None) -> Iterator[None]:

@@ -106,9 +106,9 @@ class Compiling:
         # What was verified before is not compared again.
         recording = known.recording if verified.action is None else None
         recorded = self.recorded(progress)
-        if recording is not None and not cache.fetch(recording, recorded):
+        if recording is not None and not self._actions.fetch(recording, recorded):
             return None
-        if not cache.fetch(action, folder):
+        if not self._actions.fetch(action, folder):
             for file in recording.files if recording is not None else ():
                 (recorded / file.name).unlink(missing_ok=True)
             return None

@@ -175,7 +175,7 @@ class Optimizing:
             return None
         folder = self._actions.new_folder("o")
         folder.mkdir(parents=True)
-        if not cache.fetch(known.action, folder):
+        if not self._actions.fetch(known.action, folder):
             return None
         where = {str(content): p for p, content in known.found.files(known.source).items()}
         try:

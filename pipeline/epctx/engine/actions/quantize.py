@@ -103,12 +103,11 @@ class Quantizing:
 
     def _fetched(self, known: Quantized) -> Path | None:
         """The quantized model from the cache; None: it is not there."""
-        cache = self._actions.lookup.cache
-        if cache is None or known.action is None:
+        if known.action is None:
             return None
         folder = self._actions.new_folder("q")
         folder.mkdir(parents=True)
-        return folder if cache.fetch(known.action, folder) else None
+        return folder if self._actions.fetch(known.action, folder) else None
 
     def _run(
         self, progress: GroupProgress, plain: Optimized, known: Quantized, lane: Lane

@@ -68,7 +68,7 @@ def verify(
             if ran:
                 group = _run(actions, scheduler, compiling, place, group, staged)
     assert group.whole is not None
-    progress.did("verify", name, group.whole.key, ran=ran)
+    progress.did("verify", name, group.whole.key, actions.origin(group.whole.key, ran=ran))
     for session, verified in zip(group.sessions, group.verified, strict=True):
         actions.note(progress, "verify", session.session.label, verified.key)
     return group

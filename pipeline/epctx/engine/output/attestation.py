@@ -2,7 +2,8 @@
 
 An in-toto Statement v1 with a SLSA v1 provenance predicate, by the maintained bindings
 (`in-toto-attestation`). Unsigned; a signer wraps it (design section 13). It says nothing of time,
-host or user but who builds, so it is the same for the same release by the same builder.
+host or user but who builds, and who signed the actions that were not carried out again, so it is
+the same for the same release by the same builder from the same cache.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from epctx import lockfile as locks
 from epctx.engine.output import materials
 from epctx.errors import VerificationError
-from epctx.files.digest import of_bytes
+from epctx.files.digest import Digest, of_bytes
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 
@@ -25,7 +26,13 @@ PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/epctx#build/v1"
 
 
-def make(manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], builder: str) -> bytes:
+def make(
+    manifest: Manifest,
+    lock: Lock,
+    subjects: Mapping[str, LockedFile],
+    builder: str,
+    signers: Mapping[Digest, str] | None = None,
+) -> bytes:
     """The attestation of a release.
 
     Args:
@@ -33,6 +40,7 @@ def make(manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], bui
         lock: of the build.
         subjects: what was released, by name: paths from the output folder, with `/`.
         builder: who builds: a URI.
+        signers: of the actions that were not carried out but taken from a cache, by key.
 
     Raises:
         ModelError: a source is gone, or is no longer the one that was built from.
@@ -64,6 +72,8 @@ def make(manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], bui
             },
         }
     )
+    if signers:
+        definition.internal_parameters.update({"actions": _by_signer(signers)})
     found = materials.of_lock(lock, manifest.path.parent)
     listed = [entry, *(_descriptor(each.name, each.digests, each.uri) for each in found)]
     definition.resolved_dependencies.extend(each.pb for each in listed)
@@ -138,6 +148,14 @@ def check(content: bytes) -> None:
             why=str(error),
             remedy="write it with `epctx build --attest`",
         ) from error
+
+
+def _by_signer(signers: Mapping[Digest, str]) -> dict[str, list[str]]:
+    """The keys of actions that each signer vouches for, by the names of their keys."""
+    return {
+        name: sorted(str(key) for key, signer in signers.items() if signer == name)
+        for name in sorted(set(signers.values()))
+    }
 
 
 def _descriptor(name: str, digest: Mapping[str, str], uri: str = "") -> ResourceDescriptor:

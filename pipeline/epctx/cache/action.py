@@ -1,0 +1,94 @@
+"""What an action made, as the cache keeps it, and who vouches for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from epctx.files import digest
+from epctx.files.digest import Digest
+
+T = TypeVar("T")
+ActionKind = Literal[
+    "optimize", "calibrate", "quantize", "compile", "recording", "verify", "compose"
+]
+
+
+class StoredFile(Struct, frozen=True, kw_only=True):
+    """A file that an action made: `name` in its folder, with `/`; BLAKE3 `digest`."""
+
+    name: str
+    size: int
+    digest: Digest
+
+
+class Signature(Struct, frozen=True, kw_only=True):
+    """A signature of an action, as DSSE has it: the name of its key, and Ed25519 in base64."""
+
+    keyid: str
+    sig: str
+
+
+class Action(Struct, Generic[T], frozen=True, kw_only=True):
+    """What an action made.
+
+    Attributes:
+        kind: which action.
+        record: the key's record as JSON, of which the key is the digest (epctx.keys).
+        result: what it told, apart from files.
+        files: what it made, as objects of the cache.
+        signatures: who vouches for it (cache.remote.envelope).
+        fetched: it came from a shared cache: it is as good as its signatures.
+    """
+
+    kind: ActionKind
+    record: msgspec.Raw
+    result: T
+    files: tuple[StoredFile, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    fetched: bool = False
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where what an action made came from that was not carried out.
+
+    Attributes:
+        remote: the URL of the shared cache that it, or a file of it, came from now; None: it was
+            in the local cache.
+        signer: the name of the trusted key that signed it; None: none did.
+    """
+
+    remote: str | None = None
+    signer: str | None = None
+
+
+class RemoteReport(Struct, frozen=True, kw_only=True):
+    """What became of a shared cache in a build.
+
+    Attributes:
+        url: without credentials.
+        records: action records that came from it.
+        objects: files that came from it, `fetched` bytes.
+        pushed: actions that were put there.
+        not_pushed: actions that were to be put there.
+        refused: what was not believed or did not work, in words: how often.
+    """
+
+    url: str
+    records: int = 0
+    objects: int = 0
+    fetched: int = 0
+    pushed: int = 0
+    not_pushed: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+def key_of(record: msgspec.Raw) -> Digest | None:
+    """The key of which this is the record; None: it is none."""
+    try:
+        return digest.of_json(msgspec.json.decode(record))
+    except (msgspec.MsgspecError, RecursionError):
+        return None

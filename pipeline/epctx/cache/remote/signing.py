@@ -1,0 +1,337 @@
+"""Who may vouch for actions: Ed25519 keys with names, and the public ones that are trusted.
+
+A public key is written as Nix does, `ci-1:BASE64`; its name ends with a number, so that it can be
+followed by `ci-2`. A private key is PKCS #8 in PEM, with its name in a line before it, where
+RFC 7468 allows any text.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from epctx import limits
+from epctx.cache.action import Action, Signature
+from epctx.cache.remote import envelope
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, StorageError, UsageError
+from epctx.files import open_flags
+from epctx.files.digest import Digest
+from epctx.files.entries import open_entry
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+SIGNING_VARIABLE: Final = "EPCTX_CACHE_SIGNING_KEY"
+TRUST_VARIABLE: Final = "EPCTX_CACHE_TRUST"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASCII)
+_PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
+_NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
+_BYTES: Final = 1 << 16
+"""A file of keys has at most."""
+
+
+class Untrusted(Exception):
+    """Nobody who is trusted vouches for an action; the text is one clause."""
+
+
+class SigningKey:
+    """A private key with its name."""
+
+    def __init__(self, name: str, key: ed25519.Ed25519PrivateKey) -> None:
+        self.name = name
+        self._key = key
+
+    def sign(self, key: Digest, action: Action[msgspec.Raw]) -> Signature:
+        """Vouch for what the action `key` made."""
+        signed = self._key.sign(envelope.pae(envelope.payload(key, action)))
+        return Signature(keyid=self.name, sig=base64.b64encode(signed).decode())
+
+    @classmethod
+    def parse(cls, text: bytes, where: str) -> SigningKey:
+        """The key that `keygen` wrote.
+
+        Raises:
+            UsageError: it is none; the text is not repeated.
+        """
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+
+        named = _NAMED.search(text.decode("utf-8", "replace"))
+        try:
+            key = serialization.load_pem_private_key(text, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            key = None
+        if named is None or not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise UsageError(
+                "is no signing key of epctx",
+                where=where,
+                remedy="write one with `epctx cache keygen KEY.pem`, and keep the line with its "
+                "name before BEGIN",
+                code=Code.ENVIRONMENT,
+            )
+        return cls(named[1], key)
+
+
+class Trust:
+    """The public keys of those who may vouch for actions, by name."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._keys = keys
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the keys, sorted."""
+        return tuple(sorted(self._keys))
+
+    def signer(self, key: Digest, action: Action[msgspec.Raw]) -> str:
+        """The name of the first trusted key that signed what the action `key` made.
+
+        Raises:
+            Untrusted: there is none, or a signature by a trusted name does not hold.
+        """
+        known = [each for each in action.signatures if each.keyid in self._keys]
+        if not known:
+            names = [each.keyid for each in action.signatures if _NAME.fullmatch(each.keyid)]
+            named = f" ({', '.join(names[:3])})" if names else ""
+            raise Untrusted(f"signed by nobody who is trusted{named}")
+        content = envelope.pae(envelope.payload(key, action))
+        for each in known:
+            if not self._holds(each, content):
+                raise Untrusted(f"signed by {each.keyid}, and the signature does not hold")
+        return known[0].keyid
+
+    def _holds(self, signature: Signature, content: bytes) -> bool:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+
+        public = ed25519.Ed25519PublicKey.from_public_bytes(self._keys[signature.keyid])
+        try:
+            public.verify(envelope.decoded(signature.sig), content)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Trust:
+        """The keys of a text: public keys, or files of them, with white space between.
+
+        A line that is the path of a file may have spaces in it.
+
+        Raises:
+            UsageError: a word is neither; two keys have one name.
+        """
+        keys: dict[str, bytes] = {}
+        for name, public in _public_keys(_words(text), where, files=True):
+            if keys.setdefault(name, public) != public:
+                raise UsageError(
+                    f"two keys are named {name}", where=where, remedy="leave out the wrong one"
+                )
+        return cls(keys)
+
+
+class Voucher:
+    """Signs what is made here, and says who of the trusted signed something. Thread-safe.
+
+    Args:
+        trust: a file of public keys; None: as `EPCTX_CACHE_TRUST` says.
+    """
+
+    def __init__(
+        self, trust: Path | None = None, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._file = trust
+        self._environment = environment
+
+    @cached_property
+    def trust(self) -> Trust:
+        """Whom the user trusts.
+
+        Raises:
+            UsageError: what names them is no good.
+        """
+        if self._file is not None:
+            return Trust.parse(_read(self._file).decode("utf-8", "replace"), str(self._file))
+        return Trust.parse(self._environment.get(TRUST_VARIABLE, ""), TRUST_VARIABLE)
+
+    @property
+    def signs(self) -> bool:
+        """There is a signing key; nobody has looked at it."""
+        return bool(self._environment.get(SIGNING_VARIABLE, "").strip())
+
+    @cached_property
+    def key(self) -> SigningKey | None:
+        """The signing key; None: nothing is signed.
+
+        Raises:
+            UsageError: it cannot be read, or is none; `cryptography` is not installed.
+        """
+        if not self.signs:
+            return None
+        require()
+        named = self._environment[SIGNING_VARIABLE].strip()
+        content = _printed(named) if named.startswith("[") else _read(Path(named), SIGNING_VARIABLE)
+        return SigningKey.parse(content, SIGNING_VARIABLE)
+
+
+def keygen(path: Path, name: str | None) -> tuple[Path, str]:
+    """Write a new private key to `path`, and its public one beside it; the latter, and its line.
+
+    Raises:
+        UsageError: a file is there already; the name is none.
+        StorageError: the system refuses.
+    """
+    require()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    name = name or _name_of(path)
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a key",
+            remedy="use letters, digits, `.`, `_`, `@` and `-`, and a number at the end: ci-1",
+            code=Code.COMMAND_LINE,
+        )
+    key = ed25519.Ed25519PrivateKey.generate()
+    raw = key.public_key().public_bytes_raw()
+    line = f"{name}:{base64.b64encode(raw).decode()}"
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = path.with_name(f"{path.name}.pub")
+    for each in (path, public):
+        if os.path.lexists(each):
+            raise _in_the_way(each)
+    _write(path, f"epctx key: {name}\n".encode() + pem, 0o600)
+    _write(public, f"{line}\n".encode(), 0o644)
+    return public, line
+
+
+def require() -> None:
+    """Raises UsageError where `cryptography` is not installed."""
+    try:
+        importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
+    except ImportError as error:
+        raise UsageError(
+            "signatures need a package that is not installed, cryptography",
+            remedy='pip install "epctx[remote]"',
+        ) from error
+
+
+def _words(text: str) -> Iterator[str]:
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("#"):
+            continue
+        yield from [line] if Path(line).is_file() else line.split()
+
+
+def _public_keys(words: Iterable[str], where: str, *, files: bool) -> Iterator[tuple[str, bytes]]:
+    for word in words:
+        match = _PUBLIC.fullmatch(word)
+        if match is not None:
+            yield match[1], base64.b64decode(match[2])
+        elif files and Path(word).is_file():
+            text = _read(Path(word)).decode("utf-8", "replace")
+            lines = (line for line in text.splitlines() if not line.startswith("#"))
+            yield from _public_keys(" ".join(lines).split(), word, files=False)
+        else:
+            raise UsageError(
+                f"{word[:100]!r} is no public key" + (" and no file" if files else ""),
+                where=where,
+                remedy="name lines like ci-1:BASE64, as in the KEY.pem.pub of `epctx cache keygen`"
+                + (", or such files" if files else ""),
+                code=Code.ENVIRONMENT,
+            )
+
+
+def _printed(command: str) -> bytes:
+    """What a command prints that is a JSON list of a program and its arguments; no shell has it.
+
+    Raises:
+        UsageError: it is none, fails, or takes too long; what it printed is not repeated.
+    """
+    bad = UsageError(
+        "the command that prints the signing key failed",
+        where=SIGNING_VARIABLE,
+        why="it is no JSON list of texts",
+        remedy='name a file, or a command like ["pass", "show", "epctx/ci-1"]; run it yourself to '
+        "see what it says",
+        code=Code.ENVIRONMENT,
+    )
+    try:
+        program = msgspec.json.decode(command, type=list[str])
+        ran = subprocess.run(
+            program,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limits.SIGNING_SECONDS.value,
+            check=False,
+        )
+    except (msgspec.MsgspecError, IndexError):
+        raise bad from None
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        bad.why = getattr(error, "strerror", None) or type(error).__name__
+        raise bad from None
+    if ran.returncode:
+        bad.why = f"exit code {ran.returncode}"
+        raise bad
+    return ran.stdout[:_BYTES]
+
+
+def _read(path: Path, where: str | None = None) -> bytes:
+    """A small file of keys; its path is not repeated where it may be the key itself."""
+    try:
+        with open_entry(path.resolve()) as stream:
+            return stream.read(_BYTES)
+    except (OSError, RuntimeError, ValueError) as error:  # a wrong one may be any text
+        raise UsageError(
+            "cannot be read",
+            where=where or str(path),
+            why=getattr(error, "strerror", None) or "it is no path",
+            remedy="name a file of a key, as `epctx cache keygen` writes it",
+            code=Code.ENVIRONMENT,
+        ) from None
+
+
+def _name_of(path: Path) -> str:
+    stem = path.name.partition(".")[0]
+    return stem if _NAME.fullmatch(stem) else f"{stem}-1"
+
+
+def _in_the_way(path: Path) -> EpctxError:
+    return UsageError(
+        "is there already",
+        where=str(path),
+        remedy="name another file: a key that is lost cannot be made again",
+        code=Code.IN_THE_WAY,
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    try:
+        with os.fdopen(os.open(path, open_flags.NEW, mode), "wb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        raise _in_the_way(path) from error
+    except OSError as error:
+        raise StorageError(
+            "the key cannot be written",
+            file=str(path),
+            why=error.strerror,
+            remedy="name another folder",
+        ) from error

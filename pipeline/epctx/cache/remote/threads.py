@@ -1,0 +1,77 @@
+"""Threads that nobody has to wait for: a store that never answers keeps no process alive."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+R = TypeVar("R")
+_STEP = 0.1
+_IDLE = 1.0
+"""Seconds that a thread waits for the next call."""
+
+
+class Threads:
+    """A few threads that carry out calls, in order; they end when there is nothing to do."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = self._open = 0
+
+    def submit(self, call: Callable[[], R]) -> Future[R]:
+        """Have a call carried out; what comes of it is in the future."""
+        future: Future[R] = Future()
+
+        def carry_out() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+        with self._lock:
+            self._open += 1
+            self._calls.put(carry_out)
+            if self._open > self._started < self._most:
+                self._started += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=_IDLE)
+            except queue.Empty:
+                with self._lock:
+                    if self._calls.empty():
+                        self._started -= 1
+                        return
+                continue
+            call()
+            with self._lock:
+                self._open -= 1
+
+
+def wait(future: Future[R], *, until: float, proceed: Callable[[], None]) -> R:
+    """What comes of a call.
+
+    Args:
+        until: of `time.monotonic`; later it is not waited for any more.
+        proceed: is called now and then; what it raises ends the wait.
+
+    Raises:
+        TimeoutError: it took too long.
+    """
+    while True:
+        try:
+            return future.result(min(_STEP, max(0.0, until - time.monotonic())))
+        except TimeoutError:
+            if future.done() or time.monotonic() >= until:
+                raise
+            proceed()

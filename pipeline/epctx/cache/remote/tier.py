@@ -1,0 +1,320 @@
+"""The shared cache behind the local one, as a command uses it: asked, believed, pushed to.
+
+Whatever the store does, a command ends as it would without it: what is not there, not signed by
+somebody who is trusted, or not what its digest says is missing, and is said once. A store that
+fails is left alone after a few failures.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import blake3
+import msgspec
+
+from epctx import limits
+from epctx.cache.action import Action, RemoteReport, StoredFile
+from epctx.cache.location import refusing
+from epctx.cache.remote import envelope
+from epctx.cache.remote.signing import TRUST_VARIABLE, Untrusted, Voucher
+from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.threads import Threads, wait
+from epctx.files.digest import Digest
+
+R = TypeVar("R")
+_DOWN: Final = 8
+_UP: Final = 4
+_FAILURES: Final = 3
+"""So many times a store may fail before it is left alone."""
+_RATE: Final = 1 << 18
+"""Bytes a second: a store that is slower takes too long."""
+_DELAY: Final = 1.0
+_PATIENCE: Final = 20.0
+"""Seconds: a store is left alone when answers took so long, and a second each."""
+_WAITING: Final = 10_000
+"""Actions that may wait to be pushed; what comes then is not."""
+
+
+def record_name(key: Digest) -> str:
+    """The name of an action in a store."""
+    return f"v1/actions/{key.hex}"
+
+
+def object_name(content: Digest) -> str:
+    """The name of an object in a store."""
+    return f"v1/objects/{content.hex}"
+
+
+class Tier:
+    """A store, with the keys of those who are believed. Thread-safe.
+
+    Args:
+        url: of the store, as the user wrote it: it may have credentials, and is not shown.
+        notice: hears, once of each kind, of what was not believed or did not work.
+        opened: makes the store of its URL, at first use.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        voucher: Voucher,
+        notice: Callable[[str], None],
+        opened: Callable[[str], Store] | None = None,
+    ) -> None:
+        self._url = url
+        self._voucher = voucher
+        self._notice = notice
+        self._make = opened or _open
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+        self._down = Threads(_DOWN, "epctx-fetch")
+        self._up = Threads(_UP, "epctx-push")
+        self._counts: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._failures = 0
+        self._off = False
+        self._asked, self._waited = 0, 0.0
+        self._missing: set[Digest] = set()
+        self._spoilt: set[str] = set()
+        self._there: set[str] = set()
+
+    @property
+    def store(self) -> Store:
+        """What is asked; opened now, if it is not.
+
+        Raises:
+            UsageError: the URL is none.
+        """
+        with self._lock:
+            if self._store is None:
+                self._store = self._make(self._url)
+            return self._store
+
+    @property
+    def reads(self) -> bool:
+        """Anything of it may be used: somebody is trusted. If not, that is said."""
+        if self._off:
+            return False
+        if not self._voucher.trust:
+            self._say(
+                f"nobody is trusted, so nothing of it is used: name public keys in "
+                f"{TRUST_VARIABLE} or with --trust FILE"
+            )
+            return False
+        return True
+
+    @property
+    def used(self) -> bool:
+        """It was asked for something."""
+        return self._store is not None
+
+    def find(self, key: Digest) -> Action[msgspec.Raw] | None:
+        """What it has of an action, if somebody who is trusted has signed it."""
+        if not self.reads or key in self._missing:
+            return None
+        name = record_name(key)
+        store = self.store
+        content = self._ask(lambda: store.read(name, limits.REMOTE_RECORD_BYTES.value), size=0)
+        action = None if content is None else self._believed(key, content)
+        if action is None:
+            self._missing.add(key)
+            return None
+        self._count("records")
+        return action
+
+    def _believed(self, key: Digest, content: bytes) -> Action[msgspec.Raw] | None:
+        try:
+            action = envelope.unseal(key, content)
+            self._voucher.trust.signer(key, action)
+        except (envelope.Damaged, Untrusted) as error:
+            self._spoilt.add(record_name(key))
+            self._say(f"a record is taken as missing: {error}", str(error).partition(" (")[0])
+            return None
+        return action
+
+    def fetch(self, file: StoredFile, target: Path, proceed: Callable[[], None]) -> bool:
+        """Write a file to the new file `target`; False: it is not there, or is not what it is.
+
+        Raises:
+            StorageError: `target` cannot be written.
+        """
+        if not self.reads:
+            return False
+        name, store = object_name(file.digest), self.store
+
+        def stream() -> bool | None:
+            pieces = store.stream(name, file.size)
+            return None if pieces is None else _written(pieces, file, target, lambda: self._off)
+
+        whole = self._ask(stream, size=file.size, proceed=proceed)
+        if whole:
+            self._count("objects")
+            self._count("fetched", file.size)
+            return True
+        target.unlink(missing_ok=True)
+        if whole is not None:
+            self._spoilt.add(name)
+            self._say("a file is taken as missing: it is not what its digest says")
+        return False
+
+    def push(
+        self, key: Digest, action: Action[msgspec.Raw], sources: Mapping[Digest, Path]
+    ) -> None:
+        """Put an action there while the command goes on; `sources` are its files."""
+        if self._off or self._counts["waiting"] >= _WAITING:
+            self._count("not_pushed")
+            return
+        self._count("waiting")
+        store = self.store
+        self._up.submit(partial(self._pushed, store, key, action, sources))
+
+    def _pushed(
+        self,
+        store: Store,
+        key: Digest,
+        action: Action[msgspec.Raw],
+        sources: Mapping[Digest, Path],
+    ) -> None:
+        done = False
+        try:
+            if not self._off:
+                self.put(store, key, action, sources)
+                done = True
+        except StoreError as error:
+            self._failed(error)
+        except OSError as error:
+            self._say(f"a file was not pushed: {error.strerror}")
+        finally:
+            self._count("pushed" if done else "not_pushed")
+            self._count("waiting", -1)
+
+    def put(
+        self,
+        store: Store,
+        key: Digest,
+        action: Action[msgspec.Raw],
+        sources: Mapping[Digest, Path],
+    ) -> None:
+        """Put an action there now: its files, then its record, over what was found spoilt.
+
+        Raises:
+            StoreError: the store does not do it.
+            OSError: a file cannot be read.
+        """
+        sizes = {file.digest: file.size for file in action.files}
+        for content, path in sources.items():
+            name = object_name(content)
+            if name in self._there:
+                continue
+            size = store.size(name)
+            if size is not None and (name in self._spoilt or size != sizes[content]):
+                store.delete([name])
+                size = None
+            if size is None:
+                store.upload(name, path)
+            self._there.add(name)
+        name = record_name(key)
+        if name in self._spoilt:
+            store.delete([name])
+        store.write(name, envelope.seal(key, action))
+
+    def finish(self, proceed: Callable[[], None]) -> None:
+        """Wait, for a bounded time, until what is to be pushed is."""
+        until = time.monotonic() + limits.PUSH_SECONDS.value
+        while self._counts["waiting"] and time.monotonic() < until:
+            proceed()
+            time.sleep(0.02)
+        left = self._counts["waiting"]
+        if left:
+            self._off = True
+            self._say(f"what was not pushed in time is left out ({limits.PUSH_SECONDS})")
+
+    @property
+    def report(self) -> RemoteReport | None:
+        """What became of it; None: it was not used."""
+        if self._store is None and not self._refused:
+            return None
+        with self._lock:
+            counts = dict(self._counts)
+            left = counts.pop("waiting", 0)
+            counts["not_pushed"] = counts.get("not_pushed", 0) + left
+            url = "" if self._store is None else self._store.url
+            return RemoteReport(url=url, refused=dict(self._refused), **counts)
+
+    def _ask(
+        self,
+        call: Callable[[], R | None],
+        *,
+        size: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> R | None:
+        """What a store answers; None: nothing, or it failed."""
+        begun = time.monotonic()
+        until = begun + limits.REMOTE_SECONDS.value + size / _RATE
+        try:
+            return wait(self._down.submit(call), until=until, proceed=proceed)
+        except StoreError as error:
+            self._failed(error)
+        except TimeoutError:
+            self._failed(StoreError("it takes too long", lasting=True))
+        finally:
+            if not size:
+                self._note_delay(time.monotonic() - begun)
+        return None
+
+    def _note_delay(self, seconds: float) -> None:
+        """Thousands of small answers, each of them slow, would take hours."""
+        with self._lock:
+            self._asked += 1
+            self._waited += seconds
+            slow = self._waited > _PATIENCE and self._waited > _DELAY * self._asked
+        if slow and not self._off:
+            self._failed(StoreError(f"an answer takes more than {_DELAY:.0f} s", lasting=True))
+
+    def _failed(self, error: StoreError) -> None:
+        with self._lock:
+            self._failures += 1
+            self._off |= error.lasting or self._failures >= _FAILURES
+        self._say(f"{error}; what it does not give is made here", kind="it failed")
+
+    def _say(self, words: str, kind: str | None = None) -> None:
+        """Once of each kind, however often it happens."""
+        with self._lock:
+            kind = kind or words
+            self._refused[kind] += 1
+            first = self._refused[kind] == 1
+        if first:
+            self._notice(f"the shared cache: {words}")
+
+    def _count(self, what: str, more: int = 1) -> None:
+        with self._lock:
+            self._counts[what] += more
+
+
+def _open(url: str) -> Store:
+    store: Store = importlib.import_module("epctx.cache.remote.open").open_store(url)
+    return store
+
+
+def _written(
+    pieces: Iterator[bytes], file: StoredFile, target: Path, ended: Callable[[], bool]
+) -> bool:
+    """Write what comes to the new file `target`; whether it is `file`."""
+    hasher, left = blake3.blake3(), file.size
+    with refusing(target), target.open("xb", buffering=0) as stream:
+        for piece in pieces:
+            left -= len(piece)
+            if left < 0 or ended():
+                return False
+            hasher.update(piece)
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[stream.write(rest) :]
+    return left == 0 and hasher.hexdigest() == file.digest.hex
