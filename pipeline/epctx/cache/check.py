@@ -20,6 +20,9 @@ class Info(Struct, frozen=True, kw_only=True):
         actions: how many results of each kind of action.
         remembered: files whose digest is remembered.
         quarantined: files that were found corrupt.
+        remote: the shared cache behind it, without credentials; None: there is none.
+        trusts: the names of the keys whose signatures count.
+        signs: there is a signing key, so what is built is pushed.
     """
 
     folder: str
@@ -29,6 +32,9 @@ class Info(Struct, frozen=True, kw_only=True):
     size: int
     remembered: int
     quarantined: int
+    remote: str | None = None
+    trusts: tuple[str, ...] = ()
+    signs: bool = False
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -40,6 +46,8 @@ class Checked(Struct, frozen=True, kw_only=True):
         records: records read.
         corrupt: what was corrupt; it was set aside, unless the cache is read-only.
         incomplete: actions that had lost an object; they will be carried out again.
+        elsewhere: actions of which the shared cache gave the record alone; their files come from
+            there when they are needed, or they are carried out.
     """
 
     folder: str
@@ -48,6 +56,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     records: int
     corrupt: tuple[str, ...]
     incomplete: int
+    elsewhere: int = 0
 
 
 def info(cache: Cache) -> Info:
@@ -69,6 +78,9 @@ def info(cache: Cache) -> Info:
             len(remembered_files(cache.records, name)) for name in cache.records.names("digests")
         ),
         quarantined=sum(1 for _ in quarantine.iterdir()) if quarantine.is_dir() else 0,
+        remote=None if cache.remote is None else cache.remote.store.url,
+        trusts=cache.trusts,
+        signs=cache.signs,
     )
 
 
@@ -83,7 +95,7 @@ def check(cache: Cache) -> Checked:
         objects, size = objects + 1, size + status.st_size
         if not cache.objects.check(content):
             corrupt.append(f"objects/{content.hex}")
-    records = incomplete = 0
+    records = incomplete = elsewhere = 0
     for kind in KINDS:
         for name in cache.records.names(kind):
             records += 1
@@ -91,8 +103,9 @@ def check(cache: Cache) -> Checked:
                 corrupt.append(f"{kind}/{name}")
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, Action[msgspec.Raw])
-        files = action.files if action is not None else ()
-        incomplete += any(not cache.objects.path(file.digest).is_file() for file in files)
+        if action is not None and not all(map(cache.holds, action.files)):
+            incomplete += not action.fetched
+            elsewhere += action.fetched
     return Checked(
         folder=str(cache.location.folder),
         objects=objects,
@@ -100,4 +113,5 @@ def check(cache: Cache) -> Checked:
         records=records,
         corrupt=tuple(corrupt),
         incomplete=incomplete,
+        elsewhere=elsewhere,
     )

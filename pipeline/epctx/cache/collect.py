@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -76,14 +76,15 @@ def collect(
         limits: for all others.
         dry_run: remove nothing, only tell.
     """
-    actions = sorted(_actions(cache), key=lambda action: action.used, reverse=True)
+    stored = {content: status.st_size for content, status in cache.objects.all()}
+    sizes = {content.hex: size for content, size in stored.items()}
+    actions = sorted(_actions(cache, sizes), key=lambda action: action.used, reverse=True)
     staying = [a for a in actions if a.name in keep]
     others = [a for a in actions if a.name not in keep]
     staying += _within(others, limits, {n: s for a in staying for n, s in a.objects.items()})
     names = {action.name for action in staying}
     referred = {name for action in staying for name in action.objects}
     gone = [cache.records.path("actions", a.name) for a in actions if a.name not in names]
-    stored = {content: status.st_size for content, status in cache.objects.all()}
     objects = [content for content in stored if content.hex not in referred]
     records = [*_stale_digests(cache), *_old_records(cache, limits)]
     leftovers = list(_leftovers(cache))
@@ -103,7 +104,7 @@ def collect(
     )
 
 
-def _actions(cache: Cache) -> Iterator[_Used]:
+def _actions(cache: Cache, sizes: Mapping[str, int]) -> Iterator[_Used]:
     for name in cache.records.names("actions"):
         action = cache.records.read("actions", name, Action[msgspec.Raw])
         with contextlib.suppress(FileNotFoundError):
@@ -113,7 +114,8 @@ def _actions(cache: Cache) -> Iterator[_Used]:
             yield _Used(
                 name=name,
                 used=used if action is not None else 0.0,
-                objects={file.digest.hex: file.size for file in files},
+                # What only the shared cache has takes no room here.
+                objects={file.digest.hex: sizes.get(file.digest.hex, 0) for file in files},
             )
 
 

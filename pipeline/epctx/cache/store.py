@@ -157,6 +157,20 @@ class Cache:
         return signer
 
     @property
+    def trusts(self) -> tuple[str, ...]:
+        """The names of the keys whose signatures count.
+
+        Raises:
+            UsageError: what names them is no good.
+        """
+        return () if self._voucher is None else self._voucher.trust.names
+
+    @property
+    def signs(self) -> bool:
+        """There is a signing key; nobody has looked at it."""
+        return self._voucher is not None and self._voucher.signs
+
+    @property
     def signers(self) -> dict[Digest, str]:
         """By key the signers of what was found, and not made here since, as far as asked for."""
         return dict(self._signers)
@@ -180,7 +194,7 @@ class Cache:
         """
         for file in action.files:
             self.objects.adopt(folder / file.name, content=file.digest, size=file.size)
-        signed = self._vouched(key, action)
+        signed = self.vouched(key, action)
         self.records.write("actions", key.hex, action if signed is None else signed)
         self._own.add(key)
         self._signers.pop(key, None)
@@ -190,8 +204,12 @@ class Cache:
             if self.location.readonly:  # nobody keeps the files but their folder
                 self.remote.finish(lambda: None)
 
-    def _vouched(self, key: Digest, action: Action[T]) -> Action[msgspec.Raw] | None:
-        """The action with a signature; None: nobody signs here."""
+    def vouched(self, key: Digest, action: Action[T]) -> Action[msgspec.Raw] | None:
+        """The action, signed; None: nobody signs here.
+
+        Raises:
+            UsageError: the signing key is no good.
+        """
         signing = None if self._voucher is None else self._voucher.key
         if signing is None:
             return None
@@ -225,8 +243,8 @@ class Cache:
         names = [file.name.casefold() for file in action.files]
         if len(set(names)) < len(names) or not all(map(paths.is_plain, names)):
             return False
-        missing = {file.digest: file for file in action.files if not self.holds(file)}
-        if missing and not self._download(list(missing.values()), proceed):
+        came = not all(map(self.holds, action.files))
+        if not self.gather(action, proceed):
             return False
         made: list[Path] = []
         for file in action.files:
@@ -237,9 +255,20 @@ class Cache:
                     path.unlink(missing_ok=True)
                 return False
             made.append(target)
-        if missing:
+        if came:
             self._note_came(action)
         return True
+
+    def gather(self, action: Action[T], proceed: Callable[[], None] = lambda: None) -> bool:
+        """Get from the shared cache those of an action's files that are not here.
+
+        False: one is nowhere. In a read-only cache each comes when it is fetched.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        missing = {file.digest: file for file in action.files if not self.holds(file)}
+        return not missing or self._download(list(missing.values()), proceed)
 
     def holds(self, file: StoredFile) -> bool:
         """Whether a file is here; what is in it is looked at when it is fetched."""

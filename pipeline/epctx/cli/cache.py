@@ -1,4 +1,4 @@
-"""`epctx cache info|gc|verify`."""
+"""`epctx cache info|gc|verify|keygen|push|pull|ls`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
-from epctx.cli.paths import Existing
-from epctx.cli.render import UI, command
+from epctx.cli.paths import Existing, Written
+from epctx.cli.render import UI, command, table
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
+    from epctx.cache import collect
+    from epctx.cache.remote.tier import Tier
+    from epctx.cache.shared import Moved
     from epctx.cache.store import Cache
 
 app = typer.Typer(
@@ -36,6 +39,7 @@ def info(ui: UI) -> None:
 
     found = check.info(_open(ui))
     ui.emit(found)
+    words = f"trusted: {', '.join(found.trusts) or 'nobody'}; {'' if found.signs else 'not '}pushed"
     actions = ", ".join(f"{count} {kind}" for kind, count in found.actions.items())
     ui.print(
         f"folder      {found.folder}{' (read-only)' if found.readonly else ''}",
@@ -43,6 +47,7 @@ def info(ui: UI) -> None:
         f"objects     {found.objects}, {decimal(found.size)}",
         f"remembered  {found.remembered} digests of files",
         f"quarantine  {found.quarantined} files",
+        *([f"remote      {found.remote} ({words})"] if found.remote is not None else []),
     )
 
 
@@ -63,11 +68,15 @@ def gc(
         typer.Option(metavar="AGE", help="Of the rest, remove what was not used for: 30d, 12h."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Of the shared cache: EPCTX_REMOTE_CACHE.")
+    ] = False,
 ) -> None:
     """Remove what is not needed.
 
     With lock files and no limit, all that they do not reach goes; with a limit, what is beyond it
     and not reached. Without either, only leftovers and what nothing refers to. Waits for builds.
+    Of a shared cache an age counts from when something was put there.
     """
     from epctx.cache import collect
     from epctx.cache.locks import alone
@@ -79,6 +88,9 @@ def gc(
     limits = collect.Limits(max_size=None if max_size is None else size_of(max_size), max_age=age)
     keep = {key for path in locks or () for key in action_names(read(path))}
     cache = _open(ui)
+    if remote:
+        _gc_remote(ui, _remote(cache), keep, limits, dry_run=dry_run)
+        return
     if cache.location.readonly:
         raise UsageError(
             "the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to collect garbage"
@@ -102,6 +114,8 @@ def verify(ui: UI) -> None:
     found = check.check(cache)
     ui.emit(found)
     ui.print(f"read {found.objects} objects ({decimal(found.size)}), {found.records} records")
+    if found.elsewhere:
+        ui.print(f"{found.elsewhere} actions have files in the shared cache alone")
     if found.incomplete:
         ui.print(f"{found.incomplete} actions lost files; they will be carried out again")
     if found.corrupt:
@@ -117,15 +131,148 @@ def verify(ui: UI) -> None:
         )
 
 
-for _function in (info, gc, verify):
+Locks = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="LOCK", help="What these lock files reach; else everything."),
+    Existing(),
+]
+
+
+def keygen(
+    ui: UI,
+    key: Annotated[Path, typer.Argument(metavar="KEY.pem", help="The new private key."), Written()],
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Its name, with a number at the end: ci-1."),
+    ] = None,
+) -> None:
+    """Write a key that signs what is built, and KEY.pem.pub, which others trust.
+
+    EPCTX_CACHE_SIGNING_KEY names the first, EPCTX_CACHE_TRUST the second.
+    """
+    from epctx.cache.remote import signing
+
+    public, line = signing.keygen(key, name)
+    ui.emit({"private": key, "public": public, "line": line})
+    ui.print(f"{key}  keep it secret", f"{public}  {line}")
+
+
+def push(ui: UI, locks: Locks = None) -> None:
+    """Sign what is in the cache, and put it into the shared one: EPCTX_REMOTE_CACHE."""
+    from epctx.cache import shared
+
+    cache = _open(ui)
+    remote = _remote(cache)
+    cache.ready()
+    if not cache.signs:
+        raise UsageError(
+            "nothing can be pushed without a signing key",
+            remedy="name one in EPCTX_CACHE_SIGNING_KEY; `epctx cache keygen KEY.pem` writes one",
+            code=Code.ENVIRONMENT,
+        )
+    _moved(ui, "pushed", shared.push(cache, remote, _names(locks)))
+
+
+def pull(ui: UI, locks: Locks = None) -> None:
+    """Get what the shared cache has, EPCTX_REMOTE_CACHE, into this one; each file is checked."""
+    from epctx.cache import shared
+
+    cache = _open(ui)
+    remote = _remote(cache)
+    if cache.location.readonly:
+        raise UsageError("the cache is read-only", remedy="unset EPCTX_CACHE_READONLY to pull")
+    if not cache.trusts:
+        raise UsageError(
+            "nothing can be pulled, since nobody is trusted",
+            remedy="name the public keys of those who sign in EPCTX_CACHE_TRUST",
+            code=Code.ENVIRONMENT,
+        )
+    _moved(ui, "pulled", shared.pull(cache, remote, _names(locks)))
+
+
+def ls(
+    ui: UI,
+    *,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Of the shared cache: EPCTX_REMOTE_CACHE.")
+    ] = False,
+) -> None:
+    """List the actions of the cache: what made what, who signed it."""
+    from epctx.cache import shared
+
+    cache = _open(ui)
+    found = shared.ls_remote(_remote(cache).store) if remote else shared.ls(cache)
+    ui.emit(found)
+    shown = table("key", "action", "files", "size", "signed by", "days")
+    for each in found:
+        kind, signers = each.kind or "cannot be read", ", ".join(each.signers)
+        size = decimal(each.size)
+        shown.add_row(each.key, kind, str(each.files), size, signers, f"{each.age / 86_400:.1f}")
+    ui.print(shown)
+
+
+def _names(locks: list[Path] | None) -> set[str] | None:
+    from epctx.lockfile import action_names, read
+
+    return {name for path in locks for name in action_names(read(path))} if locks else None
+
+
+def _remote(cache: Cache) -> Tier:
+    """The shared cache behind a cache.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if cache.remote is None:
+        raise UsageError(
+            "there is no shared cache",
+            remedy="name it in EPCTX_REMOTE_CACHE, like s3://bucket/prefix or file:///mnt/share/x",
+            code=Code.ENVIRONMENT,
+        )
+    return cache.remote
+
+
+def _moved(ui: UI, verb: str, moved: Moved) -> None:
+    ui.emit(moved)
+    for each in moved.failed[:5]:
+        ui.note(each)
+    left = f"; {len(moved.failed)} are not" if moved.failed else ""
+    ui.print(
+        f"{verb} {moved.actions} actions, {moved.objects} objects ({decimal(moved.size)}), "
+        f"{moved.url}{left}"
+    )
+
+
+def _gc_remote(
+    ui: UI, remote: Tier, keep: set[str], limits: collect.Limits, *, dry_run: bool
+) -> None:
+    from epctx.cache import shared
+
+    if limits.max_size is not None:
+        raise UsageError(
+            "a shared cache is not collected by size: nobody knows what was used last",
+            where="--max-size",
+            remedy="use --older-than",
+            code=Code.COMMAND_LINE,
+        )
+    done = shared.collect(remote.store, keep=keep, max_age=limits.max_age, dry_run=dry_run)
+    ui.emit(done)
+    verb = "would remove" if dry_run else "removed"
+    ui.print(
+        f"{verb} {done.actions} actions, {done.objects} objects ({decimal(done.size)}) of "
+        f"{done.url}; {decimal(done.kept)} stay"
+    )
+
+
+for _function in (info, gc, verify, keygen, push, pull, ls):
     app.command(_function.__name__)(command(_function))
 
 
 def _open(ui: UI) -> Cache:
-    from epctx.cache import location
-    from epctx.cache.store import Cache
+    from epctx.cache.opening import opened
 
-    return Cache(location.locate(), lambda text: ui.note(f"cache: {text}"))
+    return opened(lambda text: ui.note(f"cache: {text}"))
 
 
 def size_of(text: str) -> int:

@@ -22,6 +22,12 @@ _MEANINGS: Final = {
         "what ~/.netrc has for the host",
         "what a shared cache at https:// is sent, as a bearer's token",
     ),
+    "EPCTX_CACHE_SIGNING_KEY": (
+        "nothing is signed",
+        "a file of a private key, or a JSON list of a command that prints it",
+    ),
+    "EPCTX_CACHE_TRUST": ("nobody", "public keys whose signatures count, or files of them"),
+    "EPCTX_REMOTE_CACHE": ("none", "the URL of a cache that several machines share"),
     _HIDE: ("none", "names of EPs, with commas between: as if the host had no device of them"),
 }
 """By name what it is unless it is set, and what it does."""
@@ -54,14 +60,19 @@ def variables(environment: Mapping[str, str] = os.environ) -> list[Variable]:
     return [
         Variable(
             name=name,
-            value="(set)"
-            if name in environment and _SECRET.search(name)
-            else environment.get(name),
+            value=_shown(name, environment.get(name)),
             default=default,
             meaning=meaning,
         )
         for name, (default, meaning) in told.items()
     ]
+
+
+def _shown(name: str, value: str | None) -> str | None:
+    """A value without secrets: a URL may have a password in it."""
+    if value is not None and (_SECRET.search(name) or "@" in value.partition("://")[2]):
+        return "(set)"
+    return value
 
 
 def unknown(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str]]:
