@@ -144,11 +144,12 @@ REMOTE_RECORD_BYTES: Final = Limit(
     "REMOTE_RECORD_BYTES", 64 << 20, "bytes", "a record of a shared cache"
 )
 REMOTE_FILES: Final = Limit("REMOTE_FILES", 10_000, "files", "files of one such record")
-REMOTE_SECONDS: Final = Limit(
-    "REMOTE_SECONDS",
-    60,
+REMOTE_ANSWER_SECONDS: Final = Limit(
+    "REMOTE_ANSWER_SECONDS",
+    120,
     "s",
-    "an answer of a shared cache: so much, and a second for each 256 KiB of a file",
+    "an answer of a shared cache, all attempts together: so much, and a second for each 256 KiB of"
+    " a file",
 )
 PUSH_SECONDS: Final = Limit(
     "PUSH_SECONDS", 600, "s", "what a build waits at its end for what is pushed to a shared cache"

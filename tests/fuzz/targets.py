@@ -19,8 +19,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx import codec, lockfile, manifest
-from epctx.cache.location import FOLDER_VARIABLE, locate
 from epctx.cache.action import Action
+from epctx.cache.location import FOLDER_VARIABLE, locate
 from epctx.commands.inspect import command
 from epctx.engine import noop
 from epctx.engine.results import StoredCompile

@@ -12,6 +12,7 @@ from tests.hostile import (
     manifests,
     options,
     releases,
+    remote,
     reports,
 )
 from tests.hostile.table import ROWS, Row
@@ -29,6 +30,7 @@ __all__ = [
     "manifests",
     "options",
     "releases",
+    "remote",
     "reports",
 ]
 

@@ -22,6 +22,7 @@ import psutil
 from epctx.cli.app import app
 from tests.hostile import project
 from tests.hostile.table import Room, Row
+from tests.kit import stores
 from tests.kit.command_line import PROGRAM
 from tests.kit.inline import Inline
 
@@ -110,6 +111,7 @@ def _in_this_process(row: Row, room: Room, environment: Mapping[str, str]) -> tu
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         _workers(row),
+        stores.installed(),
     ):
         terminated = signal.getsignal(signal.SIGTERM)
         try:

@@ -6,10 +6,15 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from epctx.cache.remote.store import Stored, StoreError
+from epctx.errors import UsageError
 
 _PIECE = 1 << 20
 
@@ -32,7 +37,8 @@ class FolderStore:
     def read(self, name: str, most: int) -> bytes | None:
         self.calls.append(("read", name))
         try:
-            content = (self.folder / name).read_bytes()
+            with (self.folder / name).open("rb") as stream:
+                content = stream.read(most + 1)
         except FileNotFoundError:
             return None
         if len(content) > most:
@@ -59,7 +65,10 @@ class FolderStore:
 
     def write(self, name: str, content: bytes) -> None:
         self.calls.append(("write", name))
-        self._put(name, lambda path: path.write_bytes(content))
+        path = self.folder / name
+        if not path.exists() or path.read_bytes() != content:
+            self.delete([name])
+            self._put(name, lambda path: path.write_bytes(content))
 
     def upload(self, name: str, source: Path) -> None:
         self.calls.append(("upload", name))
@@ -129,8 +138,20 @@ class FaultyStore(FolderStore):
 
 
 def opened(url: str) -> FolderStore:
-    """The store of a `file://` URL."""
-    return FolderStore(Path(url.removeprefix("file://")))
+    """The store of a `file://` URL.
+
+    Raises:
+        UsageError: it is of another kind.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        raise UsageError("is no shared cache of this test", remedy="name a folder")
+    return FolderStore(Path(url2pathname(parts.path)))
+
+
+def installed() -> AbstractContextManager[object]:
+    """Folders stand for all stores meanwhile, in this process."""
+    return mock.patch("epctx.cache.remote.tier._open", opened)
 
 
 def failing(text: str = "it answers 500", *, lasting: bool = False) -> Fault:

@@ -243,8 +243,8 @@ class Cache:
         names = [file.name.casefold() for file in action.files]
         if len(set(names)) < len(names) or not all(map(paths.is_plain, names)):
             return False
-        came = not all(map(self.holds, action.files))
-        if not self.gather(action, proceed):
+        came = self.remote is not None and not all(map(self.holds, action.files))
+        if came and not self.gather(action, proceed):
             return False
         made: list[Path] = []
         for file in action.files:
@@ -322,7 +322,7 @@ class Cache:
             UsageError: what names keys or the shared cache is no good.
         """
         if self._voucher is not None:
-            _ = self._voucher.key
+            _ = self._voucher.trust, self._voucher.key
         if self.remote is not None:
             _ = self.remote.store
 

@@ -107,8 +107,9 @@ app = typer.Typer(
     cls=_Commands,
     help="Declarative, reproducible builds of ONNX Runtime EPContext models.",
     epilog="Variables of the environment: EPCTX_CACHE_DIR, EPCTX_CACHE_READONLY, "
-    "EPCTX_CACHE_SHARED, EPCTX_REMOTE_CACHE_TOKEN, EPCTX_HIDE_DEVICES, and limits EPCTX_LIMIT_…; "
-    "`epctx env` lists them all.",
+    "EPCTX_CACHE_SHARED, EPCTX_CACHE_SIGNING_KEY, EPCTX_CACHE_TRUST, EPCTX_REMOTE_CACHE, "
+    "EPCTX_REMOTE_CACHE_TOKEN, EPCTX_HIDE_DEVICES, and limits EPCTX_LIMIT_…; `epctx env` lists "
+    "them all.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from epctx.cache import collect
+from epctx.cache.action import Action, StoredFile
 from epctx.cache.check import check, info
 from epctx.cache.collect import Limits
-from epctx.cache.action import Action, StoredFile
 from epctx.cache.store import Cache
 from epctx.files import digest, identity
 from epctx.files.digest import Digest

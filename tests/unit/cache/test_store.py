@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from epctx.cache.location import Location
 from epctx.cache.action import Action, StoredFile
+from epctx.cache.location import Location
 from epctx.cache.store import Cache
 from epctx.files import digest
 from epctx.files.digest import Digest

@@ -13,6 +13,7 @@ from epctx import api
 from epctx import lockfile as locks
 from epctx.engine.output.builder import UNIDENTIFIED
 from epctx.errors import CompileError, LockError, StorageError
+from epctx.files.digest import Digest
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
 from tests.kit.projects import Project
@@ -234,10 +235,14 @@ def test_the_manifest_that_was_parsed_is_named(
     make = attestation.make
 
     def edited(
-        manifest: Manifest, lock: Lock, subjects: Mapping[str, LockedFile], builder: str
+        manifest: Manifest,
+        lock: Lock,
+        subjects: Mapping[str, LockedFile],
+        builder: str,
+        signers: Mapping[Digest, str],
     ) -> bytes:
         project.manifest.write_text("name: another\n", encoding="utf-8")
-        return make(manifest, lock, subjects, builder)
+        return make(manifest, lock, subjects, builder, signers)
 
     monkeypatch.setattr(attestation, "make", edited)
     project.build(attest=True)

@@ -134,7 +134,6 @@ class Tier:
             action = envelope.unseal(key, content)
             self._voucher.trust.signer(key, action)
         except (envelope.Damaged, Untrusted) as error:
-            self._spoilt.add(record_name(key))
             self._say(f"a record is taken as missing: {error}", str(error).partition(" (")[0])
             return None
         return action
@@ -202,7 +201,7 @@ class Tier:
         action: Action[msgspec.Raw],
         sources: Mapping[Digest, Path],
     ) -> None:
-        """Put an action there now: its files, then its record, over what was found spoilt.
+        """Put an action there now: its files, over what was found spoilt, then its record.
 
         Raises:
             StoreError: the store does not do it.
@@ -220,10 +219,7 @@ class Tier:
             if size is None:
                 store.upload(name, path)
             self._there.add(name)
-        name = record_name(key)
-        if name in self._spoilt:
-            store.delete([name])
-        store.write(name, envelope.seal(key, action))
+        store.write(record_name(key), envelope.seal(key, action))
 
     def finish(self, proceed: Callable[[], None]) -> None:
         """Wait, for a bounded time, until what is to be pushed is."""
@@ -257,7 +253,7 @@ class Tier:
     ) -> R | None:
         """What a store answers; None: nothing, or it failed."""
         begun = time.monotonic()
-        until = begun + limits.REMOTE_SECONDS.value + size / _RATE
+        until = begun + limits.REMOTE_ANSWER_SECONDS.value + size / _RATE
         try:
             return wait(self._down.submit(call), until=until, proceed=proceed)
         except StoreError as error:

@@ -1,0 +1,206 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from epctx.cache.action import Signature
+from epctx.cache.remote import signing
+from epctx.cache.remote.signing import SIGNING_VARIABLE, SigningKey, Trust, Untrusted, Voucher
+from epctx.errors import UsageError
+from tests.kit.vouching import KEY, action, key_pair, voucher
+
+
+def signed_by(*keys: SigningKey) -> tuple[Signature, ...]:
+    return tuple(key.sign(KEY, action()) for key in keys)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, str]:
+    return key_pair(tmp_path, "ci-1")
+
+
+@pytest.fixture
+def key(pair: tuple[Path, str]) -> SigningKey:
+    return SigningKey.parse(pair[0].read_bytes(), "test")
+
+
+def test_a_key_is_written_once_and_for_its_user_alone(tmp_path: Path) -> None:
+    public, line = signing.keygen(tmp_path / "release.pem", None)
+    assert public == tmp_path / "release.pem.pub"
+    assert public.read_text() == f"{line}\n"
+    assert line.startswith("release-1:")
+    if os.name == "posix":
+        assert (tmp_path / "release.pem").stat().st_mode & 0o777 == 0o600
+    before = (tmp_path / "release.pem").read_bytes()
+    with pytest.raises(UsageError, match="there already"):
+        signing.keygen(tmp_path / "release.pem", None)
+    (tmp_path / "other.pem.pub").touch()
+    with pytest.raises(UsageError, match="there already"):
+        signing.keygen(tmp_path / "other.pem", None)
+    assert (tmp_path / "release.pem").read_bytes() == before
+    assert not (tmp_path / "other.pem").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["ci", "ci-", "-1", "ci 1-1", "ci-1\n", "ci:-1", "ci-1:", "a" * 200]
+)
+def test_a_name_has_a_number_at_its_end(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="no name"):
+        signing.keygen(tmp_path / "k.pem", name)
+
+
+def test_what_it_signs_is_the_same_each_time(key: SigningKey) -> None:
+    assert key.sign(KEY, action()) == key.sign(KEY, action())
+
+
+def test_a_trusted_signature_holds(key: SigningKey, pair: tuple[Path, str]) -> None:
+    trust = Trust.parse(pair[1], "test")
+    assert trust.signer(KEY, replace(action(), signatures=signed_by(key))) == "ci-1"
+
+
+def test_what_was_signed_is_all_of_it(key: SigningKey, pair: tuple[Path, str]) -> None:
+    trust, signatures = Trust.parse(pair[1], "test"), signed_by(key)
+    for other in (action(result=b"{}"), replace(action(), kind="verify")):
+        with pytest.raises(Untrusted, match="does not hold"):
+            trust.signer(KEY, replace(other, signatures=signatures))
+
+
+def test_others_do_not_count(key: SigningKey, tmp_path: Path) -> None:
+    _, other = key_pair(tmp_path / "o", "other-1")
+    _, namesake = key_pair(tmp_path / "n", "ci-1")
+    sealed = replace(action(), signatures=signed_by(key))
+    with pytest.raises(Untrusted, match=r"nobody who is trusted \(ci-1\)"):
+        Trust.parse(other, "test").signer(KEY, sealed)
+    with pytest.raises(Untrusted, match="does not hold"):
+        Trust.parse(namesake, "test").signer(KEY, sealed)
+    with pytest.raises(Untrusted, match=r"nobody who is trusted$"):
+        Trust.parse(other, "test").signer(KEY, action())
+
+
+def test_of_two_signatures_by_trusted_names_both_must_hold(
+    key: SigningKey, pair: tuple[Path, str], tmp_path: Path
+) -> None:
+    private, line = key_pair(tmp_path / "o", "other-1")
+    other = SigningKey.parse(private.read_bytes(), "test")
+    good, second = signed_by(key, other)
+    bad = replace(second, sig=good.sig)
+    both = Trust.parse(f"{pair[1]} {line}", "test")
+    assert both.signer(KEY, replace(action(), signatures=(good, second))) == "ci-1"
+    with pytest.raises(Untrusted, match="does not hold"):
+        both.signer(KEY, replace(action(), signatures=(good, bad)))
+    only = Trust.parse(pair[1], "test")
+    assert only.signer(KEY, replace(action(), signatures=(bad, good))) == "ci-1"
+
+
+def test_a_signer_that_is_no_name_is_not_repeated(pair: tuple[Path, str]) -> None:
+    forged = replace(action(), signatures=(Signature(keyid="\x1b[2Jx-1", sig="AAAA"),))
+    with pytest.raises(Untrusted, match=r"nobody who is trusted$"):
+        Trust.parse(pair[1], "test").signer(KEY, forged)
+
+
+def test_trust_is_lines_and_files(pair: tuple[Path, str], tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    _, second = key_pair(folder, "ci-2")
+    public = folder / "ci-2.pem.pub"
+    public.write_text(f"# of CI\n{second}\n")
+    assert Trust.parse("", "test").names == ()
+    assert not Trust.parse("", "test")
+    assert Trust.parse(f"{pair[1]}\n{public}\n", "test").names == ("ci-1", "ci-2")
+    assert Trust.parse(f"{pair[1]} {pair[1]}", "test").names == ("ci-1",)
+    named = tmp_path / "trusted"
+    named.write_text(f"{pair[1]}\n{second}\n")
+    assert Voucher(named, {}).trust.names == ("ci-1", "ci-2")
+
+
+@pytest.mark.parametrize("text", ["ci-1:AAAA", "no/such/file", "ci-1"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no public key"):
+        Trust.parse(text, "EPCTX_CACHE_TRUST")
+
+
+def test_two_keys_of_one_name_are_refused(tmp_path: Path) -> None:
+    lines = [key_pair(tmp_path / each, "ci-1")[1] for each in "ab"]
+    with pytest.raises(UsageError, match="two keys are named ci-1"):
+        Trust.parse(" ".join(lines), "test")
+
+
+def test_the_file_replaces_the_environment(pair: tuple[Path, str], tmp_path: Path) -> None:
+    named = tmp_path / "trusted"
+    named.write_text(key_pair(tmp_path / "o", "other-1")[1])
+    assert Voucher(named, {signing.TRUST_VARIABLE: pair[1]}).trust.names == ("other-1",)
+
+
+def test_a_command_prints_the_key(pair: tuple[Path, str]) -> None:
+    program = "import sys, pathlib; print(pathlib.Path(sys.argv[1]).read_text())"
+    command = json.dumps([sys.executable, "-c", program, str(pair[0])])
+    key = Voucher(None, {SIGNING_VARIABLE: command}).key
+    assert key is not None
+    assert key.name == "ci-1"
+
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SECRET,
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
+        f"{SECRET}\0",
+        f'["{SECRET}"]',
+        f'["{sys.executable}", "-c", "raise SystemExit(3)", "{SECRET}"]',
+        f'["{sys.executable}", "-c", "print(1)", "{SECRET}"]',
+        f'["{SECRET}", 1]',
+        "[]",
+        f"[{SECRET}",
+    ],
+)
+def test_what_is_no_key_is_refused_and_not_repeated(value: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        _ = Voucher(None, {SIGNING_VARIABLE: value}).key
+    assert SIGNING_VARIABLE in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_command_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_SIGNING_SECONDS", "1")
+    command = json.dumps([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(UsageError, match="TimeoutExpired"):
+        _ = Voucher(None, {SIGNING_VARIABLE: command}).key
+
+
+def test_a_key_without_its_name_is_refused(pair: tuple[Path, str], tmp_path: Path) -> None:
+    bare = tmp_path / "bare.pem"
+    bare.write_text(pair[0].read_text().partition("\n")[2])
+    with pytest.raises(UsageError, match="no signing key"):
+        _ = voucher(bare).key
+
+
+def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import x25519
+
+    pem = x25519.X25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (tmp_path / "x.pem").write_bytes(b"epctx key: ci-1\n" + pem)
+    with pytest.raises(UsageError, match="no signing key"):
+        _ = voucher(tmp_path / "x.pem").key
+
+
+def test_without_a_key_nothing_is_signed() -> None:
+    assert Voucher(None, {}).key is None
+    assert not Voucher(None, {}).signs
+
+
+def test_without_its_package_it_says_so(
+    pair: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
+    with pytest.raises(UsageError, match=r"epctx\[remote\]"):
+        _ = voucher(pair[0]).key
