@@ -95,12 +95,15 @@ class Cache:
         with locks.of_action(self.location, key.hex, waiting):
             yield
 
-    def find(self, key: Digest, form: type[T]) -> Action[T] | None:
+    def find(self, key: Digest, form: type[T], *, here: bool = False) -> Action[T] | None:
         """What the action `key` made, its result as a `form`; None: it is to be carried out.
 
         Of what only the shared cache has the record is kept; its files come when they are fetched.
+
+        Args:
+            here: that is not asked.
         """
-        stored = self._local(key) or self._shared_record(key)
+        stored = self._local(key) or (None if here else self._shared_record(key))
         if stored is None:
             return None
         try:

@@ -321,12 +321,15 @@ class Lookup:
         inputs = self.inputs(group)
         if inputs is None or not self._compiles_with_sessions(group):
             return None, None
-        for given in (None, inputs):
-            record = make.recording(group, compiled, given, self.toolchain)
-            stored = self._find(key(record), StoredRecording)
-            if stored is not None:
-                break
-        return record, stored
+        records = [
+            make.recording(group, compiled, given, self.toolchain) for given in (None, inputs)
+        ]
+        for here in (True, False):  # one of them is never there: that is not to be asked each time
+            for record in records:
+                stored = self._find(key(record), StoredRecording, here=here)
+                if stored is not None:
+                    return record, stored
+        return records[-1], None
 
     def _compiled(
         self, name: Digest, group: ModelGroup, session: SessionGroup
@@ -344,5 +347,5 @@ class Lookup:
         name = key(record)
         return Verified(record=record, key=name, action=self._find(name, FolderReport))
 
-    def _find(self, name: Digest, form: type[T]) -> Action[T] | None:
-        return None if self.cache is None else self.cache.find(name, form)
+    def _find(self, name: Digest, form: type[T], *, here: bool = False) -> Action[T] | None:
+        return None if self.cache is None else self.cache.find(name, form, here=here)
