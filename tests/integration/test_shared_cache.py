@@ -105,7 +105,7 @@ def _project(folder: Path, kind: str) -> Path:
         (entry,) = onnx.load(folder / "a.onnx", load_external_data=False).graph.input
         shape = [dimension.dim_value for dimension in entry.type.tensor_type.shape.dim]
         sample = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-        np.savez(folder / "sample.npz", **{entry.name: sample})
+        np.savez(folder / "sample.npz", allow_pickle=False, **{entry.name: sample})
         files = {"files": ["sample.npz"]}
         project.section("defaults").update(
             quantize={"calibration": files}, verify={"inputs": files}
