@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,32 @@ def test_a_release_takes_nothing_that_is_not_signed(two: Two) -> None:
     assert {action.ran for action in actions(report)} == {True}
     assert _signers(machine) == {}
     assert any("nobody who is trusted has signed" in each for each in machine.project.notices())
+
+
+def test_many_groups_are_asked_for_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = tmp_path / "sources"
+    projects.make(sources, {f"g{number}": [f"m{number}"] for number in range(6)})
+    now, most, guard = 0, 0, threading.Lock()
+
+    def count(name: str) -> None:
+        nonlocal now, most
+        with guard:
+            now, most = now + 1, max(most, now + 1)
+        time.sleep(0.1)
+        with guard:
+            now -= 1
+
+    store = stores.FaultyStore(tmp_path / "store", faults={"read": count})
+    monkeypatch.setattr("epctx.cache.remote.tier._open", lambda url: store)
+    line = key_pair(tmp_path, "ci-1")[1]
+    asking = Machine(
+        tmp_path / "asking", sources, EPCTX_REMOTE_CACHE="file:///x", EPCTX_CACHE_TRUST=line
+    )
+    report = asking.build(jobs=1)
+    assert {action.ran for action in actions(report)} == {True}
+    assert most >= 4
 
 
 def test_with_a_poisoned_store_the_second_builds_the_same(two: Two) -> None:

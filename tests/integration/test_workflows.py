@@ -87,6 +87,57 @@ def test_caches_are_restored_for_everyone_and_saved_on_the_default_branch() -> N
     assert names.index("Bound the cache") < names.index(saved[0]["uses"])
 
 
+def told(name: str, folder: Path, **environment: str) -> dict[str, str]:
+    """What a step of the workflow leaves in the environment of those after it."""
+    assert BASH is not None
+    (step,) = (step for step in steps(BUILD) if step.get("name") == name)
+    left = folder / "left"
+    variables = {"GITHUB_ENV": str(left), "RUNNER_TEMP": str(folder), **environment}
+    subprocess.run(
+        [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        env=os.environ | variables,
+        check=True,
+    )
+    lines = left.read_text(encoding="utf-8").splitlines() if left.exists() else []
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_the_shared_cache_is_read_by_all_and_filled_by_the_default_branch() -> None:
+    """Not by a release, nor by what runs for a change with the rights of the default branch."""
+    conditions = {step.get("name"): step.get("if", "") for step in steps(BUILD)}
+    branch = "github.ref_type == 'branch'"
+    assert conditions["Shared cache"] == f"inputs.remote-cache != '' && {branch}"
+    default = "github.ref_name == github.event.repository.default_branch"
+    events = (
+        """contains(fromJSON('["push", "schedule", "workflow_dispatch"]'), github.event_name)"""
+    )
+    assert (
+        conditions["Signing key"]
+        == f"inputs.remote-cache != '' && {branch} && {default} && {events}"
+    )
+    names = [step.get("name") for step in steps(BUILD)]
+    assert names.index("Shared cache") < names.index("Signing key") < names.index("Build")
+
+
+@pytest.mark.needs("program bash", "the steps are for it")
+def test_the_steps_of_the_shared_cache(tmp_path: Path) -> None:
+    given = {"REMOTE_CACHE": "s3://b/p", "TRUST": "keys.pub"}
+    lines = "AWS_ACCESS_KEY_ID=a=b\nPATH=/planted\nAWS_REGION=x\nLD_PRELOAD=y"
+    assert told("Shared cache", tmp_path, **given, CACHE_ENVIRONMENT=lines) == {
+        "EPCTX_REMOTE_CACHE": "s3://b/p",
+        "EPCTX_CACHE_TRUST": "keys.pub",
+        "AWS_ACCESS_KEY_ID": "a=b",
+        "AWS_REGION": "x",
+    }
+    (tmp_path / "left").unlink()
+    assert len(told("Shared cache", tmp_path, **given, CACHE_ENVIRONMENT="")) == 2
+    (tmp_path / "left").unlink()
+    assert told("Signing key", tmp_path, SIGNING_KEY="") == {}
+    named = told("Signing key", tmp_path, SIGNING_KEY="the\nkey")["EPCTX_CACHE_SIGNING_KEY"]
+    assert Path(named).read_text() == "the\nkey\n"
+    assert os.name != "posix" or Path(named).stat().st_mode & 0o777 == 0o600
+
+
 def test_ci_installs_nothing_whose_digest_is_not_known() -> None:
     workflow = ROOT / ".github" / "workflows" / "ci.yml"
     commands = [step["run"] for step in steps(workflow) if "run" in step]
@@ -138,6 +189,8 @@ def carry_out(
             continue
         condition = str(step.get("if", ""))
         if condition == "inputs.package" and not given["package"]:
+            continue
+        if "inputs.remote-cache" in condition and not given["remote-cache"]:
             continue
         if "default_branch" in condition and not default_branch:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,6 +71,8 @@ class Cache:
         self._signers: dict[Digest, str] = {}
         self._came: set[Digest] = set()
         self._told = False
+        self._guard = threading.Lock()
+        self._coming: dict[Digest, threading.Lock] = {}
 
     @contextmanager
     def shared(self, waiting: Waiting) -> Iterator[None]:
@@ -297,11 +300,16 @@ class Cache:
             return True  # each comes when it is copied
 
         def download(file: StoredFile) -> bool:
-            temporary = self._temporary.path()
-            if not remote.fetch(file, temporary, proceed):
-                return False
-            self.objects.settle(temporary, file.digest)
-            return True
+            with self._guard:
+                alone = self._coming.setdefault(file.digest, threading.Lock())
+            with alone:
+                if self.holds(file):  # of another action, too, and here meanwhile
+                    return True
+                temporary = self._temporary.path()
+                if not remote.fetch(file, temporary, proceed):
+                    return False
+                self.objects.settle(temporary, file.digest)
+                return True
 
         if len(files) == 1:
             return download(files[0])

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -47,6 +48,9 @@ from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.worker.pool import Pool
+
+_ASKED: Final = 8
+"""Groups at a time that the shared cache is asked for."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -173,7 +177,7 @@ class _Run:
             lock = lockfile.read(self._lock_file) if self._options.locked else None
             record.refuse_another_manifest(self._place, self._plan.manifest.path)
             old = None if lock is None else self._held_to(lock)
-            groups = [self._known(planned) for planned in self._plan.groups]
+            groups = self._all_known()
             self._remember_files()
             left = [group for group in groups if not group.up_to_date]
             with self._shared() if left or self._plan.compositions else nullcontext():
@@ -237,6 +241,20 @@ class _Run:
     @property
     def _lock_file(self) -> Path:
         return lockfile.place(self._plan.manifest.path)
+
+    def _all_known(self) -> list[GroupState]:
+        """What is known of each group. After the first that is not up to date, which may have to be
+        asked for elsewhere, several at a time.
+        """
+        known: list[GroupState] = []
+        for planned in self._plan.groups:
+            known.append(self._known(planned))
+            if self._cache is not None and self._cache.remote and not known[-1].up_to_date:
+                from epctx.cache.remote import threads
+
+                left = self._plan.groups[len(known) :]
+                return known + threads.beside(self._known, left, _ASKED)
+        return known
 
     def _known(self, planned: PlannedGroup) -> GroupState:
         """What is known of a group; of one that fails, nothing: the build of it will say why."""

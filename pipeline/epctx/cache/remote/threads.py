@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 R = TypeVar("R")
+V = TypeVar("V")
 _STEP = 0.1
 _IDLE = 1.0
 """Seconds that a thread waits for the next call."""
@@ -56,6 +59,13 @@ class Threads:
             call()
             with self._lock:
                 self._open -= 1
+
+
+def beside(call: Callable[[V], R], values: Iterable[V], most: int) -> list[R]:
+    """What a call makes of each value, `most` at a time; an interrupt waits for none of them."""
+    threads = Threads(most, "epctx-beside")
+    futures = [threads.submit(partial(call, value)) for value in values]
+    return [wait(future, until=math.inf, proceed=lambda: None) for future in futures]
 
 
 def wait(future: Future[R], *, until: float, proceed: Callable[[], None]) -> R:
