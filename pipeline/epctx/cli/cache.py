@@ -115,7 +115,7 @@ def verify(ui: UI) -> None:
     ui.emit(found)
     ui.print(f"read {found.objects} objects ({decimal(found.size)}), {found.records} records")
     if found.elsewhere:
-        ui.print(f"{found.elsewhere} actions have files in the shared cache alone")
+        ui.print(f"files of {found.elsewhere} actions are in the shared cache alone")
     if found.incomplete:
         ui.print(f"{found.incomplete} actions lost files; they will be carried out again")
     if found.corrupt:

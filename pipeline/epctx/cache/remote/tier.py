@@ -110,11 +110,6 @@ class Tier:
             return False
         return True
 
-    @property
-    def used(self) -> bool:
-        """It was asked for something."""
-        return self._store is not None
-
     def find(self, key: Digest) -> Action[msgspec.Raw] | None:
         """What it has of an action, if somebody who is trusted has signed it."""
         if not self.reads or key in self._missing:
@@ -234,8 +229,8 @@ class Tier:
 
     @property
     def report(self) -> RemoteReport | None:
-        """What became of it; None: it was not used."""
-        if self._store is None and not self._refused:
+        """What became of it; None: nothing was asked of it."""
+        if not (self._asked or self._counts or self._refused):
             return None
         with self._lock:
             counts = dict(self._counts)
