@@ -8,6 +8,7 @@ from epctx.errors import ModelError
 from epctx.files import digest, identity
 from epctx.keys.source_digests import SourceDigests, Sources, refuse_changed
 from epctx.manifest import ModelSource
+from tests.kit import projects
 from tests.kit.mapping import written_map
 
 
@@ -105,3 +106,24 @@ def test_where_writes_do_not_show_its_bytes_tell(
     unseen = dataclasses.replace(found, data=(digest.of_bytes(b"as it was hashed"),))
     with pytest.raises(ModelError, match=r"b\.data: was changed while it was built"):
         refuse_changed(source, unseen)
+
+
+def test_where_it_may_be_found_elsewhere_a_model_is_looked_into(
+    cache: Cache, tmp_path: Path
+) -> None:
+    project = projects.make(tmp_path / "p", {"g": ["a"]})
+    source = ModelSource(name="a", path=project.folder / "a.onnx")
+    assert Sources(digests=cache.digests, records=None).find(source) is None
+    found = Sources(digests=cache.digests, records=None, reads=True).find(source)
+    assert found is not None
+    assert found.locations == ("a.data",)
+    assert Sources(digests=cache.digests, records=cache.records).find(source) is None
+    reading = Sources(digests=cache.digests, records=cache.records, reads=True)
+    assert reading.find(source) == found
+    assert Sources(digests=cache.digests, records=cache.records).find(source) == found
+
+
+def test_what_cannot_be_looked_into_is_left_to_who_loads_it(
+    cache: Cache, source: ModelSource
+) -> None:
+    assert Sources(digests=cache.digests, records=None, reads=True).find(source) is None
