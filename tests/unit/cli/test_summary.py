@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from epctx.cache.action import Origin, RemoteReport
 from epctx.cli.render import UI
 from epctx.cli.summary import failures, summary
-from epctx.engine.report import BuildReport, GroupReport, Host, StageTime
+from epctx.engine.report import ActionReport, BuildReport, GroupReport, Host, StageTime
 from epctx.error_codes import Code
 from epctx.errors import Failure
 from epctx.files.digest import Digest
@@ -89,7 +90,12 @@ def failed(name: str, why: str = "because") -> GroupReport:
     return GroupReport(target="default", group=name, state="failed", failure=failure)
 
 
-def shown(*groups: GroupReport, width: int = 10_000, verbose: int = 0) -> list[str]:
+def shown(
+    *groups: GroupReport,
+    width: int = 10_000,
+    verbose: int = 0,
+    remote: RemoteReport | None = None,
+) -> list[str]:
     report = BuildReport(
         schema_version=1,
         epctx="0",
@@ -98,12 +104,22 @@ def shown(*groups: GroupReport, width: int = 10_000, verbose: int = 0) -> list[s
         seconds=2.04,
         host=Host(system="", machine="", python="", packages={}),
         groups=groups,
+        remote=remote,
     )
     stream = io.StringIO()
     ui = UI(verbose=verbose)
     ui.out = Console(file=stream, width=width, soft_wrap=width > 1000)
     summary(ui, report, Path("dist"))
     return stream.getvalue().splitlines()
+
+
+def test_what_came_from_the_shared_cache_is_told() -> None:
+    action = ActionReport.of("compile", "m", None, Origin(remote="s3://b", signer="ci-1"))
+    group = replace(built("one"), actions=(action,))
+    assert not any("remote" in line for line in shown(group))
+    told = shown(group, remote=RemoteReport(url="s3://b", records=1, objects=2, fetched=3000))
+    assert any(line.startswith("one@") and "1 remote" in line for line in told)
+    assert "shared cache s3://b: 1 result and 2 files (3.0 kB) came from it" in told
 
 
 def test_a_row_a_group() -> None:
