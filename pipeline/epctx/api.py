@@ -67,6 +67,8 @@ def build(
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
+    from_cache: bool = False,
+    reports: str | os.PathLike[str] | None = None,
     recalibrate: bool = False,
     golden: bool = False,
     archive: bool = False,
@@ -88,6 +90,8 @@ def build(
         verify: run the models and compare numbers; the checks that need no run are always made.
         cache: use what was built before, and remember what is built now.
         locked: fail if anything would differ from the lock beside the manifest; never write it.
+        from_cache: build nothing: publish what others have put into the cache.
+        reports: with that, a folder with the build reports of those who built: their EPs count.
         recalibrate: run models that are quantized again, to find their ranges anew.
         golden: put inputs and expected outputs into each group's folder.
         archive: write `<name>.tar` with all that was published.
@@ -115,6 +119,8 @@ def build(
             keep_going=keep_going,
             numbers=verify,
             locked=locked,
+            from_cache=from_cache,
+            reports=None if reports is None else Path(reports),
             recalibrate=recalibrate,
             release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
         ),

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / ".github" / "workflows" / "build.yml"
 WORKFLOWS = [
     *sorted((ROOT / ".github" / "workflows").glob("*.yml")),
+    ROOT / "examples/ci/matrix.yml",
     ROOT / "examples/ci/release.yml",
 ]
 BASH = shutil.which("bash")

@@ -23,7 +23,7 @@ from epctx.cli.options import (
     Trust,
     located,
 )
-from epctx.cli.paths import Written
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, document
 
 if TYPE_CHECKING:
@@ -45,6 +45,20 @@ def build(
     no_verify: NoVerify = False,
     locked: Locked = False,
     no_cache: NoCache = False,
+    from_cache: Annotated[
+        bool,
+        typer.Option(
+            "--from-cache",
+            help="Build nothing: gather what other machines have put into the cache.",
+        ),
+    ] = False,
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="With --from-cache: the build reports of those who built."
+        ),
+        Existing(),
+    ] = None,
     recalibrate: Annotated[
         bool,
         typer.Option(
@@ -111,6 +125,8 @@ def build(
         keep_going=keep_going,
         numbers=not no_verify,
         locked=locked,
+        from_cache=from_cache,
+        reports=reports,
         recalibrate=recalibrate,
         release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
     )

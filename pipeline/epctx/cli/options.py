@@ -29,7 +29,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="GROUP[@TARGET]",
-        help="Build this group only; may be repeated.",
+        help="Build this group only; may be repeated, or have several with commas.",
         autocompletion=completion.groups,
     ),
 ]

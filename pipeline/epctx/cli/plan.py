@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,22 @@ from rich.tree import Tree
 
 from epctx.cli import completion
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
-from epctx.cli.render import UI
+from epctx.cli.render import UI, warning
 from epctx.text import size_words
 
 if TYPE_CHECKING:
     from epctx.commands.plan.command import GroupPlan
     from epctx.commands.plan.partition import GroupPreview
+    from epctx.engine.plan import Plan
+
+
+class PlanFormat(StrEnum):
+    """How a plan is printed on stdout."""
+
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+    matrix = "matrix"
 
 
 def plan(
@@ -29,7 +40,7 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="GROUP[@TARGET]",
-            help="Plan this group only; may be repeated.",
+            help="Plan this group only; may be repeated, or have several with commas.",
             autocompletion=completion.groups,
         ),
     ] = None,
@@ -43,9 +54,21 @@ def plan(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Plan a build that does not run the models.")
     ] = False,
+    shards: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="At most so many jobs in the matrix; 0: one a group."
+        ),
+    ] = 0,
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,
+    format: Annotated[
+        PlanFormat,
+        typer.Option(
+            help="Form of the result on stdout; matrix: which group is built where, for CI."
+        ),
+    ] = PlanFormat.text,
 ) -> None:
     """Show what a build of the manifest would do and why, without doing it.
 
@@ -56,6 +79,9 @@ def plan(
     from epctx.engine import plan as planning
 
     manifest = located(manifest)
+    if format is PlanFormat.matrix:
+        _matrix(ui, planning.read(manifest, only=only or (), allow_outside=allow_outside), shards)
+        return
     if partition:
         from epctx.commands.plan import partition as preview
 
@@ -82,6 +108,21 @@ def plan(
         github.error(error)
     if failed:
         raise typer.Exit(failed[0][1].exit_code)
+
+
+def _matrix(ui: UI, planned: Plan, shards: int) -> None:
+    from epctx.commands.plan import matrix
+
+    found = matrix.matrix(planned, shards=shards)
+    ui.emit_line(found)
+    if len(found.include) > matrix.MOST:
+        ui.note(
+            warning(
+                f"a matrix takes at most 256 jobs on GitHub, 200 on GitLab: these are "
+                f"{len(found.include)}",
+                "add --shards 100: groups that want the same host share a job then",
+            )
+        )
 
 
 STYLES = {"up to date": "green", "publishes": "yellow", "runs": "yellow", "depends": "dim"}

@@ -91,16 +91,16 @@ class UI:
     def __init__(
         self,
         *,
-        format: Format = Format.text,
+        format: str = Format.text,
         verbose: int = 0,
         quiet: bool = False,
         color: Color = Color.auto,
     ) -> None:
-        self.json = format is not Format.text
-        self.lines = format is Format.jsonl
+        self.json = format != Format.text
+        self.lines = format == Format.jsonl
         self.verbose = verbose
         self.quiet = quiet
-        self.plain = format is Format.text and not verbose and color is not Color.always
+        self.plain = not self.json and not verbose and color is not Color.always
         self.out = _console(stderr=False, color=color)
         self.err = _console(stderr=True, color=color)
         self._emitted = False
@@ -138,6 +138,12 @@ class UI:
         if self.json:
             self._emitted = True
             self._write({"result": result} if self.lines else result)
+
+    def emit_line(self, result: object) -> None:
+        """Print a result for programs, bare and in one line, as CI systems take an output."""
+        self._emitted = True
+        sys.stdout.write(f"{line(result)}\n")
+        sys.stdout.flush()
 
     def event(self, event: object) -> None:
         """Print what happens, in the form of JSON lines alone, with the seconds since the start."""
@@ -289,14 +295,15 @@ def _console(*, stderr: bool, color: Color) -> Console:
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a Typer command of `function(ui, ...)`: adds the common options, ends with an exit code.
 
-    This is the one place where an error becomes an exit code. No traceback reaches the user: an
+    One that has a `format` of its own keeps it. This is the one place where an error becomes an
+    exit code. No traceback reaches the user: an
     unexpected one is written to a file that the message names.
     """
 
     @functools.wraps(function)
     def run(
         *args: object,
-        format: Format,
+        format: str,
         verbose: int,
         quiet: bool,
         color: Color,
@@ -311,7 +318,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                     warning(f"{name} is no variable of epctx", f"{near} (`epctx env` lists them)")
                 )
             with _ended_as_by_its_user():
-                function(ui, *args, **kwargs)
+                function(ui, *args, **kwargs, **({"format": format} if has_format else {}))
         except EpctxError as error:
             ui.error(error)
             github.error(error)
@@ -330,6 +337,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(unexpected.exit_code) from None
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    has_format = any(parameter.name == "format" for parameter in own)
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, default, kind in (
@@ -338,6 +346,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             ("quiet", False, QuietOption),
             ("color", Color.auto, ColorOption),
         )
+        if name != "format" or not has_format
     ]
     # An assignment would be refused by mypy: functions have no such attribute declared.
     setattr(run, "__signature__", inspect.Signature([*own, *common]))  # noqa: B010

@@ -19,13 +19,14 @@ from epctx._version import __version__
 from epctx.cache import Cache, Location
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.opening import Shared, opened
-from epctx.engine import publish, ranges, settings
+from epctx.engine import elsewhere, publish, ranges, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
 from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.asked import Release
 from epctx.engine.build_groups import GroupBuilder
+from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.events import Event, Expect, Listener, notices
 from epctx.engine.executor import Cancelled
 from epctx.engine.last_keys import History
@@ -62,6 +63,9 @@ class Options(Struct, frozen=True, kw_only=True):
         keep_going: build and publish the other groups when one fails; else nothing is published.
         numbers: run every model and compare, where the manifest does not say `off`.
         locked: hold the build to the lock, and never write it.
+        from_cache: build nothing: publish what is in the cache, and fail if something is not.
+        reports: with that, a folder with the build reports of those who built; None: with a lock,
+            their EPs are the lock's, else this host's.
         recalibrate: find the ranges of models that are quantized anew.
         variables: of the workers' environment, which is else the same whoever builds.
         release: what else to make of a whole successful build.
@@ -74,6 +78,8 @@ class Options(Struct, frozen=True, kw_only=True):
     keep_going: bool = False
     numbers: bool = True
     locked: bool = False
+    from_cache: bool = False
+    reports: Path | None = None
     recalibrate: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
@@ -111,6 +117,16 @@ def run(
             "a locked build cannot calibrate anew: the lock has the ranges",
             where="--recalibrate",
             remedy="leave out one of --locked and --recalibrate",
+        )
+    if options.reports is not None and not options.from_cache:
+        raise UsageError(
+            "build reports of others are of use only where nothing is built",
+            where="--reports",
+            remedy="add --from-cache, or leave it out",
+        )
+    if cache is None and options.from_cache:
+        raise UsageError(
+            "--from-cache and --no-cache contradict each other", remedy="leave out one of them"
         )
     if cache is None and len({planned.target for planned in plan.groups}) > 1:
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
@@ -157,12 +173,19 @@ class _Run:
         if watched is not None:
             digests = self._watch(digests, watched)
         self._ranges = ranges.of(plan.manifest, anew=options.recalibrate)
-        self._lookup = Lookup(cache, digests, numbers=options.numbers, ranges=self._ranges)
+        self._lookup = Lookup(
+            cache,
+            digests,
+            numbers=options.numbers,
+            ranges=self._ranges,
+            elsewhere=self._elsewhere(digests) if options.from_cache else None,
+            gathers=options.from_cache,
+        )
         self._assess: Callable[[PlannedGroup], GroupState] = partial(
             assess, lookup=self._lookup, place=self._place
         )
         self._unchanged: Unchanged | None = None
-        if cache is not None and trusting:
+        if cache is not None and trusting and not options.from_cache:
             self._unchanged = Unchanged(
                 cache.records, self._lookup, self._place, plan.manifest.path, watched
             )
@@ -179,6 +202,8 @@ class _Run:
             old = None if lock is None else self._held_to(lock)
             groups = self._all_known()
             self._remember_files()
+            if self._options.from_cache:
+                elsewhere.refuse_missing(groups)
             left = [group for group in groups if not group.up_to_date]
             with self._shared() if left or self._plan.compositions else nullcontext():
                 try:
@@ -221,6 +246,13 @@ class _Run:
             return None
         return History(records=cache.records, manifest=self._plan.manifest.path)
 
+    def _elsewhere(self, digests: FileDigests) -> Elsewhere | None:
+        if self._options.reports is not None:
+            return elsewhere.of_reports(self._options.reports, self._plan.manifest.name, digests)
+        if self._options.locked:
+            return elsewhere.of_lock(lockfile.read(self._lock_file), self._lock_file, digests)
+        return None
+
     def _remember_files(self) -> None:
         if self._cache is not None:
             self._cache.digests.flush()
@@ -258,6 +290,8 @@ class _Run:
 
     def _known(self, planned: PlannedGroup) -> GroupState:
         """What is known of a group; of one that fails, nothing: the build of it will say why."""
+        if self._options.from_cache:
+            return self._assess(planned)
         if self._cache is not None:
             with contextlib.suppress(EpctxError):
                 return self._assess(planned)
@@ -331,7 +365,9 @@ class _Run:
         executor = Pool(work=work, logs=self._place.logs, variables=self._options.variables)
         words = "interrupted, nothing was published"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
-        return scheduler, Actions(self._lookup, self._history, executor, work)
+        builds = not self._options.from_cache
+        actions = Actions(self._lookup, self._history, executor, work, builds=builds)
+        return scheduler, actions
 
     def _took(self, group: GroupState) -> float | None:
         return None if self._history is None else self._history.seconds(group.planned.label)
@@ -365,7 +401,7 @@ class _Run:
             started=self._started,
             seconds=round(self._events.now(), 3),
             host=build_report.host(),
-            groups=settings.described(reports, self._plan.manifest, self._lookup.toolchain),
+            groups=settings.described(reports, self._plan.manifest, self._lookup, new),
             lock=new,
         )
         ran = any(each.progress is not None for each in groups)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from epctx.cache import Action, Cache
 from epctx.cache.digests import FileDigests
+from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.plan import SessionGroup
 from epctx.engine.ranges import Ranges
 from epctx.engine.results import (
@@ -78,6 +79,8 @@ class Lookup:
         digests: how sources, toolchain and options are digested.
         numbers: models are run and compared, where the manifest does not say `off`.
         ranges: what is known of models that are to be quantized.
+        elsewhere: what other hosts said of their EPs; None: those of this one count.
+        gathers: nothing is compiled, so what is known of models must do.
     """
 
     def __init__(
@@ -87,18 +90,22 @@ class Lookup:
         *,
         numbers: bool,
         ranges: Ranges | None = None,
+        elsewhere: Elsewhere | None = None,
+        gathers: bool = False,
     ) -> None:
         self.cache = cache
         self.ranges = ranges or Ranges(None)
         self.digests = digests
-        self.toolchain = Toolchain(digests)
+        self.toolchain = Toolchain(digests, elsewhere)
+        self._elsewhere = elsewhere
         self.sources = Sources(
             digests=digests,
             # Nobody signs what it knows of models.
             records=None if cache is None or cache.signed else cache.records,
-            reads=cache is not None and (cache.signed or cache.remote is not None),
+            reads=gathers or (cache is not None and (cache.signed or cache.remote is not None)),
         )
         self._numbers = numbers
+        self._gathers = gathers
 
     def model(self, source: ModelSource, settings: OptimizeSettings) -> Optimized:
         """A model.
@@ -263,6 +270,7 @@ class Lookup:
                 if (reference := m.source.as_reference) is not None
             },
             inputs=self.inputs(group),
+            devices=self.devices(group, str(compiled.key)),
             toolchain=self.toolchain,
         )
         return self._verified(record)
@@ -270,6 +278,15 @@ class Lookup:
     def _reference(self, source: ModelSource) -> SourceDigests:
         """What a reference is made of: nothing loads it before it is verified with."""
         return self.sources.find(source) or self.sources.of(source, locations_in(source.path))
+
+    def devices(self, group: ModelGroup, compiled: str) -> Mapping[str, str]:
+        """What runs a session group's models: where it was compiled, if that is said; else here.
+
+        Args:
+            compiled: the key of its compile action.
+        """
+        there = None if self._elsewhere is None else self._elsewhere.devices.get(compiled)
+        return self.toolchain.devices(group.execution_providers) if there is None else there
 
     def folder(self, sessions: Sequence[Verified], outputs: Mapping[str, Digest]) -> Verified:
         """What is to be verified of a folder beside its session groups.
@@ -313,7 +330,7 @@ class Lookup:
 
     def _compiles_with_sessions(self, group: ModelGroup) -> bool:
         """Whether what compiles can be run: only with onnxruntime's EPs."""
-        return any(self.toolchain.ep(spec).native for spec in group.execution_providers)
+        return any(self.toolchain.traits(spec).native for spec in group.execution_providers)
 
     def _recording(
         self, group: ModelGroup, compiled: Digest
@@ -321,14 +338,18 @@ class Lookup:
         inputs = self.inputs(group)
         if inputs is None or not self._compiles_with_sessions(group):
             return None, None
+        devices = self.devices(group, str(compiled))
         records = [
-            make.recording(group, compiled, given, self.toolchain) for given in (None, inputs)
+            make.recording(group, compiled, given, devices, self.toolchain)
+            for given in (None, inputs)
         ]
         for here in (True, False):  # one of them is never there: that is not to be asked each time
             for record in records:
                 stored = self._find(key(record), StoredRecording, here=here)
                 if stored is not None:
                     return record, stored
+        if self._gathers:  # nothing is compiled, so none is to come
+            return None, None
         return records[-1], None
 
     def _compiled(

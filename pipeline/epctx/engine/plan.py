@@ -100,6 +100,7 @@ def make(manifest: Manifest, *, only: Sequence[str] = ()) -> Plan:
         for target in manifest.targets
         for composition in target.compositions
     ]
+    only = [name for names in only for name in names.split(",")]
     if not only:
         return Plan(
             manifest=manifest, groups=tuple(groups), compositions=tuple(composed), whole=True

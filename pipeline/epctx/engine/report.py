@@ -14,6 +14,7 @@ from epctx.errors import Failure, LogTail
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile
 from epctx.graph.model import Placement as Placement
+from epctx.keys.toolchain import Traits
 from epctx.lockfile.types import Lock
 from epctx.manifest import OptionValue, Written
 from epctx.providers.onnxruntime import packages
@@ -80,12 +81,14 @@ class EpReport(Struct, frozen=True, kw_only=True):
         provider: ONNX Runtime's name of it.
         options: as the EP is given them; of those that are paths the digest of the content.
         toolchain: versions of what it compiles with; empty where it is not installed.
+        traits: what it says of itself; None where it is not installed.
     """
 
     alias: str
     provider: str
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     toolchain: Mapping[str, str] = field(default_factory=dict)
+    traits: Traits | None = None
 
 
 class GroupReport(Brief, frozen=True, kw_only=True):
@@ -103,6 +106,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
         peak_memory: largest resident size of a worker that worked for it, in bytes.
         composition: how it is wired; None: it is a model group.
         golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
+        devices: what runs its models where it was built: the CPU, drivers.
     """
 
     target: str
@@ -121,6 +125,7 @@ class GroupReport(Brief, frozen=True, kw_only=True):
     log: LogTail | None = None
     execution_providers: tuple[EpReport, ...] = ()
     manifest: Written = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 class Host(Struct, frozen=True, kw_only=True):

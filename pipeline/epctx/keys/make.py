@@ -162,17 +162,24 @@ def compile(
 
 
 def recording(
-    group: ModelGroup, compiled: Digest, inputs: InputsRecord | None, toolchain: Toolchain
+    group: ModelGroup,
+    compiled: Digest,
+    inputs: InputsRecord | None,
+    devices: Mapping[str, str],
+    toolchain: Toolchain,
 ) -> RecordingRecord:
     """The record of what a session group's generating sessions computed on `inputs`; None: that
     they are not to be run.
+
+    Args:
+        devices: what runs them.
     """
     return RecordingRecord(
         compile=str(compiled),
         inputs=inputs,
         numbers=group.verify.numbers,
         budget=None if inputs is None else group.verify.budget,
-        devices=toolchain.devices(group.execution_providers),
+        devices=devices,
         toolchain=toolchain.of("verify"),
     )
 
@@ -201,6 +208,7 @@ def verify(
     models: Sequence[tuple[ModelSource, SourceDigests]],
     references: Mapping[str, SourceDigests],
     inputs: InputsRecord | None,
+    devices: Mapping[str, str],
     toolchain: Toolchain,
 ) -> VerifyRecord:
     """The record of a session group's verify action.
@@ -212,6 +220,7 @@ def verify(
         models: the session group's models in order, each with its source's digests.
         references: those of the models' references, by the model's name.
         inputs: what they are run with; None: they are not.
+        devices: what runs them.
     """
     settings = group.verify
     return VerifyRecord(
@@ -223,7 +232,7 @@ def verify(
         numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
         budget=None if inputs is None else settings.budget,
         allow_nonfinite=settings.allow_nonfinite,
-        devices=toolchain.devices(group.execution_providers),
+        devices=devices,
         toolchain=toolchain.of("verify"),
     )
 

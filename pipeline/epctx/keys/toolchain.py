@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from epctx import codec
 from epctx.cache.digests import FileDigests
@@ -22,7 +24,7 @@ from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import HasDrivers
+from epctx.providers.hooks import DescribesSessions, HasDrivers
 from epctx.providers.onnxruntime import host, plugins
 
 K = TypeVar("K")
@@ -105,20 +107,62 @@ class _Once(Generic[K, V]):
         return known.result()
 
 
+class Traits(Struct, frozen=True, kw_only=True):
+    """What an EP says of itself, as far as a build wants to know it (`providers.base`).
+
+    Attributes:
+        device, inference_options: as `hooks.DescribesSessions` has them; None, none: it has not.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    isolated: bool
+    native: bool
+    device: str | None = None
+    inference_options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Described(Struct, frozen=True, kw_only=True):
+    """An EP, bound to its options, on one machine.
+
+    Attributes:
+        record: its part of a key.
+        drivers: of its devices, as `Toolchain.devices` has them.
+    """
+
+    record: ProviderRecord
+    traits: Traits
+    drivers: Mapping[str, str]
+
+
+class Eps(Protocol):
+    """The EPs of other machines. Thread-safe. Its methods raise as those of `Toolchain`."""
+
+    def described(self, spec: ProviderSpec) -> Described:
+        """An EP."""
+        ...
+
+    def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
+        """The CPU of the machines that carry out jobs for which these EPs are needed."""
+        ...
+
+
 class Toolchain:
     """The toolchain of this process's environment, each part looked at once. Thread-safe.
 
     Args:
         digests: how files are digested.
+        eps: of other machines; None: of this one.
     """
 
-    def __init__(self, digests: FileDigests) -> None:
+    def __init__(self, digests: FileDigests, eps: Eps | None = None) -> None:
         self._digests = digests
+        self._elsewhere = eps
         self._actions = _Once[Running, Mapping[str, str]]()
         self._eps = _Once[bytes, ExecutionProvider]()
         self._providers = _Once[bytes, ProviderRecord]()
-        self._driven: dict[bytes, Mapping[str, str]] = {}
-        self._cpu: Mapping[str, str] | None = None
+        self._traits = _Once[bytes, Traits]()
+        self._driven = _Once[bytes, Mapping[str, str]]()
 
     def of(self, action: Running) -> Mapping[str, str]:
         """The sources of epctx that carry out `action`, and the versions of libraries, by name.
@@ -149,11 +193,26 @@ class Toolchain:
             ProviderUnavailable: it is not installed, or its package is broken.
             ManifestError: it refuses the options, or a path among them leads nowhere.
         """
+        if self._elsewhere is not None:
+            return self._elsewhere.described(spec).record
         name = codec.encode((spec.provider, spec.options, spec.path_options))
         return self._providers.get(name, lambda: self._provider(spec))
 
+    def traits(self, spec: ProviderSpec) -> Traits:
+        """What the EP says of itself. Raises as `provider`."""
+        if self._elsewhere is not None:
+            return self._elsewhere.described(spec).traits
+        name = codec.encode((spec.provider, spec.options))
+        return self._traits.get(name, lambda: self._traits_of(spec))
+
+    def describe(self, spec: ProviderSpec) -> Described:
+        """All of the EP that another machine may want to know. Raises as `provider`."""
+        return Described(
+            record=self.provider(spec), traits=self.traits(spec), drivers=self._drivers(spec)
+        )
+
     def ep(self, spec: ProviderSpec) -> ExecutionProvider:
-        """The EP itself, bound to its options; made once. Raises as `provider`."""
+        """The EP itself of this machine, bound to its options; made once. Raises as `provider`."""
         name = codec.encode((spec.provider, spec.options))
         return self._eps.get(name, lambda: registry.create(spec))
 
@@ -163,16 +222,19 @@ class Toolchain:
         That an EP's devices are hidden counts too: what could not be checked then can be later.
         Raises as `provider`.
         """
-        if self._cpu is None:
-            cpu = host.cpu()
-            self._cpu = {
-                "cpu": f"{cpu.vendor} family {cpu.family} model {cpu.model}",
-                "cpu flags": " ".join(cpu.flags),
-            }
-        found = dict(self._cpu)
-        for spec in specs:
+        eps = tuple(specs)
+        cpu = self.cpu(eps)
+        found = {
+            "cpu": f"{cpu.vendor} family {cpu.family} model {cpu.model}",
+            "cpu flags": " ".join(cpu.flags),
+        }
+        for spec in eps:
             found |= self._drivers(spec)
         return found
+
+    def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
+        """The CPU of who carries out jobs for which these EPs are needed."""
+        return host.cpu() if self._elsewhere is None else self._elsewhere.cpu(specs)
 
     def own(self, patterns: Iterable[str]) -> str:
         """The digest of epctx's own files that match glob patterns below its package."""
@@ -187,15 +249,30 @@ class Toolchain:
         return known
 
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:
+        if self._elsewhere is not None:
+            return self._elsewhere.described(spec).drivers
         name = codec.encode((spec.provider, spec.options))
-        if name not in self._driven:
-            provider = self.ep(spec)
-            drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
-            driven = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
-            if spec.provider in plugins.hidden():
-                driven[f"{spec.provider}: devices"] = "hidden"
-            self._driven[name] = driven
-        return self._driven[name]
+        return self._driven.get(name, lambda: self._driver(spec))
+
+    def _driver(self, spec: ProviderSpec) -> Mapping[str, str]:
+        provider = self.ep(spec)
+        drivers = provider.drivers() if isinstance(provider, HasDrivers) else {}
+        driven = {f"{spec.provider}: {key}": v for key, v in drivers.items()}
+        if spec.provider in plugins.hidden():
+            driven[f"{spec.provider}: devices"] = "hidden"
+        return driven
+
+    def _traits_of(self, spec: ProviderSpec) -> Traits:
+        provider = self.ep(spec)
+        told = provider if isinstance(provider, DescribesSessions) else None
+        return Traits(
+            name=provider.name,
+            sources=tuple(sorted(provider.sources)),
+            isolated=provider.isolated,
+            native=provider.native,
+            device=None if told is None else told.device_kind(),
+            inference_options={} if told is None else told.inference_options(),
+        )
 
     def _provider(self, spec: ProviderSpec) -> ProviderRecord:
         provider = self.ep(spec)
@@ -205,29 +282,11 @@ class Toolchain:
             toolchain[label] = self._library(spec.provider, path)
         return ProviderRecord(
             provider=spec.provider,
-            options=self._options(spec),
+            options=options(spec, self._digests),
             code=self._provider_code(spec.provider, type(provider).__module__),
             toolchain=dict(sorted(toolchain.items())),
             host=dict(fingerprint.host),
         )
-
-    def _options(self, spec: ProviderSpec) -> Mapping[str, OptionValue]:
-        options = dict(spec.options)
-        for name in spec.path_options:
-            if name in options:
-                options[name] = self._content(spec, name, Path(str(options[name])))
-        return options
-
-    def _content(self, spec: ProviderSpec, option: str, path: Path) -> str:
-        with ManifestError.if_refused(
-            f"the option {option} names {path}, which cannot be read",
-            where=f"execution_providers.{spec.alias}.options",
-            remedy="correct the path",
-        ):
-            if path.is_dir():
-                files = [file for file in listing.below(path) if file.is_file()]
-                return str(self._digests.of_tree(path, files))
-            return str(self._digests.of(path))
 
     def _library(self, provider: str, path: Path) -> str:
         with ProviderUnavailable.if_refused(
@@ -272,6 +331,31 @@ class Toolchain:
         with ProviderUnavailable.if_refused(f"{name} cannot be read", remedy=_AGAIN):
             sources = installed.sources_of(found[name].rpartition(" ")[0] or name, self._digests)
         return found if sources is None else {**found, f"{name}/sources": str(sources)}
+
+
+def options(spec: ProviderSpec, digests: FileDigests) -> Mapping[str, OptionValue]:
+    """An EP's options as keys have them: of those that are paths, the digest of what is there.
+
+    Raises:
+        ManifestError: a path leads nowhere.
+    """
+    given = dict(spec.options)
+    for name in spec.path_options:
+        if name in given:
+            given[name] = _content(spec, name, Path(str(given[name])), digests)
+    return given
+
+
+def _content(spec: ProviderSpec, option: str, path: Path, digests: FileDigests) -> str:
+    with ManifestError.if_refused(
+        f"the option {option} names {path}, which cannot be read",
+        where=f"execution_providers.{spec.alias}.options",
+        remedy="correct the path",
+    ):
+        if path.is_dir():
+            files = [file for file in listing.below(path) if file.is_file()]
+            return str(digests.of_tree(path, files))
+        return str(digests.of(path))
 
 
 def _before(libraries: Iterable[Path]) -> Iterator[tuple[str, Path]]:

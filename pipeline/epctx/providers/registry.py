@@ -99,11 +99,19 @@ def needs_static_shapes(name: str) -> bool:
     """Whether the EP compiles models of static shapes only, as its class says; it need not be
     usable here. False where its package cannot be loaded.
     """
+    return class_says(name, "static_shapes")
+
+
+def class_says(name: str, trait: str) -> bool:
+    """What the class of an EP says of all that are bound to options, usable here or not.
+
+    False where it says nothing, or its package cannot be loaded.
+    """
     try:
         factory: object = entry_of(name).load()
     except Exception:  # whatever somebody else's module raises
         return False
-    return getattr(factory, "static_shapes", False) is True
+    return getattr(factory, trait, False) is True
 
 
 def is_isolated(spec: ProviderSpec) -> bool:

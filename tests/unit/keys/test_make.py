@@ -140,6 +140,7 @@ def make(case: Case) -> Records:
             source, case.sources[source.name], case.group.optimize, toolchain
         )
         compiled = making.compile(case.group, case.optimized, toolchain)
+        devices = toolchain.devices(case.group.execution_providers)
         verified = making.verify(
             case.group,
             compiled=key(compiled),
@@ -147,11 +148,12 @@ def make(case: Case) -> Records:
             models=[(model, case.sources[model.name]) for model in case.group.models],
             references=case.references,
             inputs=None if case.inputs is None else making.inputs(case.inputs, digests),
+            devices=devices,
             toolchain=toolchain,
         )
         run_with = making.inputs(case.inputs or VerifyInputs(), digests)
         run = case.group if case.inputs else replace(case.group, verify=VerifySettings())
-        recorded = making.recording(run, key(compiled), run_with, toolchain)
+        recorded = making.recording(run, key(compiled), run_with, devices, toolchain)
         folder = making.folder([key(verified)], case.outputs, toolchain)
         return optimized, compiled, verified, recorded, folder
 

@@ -21,6 +21,8 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.pace import Pace
 from epctx.engine.progress import Progress
 from epctx.engine.state import Compiled
+from epctx.error_codes import Code
+from epctx.errors import CompileError
 from epctx.files.digest import Digest
 from epctx.keys.records import KeyRecord
 from epctx.manifest import ProviderSpec
@@ -36,10 +38,17 @@ class Actions:
         history: of its manifest; None: without a cache.
         executor: carries out its jobs.
         work: its scratch.
+        builds: models may be optimized and compiled; else only what is there is put together.
     """
 
     def __init__(
-        self, lookup: Lookup, history: History | None, executor: Executor, work: Path
+        self,
+        lookup: Lookup,
+        history: History | None,
+        executor: Executor,
+        work: Path,
+        *,
+        builds: bool = True,
     ) -> None:
         self.lookup = lookup
         self._history = history
@@ -47,6 +56,7 @@ class Actions:
         self._executor = executor
         self._numbers = itertools.count()
         self.room = Room()
+        self._builds = builds
 
     def pace(self, sessions: Iterable[Compiled]) -> Pace:
         """What is known of the runs of the models of session groups that are compiled."""
@@ -58,6 +68,19 @@ class Actions:
         }
         cache = self.lookup.cache
         return Pace(records=None if cache is None else cache.records, compiled=compiled)
+
+    def refuse_to_build(self, what: str) -> None:
+        """Before something is made: whether anything may be.
+
+        Raises:
+            CompileError: what is in the cache is all that there is to be.
+        """
+        if not self._builds:
+            raise CompileError(
+                f"{what} is not in the cache any more, and nothing is built here",
+                remedy="build it where its EPs are, and run the command again",
+                code=Code.NOT_IN_CACHE,
+            )
 
     def new_folder(self, letter: str) -> Path:
         """A path in the scratch that nothing has; kept short, for Windows."""
@@ -77,7 +100,7 @@ class Actions:
             self._executor.expect(label)
 
     def _isolated(self, eps: Iterable[ProviderSpec]) -> bool:
-        return any(self.lookup.toolchain.ep(spec).isolated for spec in eps)
+        return any(self.lookup.toolchain.traits(spec).isolated for spec in eps)
 
     def did(
         self, progress: Progress, action: str, subject: str, key: Digest | None, *, ran: bool

@@ -120,6 +120,7 @@ class Compiling:
         )
 
     def _run(self, progress: GroupProgress, known: Compiled, folder: Path, lane: Lane) -> Staged:
+        self._actions.refuse_to_build(f"compile of {known.session.label}")
         with self._space.promised(_size(known), progress.notice, copied=lane.own):
             return self._carried_out(progress, known, folder, lane)
 
@@ -250,7 +251,7 @@ class Compiling:
     def _cpu(self, group: ModelGroup) -> LockedCpu | None:
         """Where a real EP compiles; None: the EPs are the same everywhere."""
         toolchain = self._actions.lookup.toolchain
-        if not any(toolchain.ep(spec).native for spec in group.execution_providers):
+        if not any(toolchain.traits(spec).native for spec in group.execution_providers):
             return None
         from epctx.providers.onnxruntime import host
 

@@ -139,6 +139,7 @@ class Optimizing:
         model: _Model,
         lane: Lane,
     ) -> Optimized:
+        self._actions.refuse_to_build(f"optimize of {source.name}")
         lookup = self._actions.lookup
         folder = self._actions.new_folder("o")
         begun = time.time()

@@ -114,6 +114,7 @@ class Quantizing:
     ) -> tuple[Quantized, Path]:
         lookup, group, name = self._actions.lookup, progress.planned.group, plain.source.name
         assert group.quantize is not None
+        self._actions.refuse_to_build(f"quantize of {name}")
         folder = self._actions.new_folder("q")
         job = QuantizeJob(
             name=name,

@@ -164,16 +164,15 @@ class _Runtimes(Struct):
         return tuple(map(self._name, group.execution_providers))
 
     def _name(self, spec: ProviderSpec) -> str:
-        provider = self.toolchain.ep(spec)
-        described = provider if isinstance(provider, hooks.DescribesSessions) else None
+        traits = self.toolchain.traits(spec)
         runtime = LockedRuntime(
-            device=described.device_kind() if described is not None else None,
-            native=provider.native,
-            options=dict(described.inference_options()) if described is not None else {},
-            sources=tuple(sorted(provider.sources)),
+            device=traits.device,
+            native=traits.native,
+            options=dict(traits.inference_options),
+            sources=traits.sources,
         )
-        number, name = 1, provider.name
+        number, name = 1, traits.name
         while self.known.setdefault(name, runtime) != runtime:
             number += 1
-            name = f"{provider.name}#{number}"
+            name = f"{traits.name}#{number}"
         return name

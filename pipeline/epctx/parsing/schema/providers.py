@@ -62,6 +62,22 @@ class Advised(Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+class CompilesOn(Struct, frozen=True, kw_only=True):
+    """What a host must be to compile for an EP; empty: nothing is known to matter.
+
+    Attributes:
+        systems: linux, windows, macos.
+        machines: x86_64, aarch64.
+        cpu: the vendor of the CPU.
+        extra: of epctx, which installs the EP.
+    """
+
+    systems: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    cpu: str = ""
+    extra: str = ""
+
+
 class Knowledge(Struct, frozen=True, kw_only=True):
     """`x-epctx` of an option schema.
 
@@ -74,6 +90,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
         at_runtime: those of them that a session may be given which runs a model.
         decoders: what `epctx init FOLDER` writes for the EP.
         advised: options that `epctx validate` warns about where they are left out.
+        compiles_on: what a host must be.
     """
 
     provider: str
@@ -84,6 +101,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     at_runtime: tuple[str, ...] = ()
     decoders: ForDecoders = field(default_factory=ForDecoders)
     advised: tuple[Advised, ...] = ()
+    compiles_on: CompilesOn = field(default_factory=CompilesOn)
 
 
 class OptionSchema(Struct, frozen=True, kw_only=True, dict=True):

@@ -1,0 +1,266 @@
+"""What other hosts built, where this one gathers it: `epctx build --from-cache`.
+
+Keys depend on EPs' libraries and on facts of the host that compiled. Both are in the build reports
+of the hosts that did, and in the lock; so neither an EP nor a device need be here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from epctx import codec, limits
+from epctx.cache.digests import FileDigests
+from epctx.engine.state import GroupState
+from epctx.error_codes import Code
+from epctx.errors import CompileError, ProviderUnavailable, UsageError
+from epctx.files import listing
+from epctx.files.entries import open_entry
+from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import Described, Traits, options
+from epctx.lockfile import hosts
+from epctx.lockfile.types import Lock, LockedRuntime
+from epctx.manifest import OptionValue, ProviderSpec
+from epctx.providers import registry
+from epctx.providers.onnxruntime import host
+
+_REPORT = "*.build.json"
+_TOLD = 20
+"""Groups that the error names which are not in the cache."""
+
+
+class Elsewhere(Struct, frozen=True, kw_only=True):
+    """The EPs of other hosts, as `keys.toolchain.Eps`, and what ran models there.
+
+    Attributes:
+        eps: by name and options, as `_name` has them.
+        devices: of a session group, by the key of its compile action.
+        file: where all this is said.
+        digests: how options are digested that are paths.
+    """
+
+    eps: Mapping[bytes, Described]
+    devices: Mapping[str, Mapping[str, str]]
+    file: Path
+    digests: FileDigests
+
+    def described(self, spec: ProviderSpec) -> Described:
+        """An EP.
+
+        Raises:
+            ProviderUnavailable: nothing is said of it with these options.
+            ManifestError: an option is a path that leads nowhere.
+        """
+        found = self.eps.get(_name(spec.provider, options(spec, self.digests)))
+        if found is None:
+            raise ProviderUnavailable(
+                f"nobody says that {spec.provider} was used with the options of {spec.alias}",
+                where=str(self.file),
+                remedy="gather the report of a job that built with it: "
+                "`epctx plan --format matrix` lists the jobs",
+            )
+        return found
+
+    def cpu(self, specs: Sequence[ProviderSpec]) -> host.Cpu:
+        """That of this host: nobody else carries out what is left to be done."""
+        return host.cpu()
+
+
+class _Ep(Struct, frozen=True, kw_only=True):
+    provider: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    traits: Traits | None = None
+
+
+class _Group(Struct, frozen=True, kw_only=True):
+    target: str
+    group: str
+    execution_providers: tuple[_Ep, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Report(Struct, frozen=True, kw_only=True):
+    """Of a build report what counts here."""
+
+    name: str
+    groups: tuple[_Group, ...]
+    lock: Lock | None = None
+
+
+def of_reports(folder: Path, name: str, digests: FileDigests) -> Elsewhere:
+    """What the build reports below a folder say of the EPs that built.
+
+    Args:
+        name: of the manifest; reports of others are left alone.
+
+    Raises:
+        UsageError: there is none of it; one is of a build that failed, or no build report; two say
+            different things of one EP.
+    """
+    eps: dict[bytes, tuple[Path, Described]] = {}
+    devices: dict[str, Mapping[str, str]] = {}
+    for path, report in _reports(folder, name):
+        assert report.lock is not None
+        said = {_name(ep.provider, ep.options): ep.traits for ep in _eps(report)}
+        for known, record in _providers(report.lock):
+            traits = said.get(known) or _traits(record.provider)
+            found = Described(record=record, traits=traits, drivers={})
+            first, before = eps.setdefault(known, (path, found))
+            if before != found:
+                raise _differing(folder, (first, before.record), (path, record))
+        for group in report.groups:
+            locked = report.lock.groups.get(f"{group.target}/{group.group}")
+            for session in locked.session_groups.values() if locked is not None else ():
+                devices[session.key] = group.devices
+    known_eps = {name: ep for name, (_, ep) in eps.items()}
+    return Elsewhere(eps=known_eps, devices=devices, file=folder, digests=digests)
+
+
+def of_lock(lock: Lock, file: Path, digests: FileDigests) -> Elsewhere:
+    """What a lock says of the EPs that built.
+
+    Raises:
+        UsageError: it has outputs of several kinds of host, and does not say which are meant.
+    """
+    if lock.hosts:
+        raise UsageError(
+            f"has outputs of {len(lock.hosts)} kinds of host",
+            file=str(file),
+            remedy="say by --reports which of them built what is to be gathered",
+        )
+    runtimes: dict[bytes, LockedRuntime] = {}
+    for variant in lock.package.variants if lock.package is not None else ():
+        assert lock.package is not None
+        locked = lock.groups[variant.group].execution_providers
+        for ep, runtime in zip(locked, variant.execution_providers, strict=True):
+            name = _name(ep.provider.partition("#")[0], ep.options)
+            runtimes[name] = lock.package.execution_providers[runtime]
+    eps = {
+        name: Described(
+            record=record, traits=_traits(record.provider, runtimes.get(name)), drivers={}
+        )
+        for name, record in _providers(lock)
+    }
+    return Elsewhere(eps=eps, devices={}, file=file, digests=digests)
+
+
+def refuse_missing(groups: Sequence[GroupState]) -> None:
+    """Everything that is to be published is in the cache.
+
+    Raises:
+        CompileError: something is not, and all of it is told.
+    """
+    missing = {group.planned.label: _missing(group) for group in groups}
+    told = [f"{label}: {', '.join(what)}" for label, what in missing.items() if what]
+    if told:
+        more = [f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else []
+        raise CompileError(
+            f"{len(told)} of {len(groups)} groups are not in the cache, and nothing is built here",
+            why="".join(f"\n  {each}" for each in [*told[:_TOLD], *more]),
+            remedy="build them where their EPs are, with the same sources, settings and cache: "
+            "`epctx plan --format matrix` says where; name what these builds reported by --reports",
+            code=Code.NOT_IN_CACHE,
+        )
+
+
+def _missing(group: GroupState) -> list[str]:
+    if not group.sessions:
+        return ["nothing is known of it"]
+    models = [model.source.name for session in group.sessions for model in session.models]
+    known = [m.source.name for s in group.sessions for m in s.models if m.action is not None]
+    lacking = [f"optimize of {name}" for name in models if name not in known]
+    return lacking + [
+        f"compile of {session.session.label}"
+        for session in group.sessions
+        if session.action is None and session.record is not None
+    ]
+
+
+def _reports(folder: Path, name: str) -> Iterator[tuple[Path, _Report]]:
+    paths = sorted(path for path in listing.below(folder) if path.match(_REPORT))
+    found = [(path, report) for path in paths if (report := _read(path)).name == name]
+    if not found:
+        raise UsageError(
+            f"has no build report of {name!r}",
+            file=str(folder),
+            why=f"reports there: {', '.join(path.name for path in paths) or 'none'}",
+            remedy=f"gather the {name}.build.json of each job that built into this folder",
+        )
+    for path, report in found:
+        if report.lock is None:
+            raise UsageError(
+                "is of a build that failed",
+                file=str(path),
+                remedy="see its error, and build again",
+            )
+        yield path, report
+
+
+def _read(path: Path) -> _Report:
+    try:
+        with open_entry(path) as stream:
+            return codec.decode(stream.read(limits.REPORT_BYTES.value), _Report)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            "is no build report", file=str(path), why=str(error), remedy="build again"
+        ) from error
+
+
+def _name(provider: str, options: Mapping[str, OptionValue]) -> bytes:
+    return codec.encode((provider, options))
+
+
+def _traits(provider: str, runtime: LockedRuntime | None = None) -> Traits:
+    """What is known of an EP that may not be installed: as its class and the lock say."""
+    return Traits(
+        name=provider,
+        sources=() if runtime is None else runtime.sources,
+        isolated=registry.class_says(provider, "isolated"),
+        native=registry.class_says(provider, "native") if runtime is None else runtime.native,
+        device=None if runtime is None else runtime.device,
+        inference_options={} if runtime is None else runtime.options,
+    )
+
+
+def _eps(report: _Report) -> Iterator[_Ep]:
+    return (ep for group in report.groups for ep in group.execution_providers)
+
+
+def _providers(lock: Lock) -> Iterator[tuple[bytes, ProviderRecord]]:
+    """The EPs of a lock of one kind of host, each with its options, by a name for both."""
+    here = hosts.kind(lock)
+    for group in lock.groups.values():
+        for each in group.execution_providers:
+            entry = lock.execution_providers[each.provider]
+            provider = each.provider.partition("#")[0]
+            yield (
+                _name(provider, each.options),
+                ProviderRecord(
+                    provider=provider,
+                    options=each.options,
+                    code=entry.code,
+                    toolchain=entry.toolchain,
+                    host=here.get(each.provider, entry.host),
+                ),
+            )
+
+
+def _differing(
+    folder: Path, one: tuple[Path, ProviderRecord], two: tuple[Path, ProviderRecord]
+) -> UsageError:
+    (first, before), (second, after) = one, two
+    facts = {"code": (before.code, after.code)}
+    for what in ("toolchain", "host"):
+        old, new = getattr(before, what), getattr(after, what)
+        facts |= {name: (old.get(name), new.get(name)) for name in sorted({*old, *new})}
+    told = [f"{name}: {old}, and {new}" for name, (old, new) in facts.items() if old != new]
+    return UsageError(
+        f"two jobs built with {before.provider} and are not alike: "
+        f"{first.relative_to(folder).as_posix()} and {second.relative_to(folder).as_posix()}",
+        file=str(folder),
+        why="".join(f"\n  {each}" for each in told),
+        remedy="build on hosts of one kind, with the same packages: one lock has one of each",
+    )
