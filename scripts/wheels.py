@@ -31,33 +31,38 @@ PYTHONS = tuple(
     if line.startswith(_PYTHON)
 )
 """The versions of Python that epctx says it is for."""
-EXTRAS = ("", "qnn", "openvino")
-PROMISED: Mapping[str, tuple[str, str, str]] = {
-    "Windows x64": ("3.11, 3.12, 3.13",) * 3,
+EXTRAS = ("", "qnn", "openvino", "remote", "dask")
+PROMISED: Mapping[str, tuple[str, ...]] = {
+    "Windows x64": ("3.11, 3.12, 3.13",) * 5,
     "Windows Arm64": (
         "3.12, 3.13; 3.11: no pyyaml",
         "3.12, 3.13; 3.11: no pyyaml",
         "no onnxruntime-ep-openvino",
+        "no cryptography",
+        "no cryptography",
     ),
     "Linux x86-64": (
         "3.11, 3.12, 3.13; glibc 2.28",
         "3.11, 3.12, 3.13; glibc 2.35",
-        "3.11, 3.12, 3.13; glibc 2.28",
+        *("3.11, 3.12, 3.13; glibc 2.28",) * 3,
     ),
     "Linux aarch64": (
         "3.11, 3.12, 3.13; glibc 2.28",
         "3.11, 3.12, 3.13; glibc 2.34",
         "no onnxruntime-ep-openvino",
+        *("3.11, 3.12, 3.13; glibc 2.28",) * 2,
     ),
     "macOS arm64": (
         "3.11, 3.12, 3.13; macOS 14",
         "no onnxruntime-qnn",
         "no onnxruntime-ep-openvino",
+        *("3.11, 3.12, 3.13; macOS 14",) * 2,
     ),
     "macOS x86-64": (
         "no onnxruntime",
         "no onnxruntime, onnxruntime-qnn",
         "no onnxruntime, onnxruntime-ep-openvino",
+        *("no cryptography, onnxruntime",) * 2,
     ),
 }
 """For each platform and extra, the Pythons for which all wheels are there, and the least system."""

@@ -66,6 +66,7 @@ class Code(StrEnum):
     NOT_INSTALLED = "E0501"
     NO_DEVICE = "E0502"
     PACKAGES_CLASH = "E0503"
+    MACHINES = "E0504"
 
     COMPILE = "E0600"
     CRASHED = "E0601"

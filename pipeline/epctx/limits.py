@@ -197,6 +197,12 @@ WORKER_LOG: Final = Limit(
     "a worker process's log; of a longer one the middle is left out",
 )
 WORKER_ANSWER: Final = Limit("WORKER_ANSWER", 1 << 30, "bytes", "one answer of a worker process")
+MACHINE_JOB: Final = Limit(
+    "MACHINE_JOB", 64 << 20, "bytes", "a job for another machine, or its answer, without files"
+)
+MACHINE_FILES: Final = Limit(
+    "MACHINE_FILES", 100_000, "files", "files of one folder that goes from one machine to another"
+)
 PROBE_SECONDS: Final = Limit("PROBE_SECONDS", 60, "s", "the look at an EP by `epctx doctor`")
 READ_BINARY_SECONDS: Final = Limit(
     "READ_BINARY_SECONDS",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
-    *("run", "report", "doctor", "env", "explain", "schema", "cache"),
+    *("worker", "run", "report", "doctor", "env", "explain", "schema", "cache"),
 )
 """One module each: its `app`, or its function of the same name."""
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from epctx.cli import github
 from epctx.cli.options import (
     AllowOutside,
+    Insecure,
     Jobs,
     Locked,
     Manifest,
@@ -20,14 +21,19 @@ from epctx.cli.options import (
     Only,
     Out,
     RemoteCache,
+    TlsCa,
+    TlsCert,
+    TlsKey,
     Trust,
     located,
+    tls,
 )
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, document
 
 if TYPE_CHECKING:
     from epctx.cache.opening import Shared
+    from epctx.commands.build import On
     from epctx.engine.build import Options
 
 
@@ -86,6 +92,17 @@ def build(
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="dask://HOST:PORT",
+            help="Carry it out on other machines; dask://local?workers=N: on this one's cluster.",
+        ),
+    ] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    insecure: Insecure = False,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -130,6 +147,11 @@ def build(
         recalibrate=recalibrate,
         release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
     )
+    machines = None
+    if on is not None:
+        from epctx.commands.build import On
+
+        machines = On(url=on, tls=tls(tls_ca, tls_cert, tls_key, insecure))
     with profiled.written(ui, profile):
         _build(
             ui,
@@ -139,6 +161,7 @@ def build(
             cached=not no_cache,
             shared=Shared(url=remote_cache, trust=trust),
             allow_outside=allow_outside,
+            on=machines,
         )
 
 
@@ -151,6 +174,7 @@ def _build(
     cached: bool,
     shared: Shared,
     allow_outside: bool,
+    on: On | None,
 ) -> None:
     """Carry it out, and tell what came of it."""
     from epctx.cli import progress
@@ -166,6 +190,7 @@ def _build(
             shared=shared,
             allow_outside=allow_outside,
             watch=True,
+            on=on,
         )
     from epctx.cli import step_summary, summary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+
+if TYPE_CHECKING:
+    from epctx.machines.address import Tls
 
 STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
 Manifest = Annotated[
@@ -72,6 +75,30 @@ Sarif = Annotated[
 AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Let paths lead out of the manifest's folder.")
 ]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Whose certificates other machines must show; PEM."),
+    Existing(),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The certificate that is shown to them; PEM."),
+    Existing(),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The key of that certificate; PEM."), Existing()
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Reach other machines without certificates: who can, may."),
+]
+
+
+def tls(ca: Path | None, cert: Path | None, key: Path | None, insecure: bool) -> Tls:
+    """What was said of certificates."""
+    from epctx.machines.address import Tls
+
+    return Tls(ca=ca, cert=cert, key=key, insecure=insecure)
 
 
 def located(manifest: Path | None) -> Path:

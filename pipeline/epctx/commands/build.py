@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from epctx import lockfile
 from epctx.cache import Cache
 from epctx.cache.opening import Shared
 from epctx.engine import build, noop, plan
 from epctx.engine.build import Options
 from epctx.engine.events import Listener
+from epctx.engine.executor import Machines
 from epctx.engine.plan import Plan
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
+from epctx.keys.records import ProviderRecord
+from epctx.lockfile import hosts
 from epctx.parsing.schema import files
+from epctx.worker.pool import Pool
+
+if TYPE_CHECKING:
+    from epctx.machines.address import Tls
+
+
+class On(Struct, frozen=True, kw_only=True):
+    """Other machines: `url` is `dask://HOST:PORT`, or `dask://local?workers=N` for this one's."""
+
+    url: str
+    tls: Tls
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -55,6 +72,7 @@ def run(
     allow_outside: bool = False,
     refuse: Callable[[Plan], None] = lambda planned: None,
     watch: bool = False,
+    on: On | None = None,
 ) -> Done:
     """Build what `manifest` declares. What is not told here is as in `api.build`.
 
@@ -62,18 +80,44 @@ def run(
         cached: use what was built before, and remember what is built now.
         shared: what is said of the shared cache behind it; None: as the environment says.
         refuse: is called with the plan before anything is done, and may raise.
+        on: the machines that carry it out; None: this one.
         watch: note all that is looked at, so that `Done.remember` can make the next one a no-op.
 
     Raises:
         EpctxError: as `engine.plan.read` and `engine.build.run` raise, and `refuse`.
     """
     watched = None
-    if watch and cached and not options.locked and not options.release.asked:
+    if watch and cached and on is None and not options.locked and not options.release.asked:
         watched = noop.Watched()
         watched.read(manifest)
         watched.code(Path(__file__).parents[1], Path(str(files.root())))
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
     cache = build.open_cache(listener, shared or Shared(), options) if cached else None
-    report, failure = build.run(planned, options, listener=listener, cache=cache, watched=watched)
+    with _machines(on, cache, manifest) as machines:
+        report, failure = build.run(
+            planned, options, listener=listener, machines=machines, cache=cache, watched=watched
+        )
     return Done(plan=planned, report=report, failure=failure, cache=cache, watched=watched)
+
+
+@contextmanager
+def _machines(on: On | None, cache: Cache | None, manifest: Path) -> Iterator[Machines]:
+    if on is None:
+        yield Machines(Pool)
+        return
+    from epctx.machines import opened
+
+    with opened.opened(on.url, on.tls, cache, _decides(manifest)) as machines:
+        yield machines
+
+
+def _decides(manifest: Path) -> Callable[[ProviderRecord], bool]:
+    """Whether the manifest's lock was made with an EP; where there is none, it was with any."""
+    try:
+        lock = lockfile.read(lockfile.place(manifest))
+    except (EpctxError, OSError):
+        return lambda record: False
+    views = hosts.views(lock)
+    known = [(ep.toolchain, ep.host) for each in views for ep in each.execution_providers.values()]
+    return lambda record: (record.toolchain, record.host) in known

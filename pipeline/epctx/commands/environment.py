@@ -18,16 +18,16 @@ _MEANINGS: Final = {
     "EPCTX_CACHE_DIR": ("the platform's folder for caches", "the folder of the cache"),
     "EPCTX_CACHE_READONLY": ("no", "use the cache, and change nothing in it"),
     "EPCTX_CACHE_SHARED": ("no", "use a cache that others can write to, who are trusted"),
-    "EPCTX_REMOTE_CACHE_TOKEN": (
-        "what ~/.netrc has for the host",
-        "what a shared cache at https:// is sent, as a bearer's token",
-    ),
     "EPCTX_CACHE_SIGNING_KEY": (
         "nothing is signed",
         "a file of a private key, or a JSON list of a command that prints it",
     ),
     "EPCTX_CACHE_TRUST": ("nobody", "public keys whose signatures count, or files of them"),
     "EPCTX_REMOTE_CACHE": ("none", "the URL of a cache that several machines share"),
+    "EPCTX_REMOTE_CACHE_TOKEN": (
+        "what ~/.netrc has for the host",
+        "what a shared cache at https:// is sent, as a bearer's token",
+    ),
     _HIDE: ("none", "names of EPs, with commas between: as if the host had no device of them"),
 }
 """By name what it is unless it is set, and what it does."""

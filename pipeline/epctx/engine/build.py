@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +29,7 @@ from epctx.engine.asked import Release
 from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.events import Event, Expect, Listener, notices
-from epctx.engine.executor import Cancelled
+from epctx.engine.executor import Cancelled, Machines
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, packaged, writer
 from epctx.engine.lookup import Lookup
@@ -48,7 +49,6 @@ from epctx.files.entries import open_entry
 from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock, LockedFile
-from epctx.worker.pool import Pool
 
 _ASKED: Final = 8
 """Groups at a time that the shared cache is asked for."""
@@ -92,6 +92,7 @@ def run(
     options: Options,
     *,
     listener: Listener,
+    machines: Machines,
     cache: Cache | None = None,
     watched: Watched | None = None,
 ) -> tuple[BuildReport, EpctxError | None]:
@@ -101,6 +102,7 @@ def run(
 
     Args:
         listener: hears of events, from several threads, one at a time.
+        machines: carry out its jobs.
         cache: None: everything is carried out, and nothing remembered; what several targets share
             is carried out once all the same.
         watched: is told what is looked at; None: nobody wants to know.
@@ -132,7 +134,7 @@ def run(
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
         cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
-        return _Run(plan, options, cache, Events(listener), watched).run()
+        return _Run(plan, options, machines, cache, Events(listener), watched).run()
 
 
 def open_cache(listener: Listener, shared: Shared, options: Options) -> Cache:
@@ -154,12 +156,14 @@ class _Run:
         self,
         plan: Plan,
         options: Options,
+        machines: Machines,
         cache: Cache | None,
         events: Events,
         watched: Watched | None,
     ) -> None:
         self._plan = plan
         self._options = options
+        self._machines = machines
         self._cache = cache
         self._events = events
         self._repaired = False
@@ -178,6 +182,7 @@ class _Run:
             digests,
             numbers=options.numbers,
             ranges=self._ranges,
+            eps=machines.eps,
             elsewhere=self._elsewhere(digests) if options.from_cache else None,
             gathers=options.from_cache,
         )
@@ -322,13 +327,16 @@ class _Run:
             self._cache.ready()
         self._place.forget_logs()
         self._options.expect({group.planned.label: self._took(group) for group in groups})
-        scheduler, actions = self._carry_out(
-            self._place.work, threads=self._options.jobs or os.cpu_count() or 1
-        )
+        jobs = self._options.jobs
+        if not jobs and self._machines.jobs is not None:
+            jobs = self._machines.jobs()
+        scheduler, actions = self._carry_out(self._place.work, threads=jobs or os.cpu_count() or 1)
         keep_going = self._options.keep_going
         build = GroupBuilder(actions, scheduler, self._place, self._events, keep_going=keep_going)
-        with self._lookup.preparing([group.planned.group for group in groups]):
-            return build.run(groups, meanwhile=self._options.meanwhile)
+        # Longest first, so that no machine waits for the last; what is not known may be long.
+        ordered = sorted(groups, key=lambda group: -(self._took(group) or math.inf))
+        with self._lookup.preparing([group.planned.group for group in ordered]):
+            return build.run(ordered, meanwhile=self._options.meanwhile)
 
     def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
         """The compositions of the groups that were built or are up to date."""
@@ -361,8 +369,10 @@ class _Run:
         return assess_composition(planned, ready, self._lookup, self._place)
 
     def _carry_out(self, work: Path, *, threads: int) -> tuple[Scheduler, Actions]:
-        """What jobs are carried out with: processes of this machine, scratch in `work`."""
-        executor = Pool(work=work, logs=self._place.logs, variables=self._options.variables)
+        """What jobs are carried out with, scratch in `work`."""
+        executor = self._machines.executors(
+            work=work, logs=self._place.logs, variables=self._options.variables
+        )
         words = "interrupted, nothing was published"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
         builds = not self._options.from_cache
@@ -426,6 +436,7 @@ class _Run:
                 self._place,
                 self._events,
                 anchor,
+                executors=self._machines.executors,
                 locked=old is not None,
                 signers=self._cache.signers if self._cache is not None else {},
             )

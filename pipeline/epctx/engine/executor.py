@@ -1,16 +1,22 @@
 """Where the jobs of a build are carried out, as the engine sees it.
 
-This machine's processes are one implementation (`epctx.worker.pool.Pool`). The engine asks for a
-lane, gives it jobs, watches their stages, and can cancel them all; it knows no more.
+This machine's processes are one implementation (`epctx.worker.pool.Pool`), other machines another
+(`epctx.machines`). The engine asks for a lane, gives it jobs, watches their stages, and can cancel
+them all; it knows no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
 from epctx.errors import EpctxError
+from epctx.keys.toolchain import Eps
+from epctx.manifest import ProviderSpec
 from epctx.worker.jobs import Job, StageStarted
 
 R = TypeVar("R")
@@ -30,6 +36,11 @@ class Lane(Protocol):
     @property
     def own(self) -> bool:
         """Nobody else's jobs are carried out there."""
+        ...
+
+    @property
+    def machine(self) -> str | None:
+        """Where its last job was carried out; None: on this machine."""
         ...
 
     def start(self) -> None:
@@ -76,10 +87,15 @@ class Lane(Protocol):
 class Executor(Protocol):
     """Carries out jobs. Used by many threads."""
 
-    def lane(self, label: str | None) -> AbstractContextManager[Lane]:
+    def lane(
+        self, label: str | None, eps: Sequence[ProviderSpec] = ()
+    ) -> AbstractContextManager[Lane]:
         """A lane of its own, called `label`; None: one that shares what carries out others' jobs.
 
         At its end nothing of its own is left.
+
+        Args:
+            eps: that its jobs need.
         """
         ...
 
@@ -98,3 +114,33 @@ class Executor(Protocol):
     def close(self) -> None:
         """After the last job: leave nothing behind."""
         ...
+
+
+class Executors(Protocol):
+    """Makes executors: who calls the engine chooses where jobs are carried out."""
+
+    def __call__(
+        self, *, work: Path, logs: Path, variables: Mapping[str, str] | None = None
+    ) -> Executor:
+        """An executor.
+
+        Args:
+            work: scratch of the build.
+            logs: where logs go; those of who did well are removed.
+            variables: of the environment of what carries out jobs.
+        """
+        ...
+
+
+class Machines(Struct, frozen=True):
+    """Where a build's jobs are carried out, and whose EPs it is planned with.
+
+    Attributes:
+        executors: make what carries out jobs.
+        eps: None: those of this machine.
+        jobs: how many session groups they take at a time; None: one for each core of this machine.
+    """
+
+    executors: Executors
+    eps: Eps | None = None
+    jobs: Callable[[], int] | None = None

@@ -39,6 +39,7 @@ from epctx.keys import (
 )
 from epctx.keys.records import InputsRecord
 from epctx.keys.source_digests import SourceDigests, Sources, locations_in
+from epctx.keys.toolchain import Eps
 from epctx.manifest import (
     ModelGroup,
     ModelSource,
@@ -79,7 +80,8 @@ class Lookup:
         digests: how sources, toolchain and options are digested.
         numbers: models are run and compared, where the manifest does not say `off`.
         ranges: what is known of models that are to be quantized.
-        elsewhere: what other hosts said of their EPs; None: those of this one count.
+        eps: of other machines; None: of this one.
+        elsewhere: what hosts said that built before; then their EPs count.
         gathers: nothing is compiled, so what is known of models must do.
     """
 
@@ -90,13 +92,14 @@ class Lookup:
         *,
         numbers: bool,
         ranges: Ranges | None = None,
+        eps: Eps | None = None,
         elsewhere: Elsewhere | None = None,
         gathers: bool = False,
     ) -> None:
         self.cache = cache
         self.ranges = ranges or Ranges(None)
         self.digests = digests
-        self.toolchain = Toolchain(digests, elsewhere)
+        self.toolchain = Toolchain(digests, elsewhere or eps)
         self._elsewhere = elsewhere
         self.sources = Sources(
             digests=digests,

@@ -93,7 +93,13 @@ class Progress:
             if stage is not None:
                 with self._lock:
                     self.stages.append(
-                        StageTime(stage=stage, subject=subject, start=begun, end=now)
+                        StageTime(
+                            stage=stage,
+                            subject=subject,
+                            start=begun,
+                            end=now,
+                            machine=lane.machine,
+                        )
                     )
 
         def show(next_: str | None) -> None:
@@ -137,7 +143,9 @@ class Progress:
         """Note that an action was carried out, or where in the cache it was."""
         report = ActionReport.of(action, subject, key, origin)
         with self._lock:
-            self.actions.append(report)
+            stages = [each for each in self.stages if each.subject == subject] or self.stages
+            machine = stages[-1].machine if origin is None and stages else None
+            self.actions.append(replace(report, machine=machine))
 
     @property
     def compiled(self) -> bool:

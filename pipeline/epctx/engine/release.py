@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from epctx import lockfile
 from epctx.engine.asked import Release
 from epctx.engine.events import Event
-from epctx.engine.executor import Executor
+from epctx.engine.executor import Executor, Executors
 from epctx.engine.lock import locked_mode
 from epctx.engine.output import archive, attestation, builder, record
 from epctx.engine.output.place import Place
@@ -30,7 +30,6 @@ from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
-from epctx.worker.pool import Pool
 
 
 class Releasing:
@@ -38,6 +37,7 @@ class Releasing:
 
     Args:
         lock: that the build was held to, or that it wrote: what is released follows from it.
+        executors: make what carries out jobs.
         locked: it stays as it is.
         signers: of the actions that came from a cache, by key.
     """
@@ -49,6 +49,7 @@ class Releasing:
         events: Events,
         lock: Lock,
         *,
+        executors: Executors,
         locked: bool,
         signers: Mapping[Digest, str],
     ) -> None:
@@ -56,6 +57,7 @@ class Releasing:
         self._place = place
         self._events = events
         self._lock = lock
+        self._executors = executors
         self._locked = locked
         self._signers = signers
 
@@ -152,7 +154,7 @@ class Releasing:
         plan, place = self._plan, self._place
         jobs = {(each.target, each.group.name): _job(each, place) for each in plan.groups}
         jobs |= {(e.target, e.composition.name): _composed(e, place) for e in plan.compositions}
-        executor = Pool(work=place.work / "golden", logs=place.logs)
+        executor = self._executors(work=place.work / "golden", logs=place.logs)
         with Scheduler(executor, interrupted="interrupted, the groups are published"):
             made = tuple(
                 replace(group, golden=self._golden_of(executor, group, jobs[key]))

@@ -28,16 +28,21 @@ PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
 """Beside whichever distribution of ONNX Runtime is installed."""
 
 
-class StageTime(Struct, frozen=True, kw_only=True):
-    """When a stage of a model or session group ran: seconds since the build's start."""
+class StageTime(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a stage of a model or session group ran: seconds since the build's start.
+
+    Attributes:
+        machine: where; None: on the one that built.
+    """
 
     stage: str
     subject: str
     start: float
     end: float
+    machine: str | None = None
 
 
-class ActionReport(Struct, frozen=True, kw_only=True):
+class ActionReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An action of a group.
 
     Attributes:
@@ -49,6 +54,7 @@ class ActionReport(Struct, frozen=True, kw_only=True):
             build; None: it was carried out.
         signer: the name of the trusted key that signed it; None: nobody asked, or it was carried
             out.
+        machine: where; None: on the one that built, or nowhere.
     """
 
     action: str
@@ -57,6 +63,7 @@ class ActionReport(Struct, frozen=True, kw_only=True):
     ran: bool
     came_from: str | None = field(name="from", default=None)
     signer: str | None = None
+    machine: str | None = None
 
     @classmethod
     def of(

@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from epctx.errors import EpctxError
 from epctx.files import outputs
+from epctx.manifest import ProviderSpec
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.process import Worker
 
@@ -26,7 +27,10 @@ class Lane:
     Attributes:
         own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
             idle.
+        machine: this one.
     """
+
+    machine: str | None = None
 
     def __init__(self, pool: Pool, label: str | None) -> None:
         self.own = label is not None
@@ -174,8 +178,11 @@ class Pool:
                 self._fresh[label] = self._start(label)
 
     @contextmanager
-    def lane(self, label: str | None) -> Iterator[Lane]:
-        """A lane with a worker of its own, called `label`, or None: with those that all share."""
+    def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
+        """A lane with a worker of its own, called `label`, or None: with those that all share.
+
+        Whatever EPs it needs, they are on this machine or nowhere.
+        """
         lane = Lane(self, label)
         try:
             yield lane

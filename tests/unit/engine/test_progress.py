@@ -29,6 +29,7 @@ class FakeLane:
     def __init__(self, *steps: StageStarted | Exception) -> None:
         self._steps = steps
         self.timeout: float | None = None
+        self.machine: str | None = None
 
     def run(
         self,

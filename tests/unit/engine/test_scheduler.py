@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
@@ -9,6 +10,7 @@ import pytest
 from epctx.engine.executor import Cancelled, Executor, Lane
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted
+from epctx.manifest import ProviderSpec
 
 
 class Noting:
@@ -18,7 +20,9 @@ class Noting:
         self.asked: list[str] = []
         self.cancelled = threading.Event()
 
-    def lane(self, label: str | None) -> AbstractContextManager[Lane]:
+    def lane(
+        self, label: str | None, eps: Sequence[ProviderSpec] = ()
+    ) -> AbstractContextManager[Lane]:
         raise AssertionError("no job is carried out here")
 
     def expect(self, label: str) -> None:

@@ -145,7 +145,11 @@ class Tier:
 
         def stream() -> bool | None:
             pieces = store.stream(name, file.size)
-            return None if pieces is None else _written(pieces, file, target, lambda: self._off)
+            return (
+                None
+                if pieces is None
+                else written(pieces, file.digest, file.size, target, lambda: self._off)
+            )
 
         whole = self._ask(stream, size=file.size, proceed=proceed)
         if whole:
@@ -294,11 +298,19 @@ def _open(url: str) -> Store:
     return store
 
 
-def _written(
-    pieces: Iterator[bytes], file: StoredFile, target: Path, ended: Callable[[], bool]
+def written(
+    pieces: Iterator[bytes],
+    content: Digest,
+    size: int,
+    target: Path,
+    ended: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Write what comes to the new file `target`; whether it is `file`."""
-    hasher, left = blake3.blake3(), file.size
+    """Write what comes to the new file `target`; whether it is `content`, of `size` bytes.
+
+    Raises:
+        StorageError: `target` cannot be written.
+    """
+    hasher, left = blake3.blake3(), size
     with refusing(target), target.open("xb", buffering=0) as stream:
         for piece in pieces:
             left -= len(piece)
@@ -308,4 +320,4 @@ def _written(
             rest = memoryview(piece)
             while rest:
                 rest = rest[stream.write(rest) :]
-    return left == 0 and hasher.hexdigest() == file.digest.hex
+    return left == 0 and hasher.hexdigest() == content.hex

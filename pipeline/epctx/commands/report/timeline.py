@@ -32,8 +32,9 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A model or session group of a group."""
+    """A model or session group of a group, on one machine; None: on the one that built."""
 
+    machine: str | None
     group: str
     subject: str
     bars: tuple[Bar, ...]
@@ -60,17 +61,19 @@ def timeline(report: BuildReport) -> Timeline | None:
     if not times:
         return None
     whole = max(report.seconds, *(time.end for _, time in times)) or 1.0
-    lines: dict[tuple[str, str], list[Bar]] = {}
+    lines: dict[tuple[str, str, str], list[Bar]] = {}
     totals = dict.fromkeys(STAGES, 0.0)
     for group, time in times:
         start, width = 100 * time.start / whole, 100 * (time.end - time.start) / whole
         bar = Bar(time=time, start=round(start, 3), width=round(max(width, 0.15), 3))
-        lines.setdefault((label(group), time.subject), []).append(bar)
+        lines.setdefault((time.machine or "", label(group), time.subject), []).append(bar)
         totals[time.stage] = totals.get(time.stage, 0.0) + bar.seconds
     return Timeline(
         lines=tuple(
-            Line(group=group, subject=subject, bars=tuple(bars))
-            for (group, subject), bars in lines.items()
+            Line(machine=machine or None, group=group, subject=subject, bars=tuple(bars))
+            for (machine, group, subject), bars in sorted(
+                lines.items(), key=lambda each: each[0][0]
+            )
         ),
         ticks=_ticks(whole),
         totals={stage: seconds for stage, seconds in totals.items() if seconds},

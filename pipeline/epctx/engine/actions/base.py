@@ -92,7 +92,8 @@ class Actions:
 
     def lane(self, eps: Iterable[ProviderSpec], label: str) -> AbstractContextManager[Lane]:
         """For jobs with these EPs, one after the other: of its own where one of them needs that."""
-        return self._executor.lane(label if self._isolated(eps) else None)
+        specs = tuple(eps)
+        return self._executor.lane(label if self._isolated(specs) else None, specs)
 
     def expect_lane(self, eps: Iterable[ProviderSpec], label: str) -> None:
         """A lane for these EPs and of that label will follow soon."""

@@ -253,9 +253,7 @@ class Compiling:
         toolchain = self._actions.lookup.toolchain
         if not any(toolchain.traits(spec).native for spec in group.execution_providers):
             return None
-        from epctx.providers.onnxruntime import host
-
-        cpu = host.cpu()
+        cpu = toolchain.cpu(group.execution_providers)
         return LockedCpu(family=cpu.family, flags=cpu.flags, model=cpu.model, vendor=cpu.vendor)
 
 

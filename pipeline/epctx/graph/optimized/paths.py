@@ -74,3 +74,18 @@ def write(folder: Path, sources: Mapping[str, Path]) -> None:
         for file in record.files
     ]
     (folder / PLACES).write_bytes(msgspec.json.encode(places))
+
+
+def sources(folder: Path) -> Mapping[str, Path]:
+    """Where the sources of the model in `folder` are said to be: their digests, as text, to paths.
+
+    Raises:
+        OSError, msgspec.MsgspecError: the folder is no optimized model's, or is damaged.
+    """
+    record = codec.decode((folder / RECORD).read_bytes(), _Record)
+    places = codec.decode((folder / PLACES).read_bytes(), list[Place | None])
+    return {
+        file.digest: Path(place.path)
+        for file, place in zip(record.files, places, strict=True)
+        if place is not None
+    }

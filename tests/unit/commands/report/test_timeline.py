@@ -34,3 +34,15 @@ def test_a_timeline_of_any_length_has_few_marks(seconds: float) -> None:
 def test_nothing_ran_and_there_is_no_timeline() -> None:
     made = report()
     assert timeline.timeline(replace(made, groups=made.groups[1:])) is None
+
+
+def test_what_ran_on_other_machines_is_in_lines_of_each_of_them() -> None:
+    made = report()
+    places = [("load", "w1"), ("compile", "w0"), ("dump", "w1")]
+    stages = tuple(
+        StageTime(stage=stage, subject="m", start=0, end=1, machine=machine)
+        for stage, machine in places
+    )
+    found = timeline.timeline(replace(made, groups=(replace(made.groups[0], stages=stages),)))
+    assert found is not None
+    assert [(line.machine, len(line.bars)) for line in found.lines] == [("w0", 1), ("w1", 2)]

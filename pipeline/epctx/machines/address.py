@@ -1,0 +1,139 @@
+"""`dask://…`: which machines carry out a build, and how they are talked to."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from epctx.error_codes import Code
+from epctx.errors import ProviderUnavailable, UsageError
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+_LOCAL: Final = "local"
+_FORMS: Final = "write dask://HOST:PORT, or dask://local?workers=2"
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """Files in PEM by which two ends of a connection know each other; all of them, or none.
+
+    Attributes:
+        insecure: without them, beyond this machine, too.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where the scheduler is.
+
+    Attributes:
+        workers: None: at `host`; else this machine starts it, and so many workers.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    workers: int | None = None
+
+
+def parsed(url: str, *, where: str = "--on") -> Address:
+    """The address that a `dask://…` names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme != "dask" or not host or parts.path or parts.username or parts.fragment:
+        raise _strange(url, where)
+    if host == _LOCAL and port is None and where == "--on" and given.keys() <= {"workers"}:
+        workers = given.get("workers", "2")
+        if not (workers.isdecimal() and 0 < int(workers) <= 256):
+            raise _strange(url, where)
+        return Address(workers=int(workers))
+    if port is None or given:
+        raise _strange(url, where)
+    return Address(host=host, port=port)
+
+
+def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
+    """The scheduler's address as dask has it, and how to be safe with it; None: in the clear.
+
+    Raises:
+        UsageError: it would be in the clear beyond this machine, and nobody said that it may; a
+            file is missing.
+        ProviderUnavailable: dask is not installed.
+    """
+    refuse_without_dask()
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    files = {"--tls-ca": tls.ca, "--tls-cert": tls.cert, "--tls-key": tls.key}
+    given = {name for name, path in files.items() if path is not None}
+    if not given:
+        if not (tls.insecure or _is_loopback(address.host)):
+            raise UsageError(
+                f"whoever reaches {address.host} could read what is built, and run what it likes",
+                where="--on",
+                remedy="name certificates with --tls-ca, --tls-cert and --tls-key, or say "
+                "--insecure",
+                code=Code.COMMAND_LINE,
+            )
+        return f"tcp://{host}:{address.port}", None
+    if len(given) < len(files):
+        missing = " and ".join(name for name in files if name not in given)
+        raise UsageError(
+            f"{missing} must be named, too",
+            where=" ".join(sorted(given)),
+            remedy="name the authority's certificate, and the own one with its key",
+            code=Code.COMMAND_LINE,
+        )
+    return f"tls://{host}:{address.port}", security(*(str(path) for path in files.values()))
+
+
+def security(ca: str, cert: str, key: str) -> Security:
+    """Connections of which both ends show a certificate of the authority `ca`."""
+    from distributed.security import Security
+
+    return Security(
+        require_encryption=True,
+        tls_ca_file=ca,
+        **{f"tls_{role}_cert": cert for role in ("client", "worker", "scheduler")},
+        **{f"tls_{role}_key": key for role in ("client", "worker", "scheduler")},
+    )
+
+
+def refuse_without_dask() -> None:
+    """Raises ProviderUnavailable where the extra is not installed."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError as error:
+        raise ProviderUnavailable(
+            "builds on other machines need dask.distributed",
+            why=str(error),
+            remedy="pip install 'epctx[dask]'",
+            code=Code.NOT_INSTALLED,
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _strange(url: str, where: str) -> UsageError:
+    return UsageError(
+        f"{url!r} names no machines", where=where, remedy=_FORMS, code=Code.COMMAND_LINE
+    )

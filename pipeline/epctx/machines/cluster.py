@@ -1,0 +1,347 @@
+"""A coordinator's connection: the workers that there are, and calls to them that end.
+
+dask waits for ever for a task that nobody can carry out, and tells nothing of one whose worker is
+gone. So every task is for one worker, and whoever waits for it is told when that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from epctx import codec
+from epctx.error_codes import Code
+from epctx.errors import CompileError, EpctxError, ProviderUnavailable
+from epctx.machines.messages import FACTS, TOPIC, Began, Facts, decoded
+from epctx.worker.jobs import StageStarted
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+    from distributed.security import Security
+
+SILENT: Final = logging.CRITICAL + 1
+_REACHED: Final = 10.0
+"""Seconds within which the scheduler must answer."""
+_FIRST: Final = 60.0
+"""Seconds within which a first worker must come, and an answer that is there."""
+_SILENCE: Final = 30.0
+"""Seconds without an answer after which the scheduler is gone."""
+_STEP: Final = 0.2
+_LOOK: Final = 2.0
+"""Seconds between two looks at who is there."""
+
+
+class Lost(Exception):
+    """A worker is gone, or the connection to it, before it had answered."""
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """A worker: dask's address of it, and what it says of itself."""
+
+    address: str
+    facts: Facts
+
+
+class Call:
+    """A task that was sent to a worker. `cancel` from any thread."""
+
+    def __init__(
+        self, future: Future[str], heard: queue.SimpleQueue[object], doubt: Callable[[], None]
+    ) -> None:
+        self._future = future
+        self._heard = heard
+        self._doubt = doubt
+
+    def cancel(self, reason: EpctxError) -> None:
+        """Whoever waits for it raises `reason`; what carries it out is ended."""
+        self._heard.put(reason)
+
+    def wait(self, started: Callable[[StageStarted], None] = lambda stage: None) -> str:
+        """Its answer. `started` hears of its stages.
+
+        Raises:
+            Lost: there will be none.
+            EpctxError: it was cancelled, and this is the reason.
+        """
+        try:
+            while True:
+                said = self._heard.get()
+                if isinstance(said, StageStarted):
+                    started(said)
+                elif isinstance(said, Exception):
+                    raise said
+                else:
+                    return self._result()
+        finally:
+            if self._future.done():
+                self._future.release()
+            else:
+                with contextlib.suppress(Exception):  # what dask makes of a scheduler that is gone
+                    self._future.cancel()
+
+    def _result(self) -> str:
+        status = self._future.status
+        if status == "finished":
+            answer = self._fetched()
+            if isinstance(answer, str):
+                return answer
+        if status == "error":
+            raise CompileError(
+                "a worker could not carry out a task",
+                why=str(self._future.exception(timeout=_FIRST)),
+                remedy="use the same version of epctx and of dask.distributed on all machines",
+            )
+        self._doubt()  # so does dask end what it waits for when the scheduler is gone
+        raise Lost(status)
+
+    def _fetched(self) -> object:
+        """What dask has for the task, which may be gone with its worker at this moment."""
+        deadline = time.monotonic() + _FIRST
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return self._future.result(timeout=_LOOK)
+            with contextlib.suppress(queue.Empty):
+                said = self._heard.get_nowait()
+                if isinstance(said, Exception):
+                    raise said
+        raise Lost("it answered, and its answer does not come")
+
+
+class Cluster:
+    """The workers of a scheduler, as a build sees them. Used by many threads.
+
+    Args:
+        contact: as dask has it.
+        failure: why there will be no worker, if that is known.
+    """
+
+    def __init__(
+        self,
+        contact: str,
+        tls: Security | None,
+        *,
+        failure: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        from distributed import Client
+
+        for name in ("distributed", "distributed.client", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(SILENT)  # what counts is told as errors
+        self.build = secrets.token_hex(8)
+        self.contact = contact
+        self._failure = failure
+        self._lock = threading.Lock()
+        self._members: dict[str, Member] = {}
+        self._strangers: dict[str, str] = {}
+        self._calls: dict[int, tuple[str, queue.SimpleQueue[object]]] = {}
+        self._attended: dict[str, Future[str] | None] = {}
+        self._numbers = itertools.count(1)
+        self._over = threading.Event()
+        self._look = threading.Event()
+        self.changed = threading.Condition(self._lock)
+        try:
+            self._client: Client = Client(
+                contact, security=tls, timeout=_REACHED, set_as_default=False, name="epctx"
+            )
+        except (OSError, TimeoutError) as error:
+            raise self._unreachable(str(error)) from error
+        self._client.subscribe_topic(TOPIC, self._began)
+        self._client.subscribe_topic("all", self._happened)
+        self._watch = threading.Thread(target=self._watching, name="epctx-machines", daemon=True)
+        self._watch.start()
+
+    def close(self) -> None:
+        """End what is left of this build on all workers."""
+        self._over.set()
+        self._look.set()
+        self._watch.join()
+        for future in self._attended.values():
+            if future is not None:
+                future.cancel()
+        self._client.close(timeout=5)
+
+    def members(self) -> Sequence[Member]:
+        """The workers that are there; of none it waits for the first.
+
+        Raises:
+            ProviderUnavailable: none comes; the scheduler is gone.
+        """
+        deadline = time.monotonic() + _FIRST
+        with self.changed:
+            while not self._members:
+                failed = self._failure()
+                if self._over.is_set():
+                    raise self.lost()
+                if failed is not None or self._strangers or time.monotonic() > deadline:
+                    raise self._nobody(failed)
+                self.changed.wait(_STEP)
+            return list(self._members.values())
+
+    def is_there(self, address: str) -> bool:
+        """Whether a worker is."""
+        with self._lock:
+            return address in self._members
+
+    def call(self, address: str, function: Callable[[str], str], text: str, number: int) -> Call:
+        """Send a task to a worker.
+
+        Args:
+            number: from `number`: events of it are for this call.
+
+        Raises:
+            Lost: the worker, or the scheduler, is gone.
+        """
+        from epctx.machines import serving
+
+        heard: queue.SimpleQueue[object] = queue.SimpleQueue()
+        with self._lock:
+            if address not in self._members or self._over.is_set():
+                raise Lost(address)
+            self._calls[number] = address, heard
+            first = address not in self._attended
+            self._attended[address] = self._attended.get(address)
+        if first:
+            self._attended[address] = self._submit(address, serving.attend, self.build, 0)
+        future = self._submit(address, function, text, number)
+        future.add_done_callback(lambda done: heard.put(None))
+        return Call(future, heard, self._doubt)
+
+    def number(self) -> int:
+        """A number that no other call of this build has."""
+        with self._lock:
+            return next(self._numbers)
+
+    def forget(self, number: int) -> None:
+        """A call has ended."""
+        with self._lock:
+            self._calls.pop(number, None)
+
+    @property
+    def is_lost(self) -> bool:
+        """The scheduler is gone."""
+        return self._over.is_set()
+
+    def lost(self) -> ProviderUnavailable:
+        """What to raise when the scheduler is gone."""
+        return ProviderUnavailable(
+            "the scheduler is gone, or the network to it",
+            where=self.contact,
+            remedy="run the command again when it is there: what was built is in the cache",
+            code=Code.MACHINES,
+        )
+
+    def _submit(
+        self, address: str, function: Callable[[str], str], text: str, number: int
+    ) -> Future[str]:
+        return self._client.submit(
+            function,
+            text,
+            key=f"epctx-{self.build}-{number or address}",
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+    def _began(self, event: tuple[float, Any]) -> None:
+        """A job has come to a stage, perhaps of another's build."""
+        try:
+            began = decoded(event[1], Began)
+            stage = codec.decode(bytes(began.stage), StageStarted)
+        except (CompileError, msgspec.MsgspecError):
+            return
+        with self._lock:
+            known = self._calls.get(began.number) if began.build == self.build else None
+        if known is not None:
+            known[1].put(stage)
+
+    def _happened(self, event: tuple[float, Any]) -> None:
+        """The scheduler tells of workers that come and go."""
+        said = event[1]
+        if isinstance(said, dict) and said.get("action") == "remove-worker":
+            self._gone(str(said.get("worker")))
+        self._look.set()
+
+    def _gone(self, address: str) -> None:
+        with self.changed:
+            self._members.pop(address, None)
+            lost = [heard for place, heard in self._calls.values() if place == address]
+            self.changed.notify_all()
+        for heard in lost:
+            heard.put(Lost(address))
+
+    def _watching(self) -> None:
+        while not self._over.is_set():
+            try:
+                scheduler: Any = self._client.scheduler
+                found = self._client.sync(
+                    scheduler.identity, n_workers=-1, callback_timeout=_SILENCE
+                )
+            except Exception:  # whatever dask makes of a connection that is gone
+                found = None
+            if found is None or self._client.status != "running":
+                self._end()
+                return
+            self._see(found["workers"])
+            due = time.monotonic() + _LOOK
+            while not self._look.wait(_STEP) and time.monotonic() < due:
+                self._doubt()
+            self._look.clear()
+
+    def _see(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
+        with self._lock:
+            gone = self._members.keys() - workers.keys()
+            new = {name: told for name, told in workers.items() if name not in self._members}
+        for address in gone:
+            self._gone(address)
+        found: dict[str, Member] = {}
+        for address, told in new.items():
+            try:
+                found[address] = Member(address=address, facts=decoded(told.get(FACTS), Facts))
+            except CompileError as error:
+                self._strangers[address] = error.why or ""
+        if found:
+            with self.changed:
+                self._members |= found
+                self.changed.notify_all()
+
+    def _doubt(self) -> None:
+        if self._client.status != "running":
+            self._end()
+
+    def _end(self) -> None:
+        self._over.set()
+        with self.changed:
+            waiting = [heard for _, heard in self._calls.values()]
+            self._members.clear()
+            self.changed.notify_all()
+        for heard in waiting:
+            heard.put(self.lost())
+
+    def _nobody(self, failed: str | None) -> ProviderUnavailable:
+        strange = [f"{address} was not started by this epctx" for address in self._strangers]
+        return ProviderUnavailable(
+            "there is no worker",
+            where=self.contact,
+            why=failed or ", ".join(strange) or None,
+            remedy=f"start workers with `epctx worker {self.contact}`",
+            code=Code.MACHINES,
+        )
+
+    def _unreachable(self, why: str) -> ProviderUnavailable:
+        return ProviderUnavailable(
+            "there is no scheduler",
+            where=self.contact,
+            why=why,
+            remedy="start one with `dask scheduler`, and check address and certificates",
+            code=Code.MACHINES,
+        )

@@ -1,0 +1,142 @@
+"""A cluster of this machine's own: a scheduler in this process, and workers that end with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx import codec
+from epctx.machines.cluster import SILENT
+from epctx.providers.onnxruntime import host
+from epctx.providers.onnxruntime.native_process import NativeProcess
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+_LOOK: Final = 0.5
+"""Seconds between two looks at the workers."""
+_MOST: Final = 200
+"""Workers that are started in the place of others, at most."""
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """What a worker is told: whom to serve, what both share, and PEM texts of this build alone."""
+
+    contact: str
+    blobs: Path
+    name: str
+    jobs: int
+    ca: str
+    cert: str
+    key: str
+
+
+def security(start: Start) -> Security:
+    """Connections within one build: nobody else on this machine has its certificate."""
+    from distributed.security import Security
+
+    return Security(
+        require_encryption=True,
+        tls_ca_file=start.ca,
+        **{f"tls_{role}_cert": start.cert for role in ("client", "worker", "scheduler")},
+        **{f"tls_{role}_key": start.key for role in ("client", "worker", "scheduler")},
+    )
+
+
+class Workers:
+    """Worker processes; in the place of one that ends another is started.
+
+    Args:
+        logs: a folder for what they print.
+    """
+
+    def __init__(self, start: Start, count: int, logs: Path) -> None:
+        self._start = start
+        self._logs = logs
+        self._over = threading.Event()
+        self._started = 0
+        self._running = [self._new() for _ in range(count)]
+        self._thread = threading.Thread(target=self._watch, name="epctx-workers", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """What the last of them printed, if none can be started."""
+        if self._started < _MOST and any(each.poll() is None for each in self._running):
+            return None
+        found = sorted(self._logs.iterdir(), key=lambda path: path.stat().st_mtime)
+        return found[-1].read_text(errors="replace")[-2000:] if found else ""
+
+    def close(self) -> None:
+        """End them all."""
+        self._over.set()
+        self._thread.join()
+        for process in self._running:
+            process.end()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK):
+            for number, process in enumerate(self._running):
+                if process.poll() is not None and self._started < _MOST:
+                    process.end_rest()
+                    self._running[number] = self._new()
+
+    def _new(self) -> NativeProcess:
+        self._started += 1
+        name = f"local-{self._started}"
+        with (self._logs / name).open("wb") as log:
+            process = NativeProcess(
+                [sys.executable, "-P", "-m", "epctx.machines"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                apart=True,
+            )
+        assert process.stdin is not None
+        told = replace(self._start, name=name)
+        process.stdin.write(codec.encode(told) + b"\n")
+        process.stdin.flush()
+        return process
+
+
+@contextmanager
+def cluster(count: int, blobs: Path) -> Iterator[tuple[str, Security, Workers]]:
+    """A scheduler with so many workers; where it is, and how to talk to it."""
+    from distributed import LocalCluster
+    from distributed.security import Security
+
+    safe = Security.temporary()
+    start_of = {"ca": safe.tls_ca_file, "cert": safe.tls_worker_cert, "key": safe.tls_worker_key}
+    with (
+        tempfile.TemporaryDirectory(prefix="epctx-local-", ignore_cleanup_errors=True) as logs,
+        LocalCluster(
+            n_workers=0,
+            processes=False,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=safe,
+            dashboard_address=None,
+            silence_logs=SILENT,
+        ) as scheduler,
+    ):
+        contact = scheduler.scheduler_address
+        jobs = max(1, (len(host.cores()) or os.cpu_count() or 1) // count)
+        start = Start(contact=contact, blobs=blobs, name="", jobs=jobs, **start_of)
+        workers = Workers(start, count, Path(logs))
+        try:
+            yield contact, safe, workers
+        finally:
+            workers.close()

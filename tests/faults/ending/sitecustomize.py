@@ -1,0 +1,35 @@
+"""In a worker process of another machine: SIGKILL of that machine's `epctx worker`, in a stage.
+
+Files in the folder `ends` beside its temporary files say in which: `compile-1` is good for one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+if "epctx.worker" in sys.orig_argv:
+    from epctx.stages import compile, dump, load, optimize, partition, verify
+
+    def ending(stage: str, run: Callable[..., object]) -> Callable[..., object]:
+        def ended(*arguments: object, **rest: object) -> object:
+            for file in sorted(Path(os.environ["TMPDIR"], "ends").glob(f"{stage}-*")):
+                file.unlink(missing_ok=True)
+                supervisor = psutil.Process().parent()
+                machine = supervisor.parent() if supervisor is not None else None
+                if machine is not None:
+                    machine.send_signal(signal.SIGKILL)
+                time.sleep(600)
+            return run(*arguments, **rest)
+
+        return ended
+
+    for module in (load, optimize, partition, compile, dump, verify):
+        stage = module.__name__.rpartition(".")[2]
+        vars(module)["run"] = ending(stage, vars(module)["run"])

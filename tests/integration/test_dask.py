@@ -1,0 +1,169 @@
+"""Builds on other machines: the bytes of a local build, whoever dies meanwhile; or a clear end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.command_line import epctx
+from tests.kit.machines import ENDING, Machines, ends, left, machines
+from tests.kit.projects import Project, make
+
+pytestmark = [
+    pytest.mark.needs("POSIX", "needs SIGKILL"),
+    pytest.mark.needs("module distributed", "the extra [dask]"),
+]
+LOCAL = ("--on", "dask://local?workers=2")
+GROUPS = {"one": ["a", "b"], "two": ["c"], "three": ["d"]}
+STAGES = ("load", "optimize", "partition", "compile", "dump", "verify")
+
+
+def project(folder: Path, **settings: object) -> Project:
+    return make(folder, GROUPS, verify={"inputs": {"count": 1}}, **settings)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], bytes]:
+    made = project(tmp_path_factory.mktemp("expected") / "p")
+    made.build(cache=False)
+    return made.files(), made.lock.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(tmp_path_factory.mktemp("machines"), 2) as made:
+        yield made
+
+
+def ran(made: Project, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return epctx("build", "m.yaml", *options, cwd=made.folder, **variables)
+
+
+def report(made: Project) -> dict[str, Any]:
+    text = (made.folder / "dist" / "m.build.json").read_text(encoding="utf-8")
+    return {each["group"]: each for each in json.loads(text)["groups"]}
+
+
+def own(folder: Path) -> dict[str, str]:
+    """Variables of a build whose processes can be told from others'."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    return {"TMPDIR": str(folder / "tmp"), "EPCTX_CACHE_DIR": str(folder / "cache")}
+
+
+def test_a_cluster_of_this_machine_gives_the_bytes_of_a_local_build(
+    tmp_path: Path, expected: tuple[dict[str, bytes], bytes]
+) -> None:
+    made = project(tmp_path / "p")
+    done = ran(made, *LOCAL, **own(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (made.files(), made.lock.read_bytes()) == expected
+    assert left(tmp_path) == []
+    machines_ = {s["machine"] for g in report(made).values() for s in g["stages"]}
+    assert machines_ <= {"local-1", "local-2"} and machines_
+    again = ran(made, *LOCAL, "--no-cache", "--locked", **own(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_machine_that_dies_in_a_stage_costs_no_byte(
+    tmp_path: Path, stage: str, expected: tuple[dict[str, bytes], bytes]
+) -> None:
+    made = project(tmp_path / "p")
+    ends(tmp_path, stage)
+    done = ran(made, *LOCAL, **own(tmp_path), PYTHONPATH=str(ENDING))
+    assert not list((tmp_path / "tmp" / "ends").iterdir())  # one has died
+    assert done.returncode == 0, done.stderr
+    assert (made.files(), made.lock.read_bytes()) == expected
+    assert left(tmp_path) == []
+
+
+def test_a_job_with_which_three_machines_die_is_a_failed_group(tmp_path: Path) -> None:
+    made = make(tmp_path / "p", {"only": ["a"]}, verify={"inputs": {"count": 1}})
+    ends(tmp_path, *["compile"] * 3)
+    done = ran(made, *LOCAL, **own(tmp_path), PYTHONPATH=str(ENDING))
+    assert done.returncode == 6, done.stderr
+    assert "3 workers were lost, one after the other" in done.stderr
+    assert "local-" in done.stderr and "Traceback" not in done.stderr
+    assert not made.published.exists() and left(tmp_path) == []
+
+
+def test_workers_that_share_a_folder_give_the_bytes_of_a_local_build(
+    tmp_path: Path, two: Machines, expected: tuple[dict[str, bytes], bytes]
+) -> None:
+    made = project(tmp_path / "p")
+    build = two.build(made.folder)
+    output, _ = build.communicate(timeout=120)
+    assert build.returncode == 0, output
+    assert (made.files(), made.lock.read_bytes()) == expected
+    assert two.idle()
+    actions = [action for each in report(made).values() for action in each["actions"]]
+    assert {each["machine"] for each in actions} <= {"w0", "w1"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_a_build_ends_its_processes_everywhere(
+    tmp_path: Path, number: signal.Signals, two: Machines
+) -> None:
+    made = project(tmp_path / "p")
+    build = two.build(made.folder, "--no-cache")
+    deadline = time.monotonic() + 60
+    while not two.children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    build.send_signal(number)
+    output, _ = build.communicate(timeout=60)
+    if number is not signal.SIGKILL:
+        assert build.returncode == 130, output
+        assert "interrupted" in output and "Traceback" not in output
+    assert not made.published.exists()
+    assert two.idle()
+
+
+def test_a_scheduler_that_is_lost_ends_the_build_and_workers_find_the_next(
+    tmp_path: Path, expected: tuple[dict[str, bytes], bytes]
+) -> None:
+    with machines(tmp_path / "m", 1) as found:
+        made = project(tmp_path / "p")
+        build = found.build(made.folder, "--no-cache")
+        deadline = time.monotonic() + 60
+        while not found.children() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        found.scheduler.kill()
+        output, _ = build.communicate(timeout=60)
+        found.scheduler.wait()
+        assert build.returncode == 5, output
+        assert "the scheduler is gone" in output and "Traceback" not in output
+        assert not made.published.exists() and found.idle()
+        found.scheduler_again()
+        found.wait_for("w0", "serves ", times=2)
+        again = found.build(made.folder)
+        output, _ = again.communicate(timeout=120)
+        assert again.returncode == 0, output
+        assert (made.files(), made.lock.read_bytes()) == expected
+
+
+def test_the_child_of_a_worker_that_is_killed_dies_with_it(tmp_path: Path, two: Machines) -> None:
+    with machines(tmp_path / "m", 1) as found:
+        made = project(tmp_path / "p")
+        build = found.build(made.folder, "--no-cache")
+        deadline = time.monotonic() + 60
+        while not found.children() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        children = found.children()
+        assert children
+        os.kill(found.workers[0].pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(each.is_running() for each in children) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(each.is_running() for each in children)
+        found.worker()
+        output, _ = build.communicate(timeout=120)
+        assert build.returncode == 0, output

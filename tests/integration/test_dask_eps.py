@@ -1,0 +1,137 @@
+"""Machines that are not alike: who takes what, what is told at once, and who is let in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit import certificates
+from tests.kit.command_line import FAULTY, epctx
+from tests.kit.machines import Machines, machines
+from tests.kit.projects import Project, make
+
+pytestmark = [
+    pytest.mark.needs("POSIX", "needs SIGKILL"),
+    pytest.mark.needs("module distributed", "the extra [dask]"),
+]
+QNN, OTHER = "QNNExecutionProvider", "FaultyExecutionProvider"
+
+
+def npus(folder: Path) -> Project:
+    """A group for a real EP, and one for an EP of somebody else's package."""
+    made = make(folder, {"q": ["a"], "o": ["b"]}, verify={"inputs": {"count": 1}})
+    made.document["execution_providers"] = {
+        "qnn": {"provider": QNN, "options": {"soc_model": "60"}},
+        "other": {"provider": OTHER, "allow_unknown_options": True},
+    }
+    made.section("model_groups", "q")["execution_providers"] = ["qnn"]
+    made.section("model_groups", "o")["execution_providers"] = ["other"]
+    made.write()
+    return made
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """One machine with QNN, one with the other EP."""
+    with machines(tmp_path_factory.mktemp("unlike"), 0) as made:
+        made.worker()
+        made.worker(EPCTX_HIDE_DEVICES=QNN, PYTHONPATH=str(FAULTY))
+        yield made
+
+
+@pytest.mark.needs_device(QNN)
+def test_each_group_is_built_where_its_ep_is_with_the_bytes_of_a_local_build(
+    tmp_path: Path, unlike: Machines
+) -> None:
+    local = npus(tmp_path / "local")
+    done = epctx("build", "m.yaml", "--no-cache", cwd=local.folder, PYTHONPATH=str(FAULTY))
+    assert done.returncode == 0, done.stderr
+    made = npus(tmp_path / "p")
+    build = unlike.build(made.folder)
+    output, _ = build.communicate(timeout=180)
+    assert build.returncode == 0, output
+    assert made.files() == local.files()
+    assert made.lock.read_bytes() == local.lock.read_bytes()
+    text = (made.folder / "dist" / "m.build.json").read_text(encoding="utf-8")
+    where = {
+        group["group"]: {stage["machine"] for stage in group["stages"]}
+        for group in json.loads(text)["groups"]
+    }
+    assert where == {"q": {"w0"}, "o": {"w1"}}
+
+
+def test_what_no_machine_can_take_is_told_at_once_with_what_is_missing(
+    tmp_path: Path, unlike: Machines
+) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]})
+    made.section("execution_providers", "ref")["provider"] = "NobodysExecutionProvider"
+    made.section("execution_providers", "ref")["allow_unknown_options"] = True
+    made.write()
+    build = unlike.build(made.folder)
+    output, _ = build.communicate(timeout=60)
+    assert build.returncode == 5, output
+    assert "no worker can take NobodysExecutionProvider" in output
+    assert "w0: " in output and "w1: " in output and "Traceback" not in output
+
+
+def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(FAULTY, other)
+    with (other / "epctx_faulty" / "__init__.py").open("a", encoding="utf-8") as code:
+        code.write("\nNEWER = True\n")
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    made.section("execution_providers", "ref")["provider"] = OTHER
+    made.section("execution_providers", "ref")["allow_unknown_options"] = True
+    made.write()
+    with machines(tmp_path / "m", 0) as found:
+        first = found.worker(PYTHONPATH=str(FAULTY))
+        second = found.worker(PYTHONPATH=str(other))
+        build = found.build(made.folder)
+        output, _ = build.communicate(timeout=60)
+        assert build.returncode == 5, output
+        assert "FaultyExecutionProvider is not the same on all workers" in output
+        assert "w0 and w1" in output
+        second.kill()
+        second.wait()
+        build = found.build(made.folder)
+        output, _ = build.communicate(timeout=60)
+        assert build.returncode == 0, output  # and this machine does not have the EP
+        assert first.poll() is None
+
+
+def test_who_has_no_certificate_of_the_authority_is_not_let_in(tmp_path: Path) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    with machines(tmp_path / "m", 1, *certificates.made(tmp_path / "tls")) as found:
+        build = found.build(made.folder)
+        output, _ = build.communicate(timeout=60)
+        assert build.returncode == 0, output
+        found.options = certificates.made(tmp_path / "others")
+        for options in (found.options, ()):
+            found.options = options
+            build = found.build(made.folder)
+            output, _ = build.communicate(timeout=90)
+            assert build.returncode == 5 and "there is no scheduler" in output, output
+            assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "told"),
+    [
+        (["--on", "dask://127.0.0.1:1"], {}, "other machines need a shared cache"),
+        (["--on", "dask://10.1.2.3:1"], {}, "whoever reaches 10.1.2.3"),
+        (["--on", "dask://local?workers=none"], {}, "names no machines"),
+        (["--on", "http://127.0.0.1:1"], {}, "names no machines"),
+        (["--on", "dask://h:1", "--tls-ca", "m.yaml"], {}, "--tls-cert and --tls-key must be"),
+        (["--on", "dask://127.0.0.1:1"], {"EPCTX_REMOTE_CACHE": "ftp://x"}, "is no shared cache"),
+    ],
+)
+def test_what_cannot_be_meant_is_exit_2_at_once(
+    tmp_path: Path, options: list[str], variables: dict[str, str], told: str
+) -> None:
+    made = make(tmp_path / "p", {"g": ["a"]})
+    done = epctx("build", "m.yaml", *options, cwd=made.folder, **variables)
+    assert done.returncode == 2 and told in done.stderr, done.stderr

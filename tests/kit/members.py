@@ -1,0 +1,27 @@
+"""Workers that are there in name only."""
+
+from __future__ import annotations
+
+from epctx.machines import eps
+from epctx.machines.cluster import Member
+from epctx.machines.messages import Facts
+from epctx.providers.onnxruntime.host import Cpu
+
+INTEL, AMD = (Cpu(vendor=name, family="6", model="1", flags=()) for name in ("Intel", "AMD"))
+HERE = eps._own_code()
+
+
+def member(name: str, cpu: Cpu = INTEL, jobs: int = 1) -> Member:
+    facts = Facts(
+        name=name,
+        epctx="1",
+        code=HERE,
+        system="Linux",
+        machine="x86_64",
+        cpu=cpu,
+        cores=1,
+        memory=1,
+        disk=1,
+        jobs=jobs,
+    )
+    return Member(address=f"tcp://{name}", facts=facts)

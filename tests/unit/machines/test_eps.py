@@ -1,0 +1,120 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from epctx import codec
+from epctx.errors import ProviderUnavailable
+from epctx.keys.records import ProviderRecord
+from epctx.keys.toolchain import Described, Traits
+from epctx.machines import blobs
+from epctx.machines.cluster import Lost, Member
+from epctx.machines.eps import Decides, WorkersEps
+from epctx.machines.messages import Answer, encoded
+from epctx.machines.portable import Packing
+from epctx.manifest import ProviderSpec
+from tests.kit.members import AMD, HERE, INTEL, member
+
+Answers = Sequence[tuple[Member, Described | None]]
+SPEC = ProviderSpec(alias="a", provider="P")
+
+
+def ep(version: str, **host: str) -> Described:
+    record = ProviderRecord(
+        provider="P", options={}, code="c", toolchain={"sdk": version}, host=host
+    )
+    traits = Traits(name="P", sources=(), isolated=True, native=True)
+    return Described(record=record, traits=traits, drivers={})
+
+
+class FakeCluster:
+    """Workers that answer what they are to."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = {each.address: (each, answer) for each, answer in answers}
+        self.asked: list[str] = []
+
+    def members(self) -> list[Member]:
+        return [each for each, _ in self.answers.values()]
+
+    def number(self) -> int:
+        return 1
+
+    def forget(self, number: int) -> None:
+        pass
+
+    def call(self, address: str, function: object, text: str, number: int) -> Any:
+        self.asked.append(address)
+        if address not in self.answers:
+            raise Lost(address)
+        found = self.answers[address][1]
+        error = ProviderUnavailable("is not installed", remedy="install it")
+        answer = Answer(failure=error.failure)
+        if found is not None:
+            answer = Answer(result=msgspec.Raw(codec.encode(found)))
+
+        class Said:
+            def wait(self) -> str:
+                return encoded(answer)
+
+        return Said()
+
+
+def made(
+    folder: Path, answers: Answers, decides: Decides = lambda record: False
+) -> tuple[WorkersEps, FakeCluster]:
+    cluster: Any = FakeCluster(answers)
+    return WorkersEps(cluster, Packing(blobs.at(folder)), decides), cluster
+
+
+def names(found: WorkersEps) -> list[str]:
+    return [each.facts.name for each in found.able((SPEC,))]
+
+
+def test_who_has_the_ep_takes_its_jobs_and_is_asked_once(tmp_path: Path) -> None:
+    found, cluster = made(
+        tmp_path, [(member("x"), ep("1")), (member("y"), None), (member("z"), ep("1"))]
+    )
+    assert names(found) == ["x", "z"] == names(found)
+    assert found.described(SPEC) == ep("1") and found.cpu((SPEC,)) == INTEL
+    assert len(cluster.asked) == 3
+
+
+def test_where_nobody_has_it_each_says_what_is_missing(tmp_path: Path) -> None:
+    found, _ = made(tmp_path, [(member("x"), None), (member("y"), None)])
+    with pytest.raises(ProviderUnavailable, match="no worker can take P") as told:
+        found.described(SPEC)
+    assert told.value.why == "x: is not installed; y: is not installed"
+
+
+def test_two_versions_are_an_error_unless_the_lock_says_which(tmp_path: Path) -> None:
+    answers: Answers = [(member("x"), ep("1")), (member("y"), ep("2"))]
+    with pytest.raises(ProviderUnavailable, match="not the same on all workers") as told:
+        made(tmp_path, answers)[0].described(SPEC)
+    assert told.value.where == "x and y" and told.value.why == "sdk: 1 and 2"
+    found, _ = made(tmp_path, answers, lambda record: record.toolchain["sdk"] == "2")
+    assert found.described(SPEC) == ep("2") and names(found) == ["y"]
+
+
+def test_of_several_kinds_of_host_the_one_with_most_room_takes_it(tmp_path: Path) -> None:
+    answers: Answers = [
+        (member("x", INTEL), ep("1", cpu="Intel")),
+        (member("y", AMD), ep("1", cpu="AMD")),
+        (member("z", AMD, jobs=3), ep("1", cpu="AMD")),
+    ]
+    found, _ = made(tmp_path, answers)
+    assert found.cpu((SPEC,)) == AMD and names(found) == ["y", "z"]
+
+
+def test_another_epctx_is_no_worker_and_what_differs_is_told(tmp_path: Path) -> None:
+    old = member("old")
+    code = {action: {**known, "onnx": "1.0"} for action, known in HERE.items()}
+    old = replace(old, facts=replace(old.facts, code=code))
+    with pytest.raises(ProviderUnavailable, match="no worker has this epctx") as told:
+        made(tmp_path, [(old, ep("1"))])[0].described(SPEC)
+    assert told.value.why == "old: onnx 1.0"
+    found, _ = made(tmp_path, [(old, ep("2")), (member("new"), ep("1"))])
+    assert names(found) == ["new"]

@@ -1,0 +1,26 @@
+import pytest
+
+from epctx.errors import CompileError
+from epctx.machines.messages import Answer, Request, decoded, encoded
+
+
+def test_a_message_comes_back_as_it_was_sent() -> None:
+    request = Request(build="b", lane=1, label=None, number=2, over=(3,))
+    assert decoded(encoded(request), Request) == request
+    assert decoded(encoded(Answer()), Answer) == Answer()
+
+
+@pytest.mark.parametrize("text", [b"{}", None, "", "{}", '{"build": 1}', "[" * 100_000])
+def test_what_is_no_message_is_refused(text: object) -> None:
+    with pytest.raises(CompileError, match="not what it should be"):
+        decoded(text, Request)
+
+
+def test_a_message_that_is_too_large_is_neither_sent_nor_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_MACHINE_JOB", "100")
+    with pytest.raises(CompileError, match="more than 100 bytes"):
+        encoded(Answer(log_file="x" * 100))
+    with pytest.raises(CompileError, match="more than 100 bytes"):
+        decoded(" " * 101, Answer)

@@ -1,0 +1,137 @@
+from pathlib import Path
+
+import msgspec
+import onnx
+import pytest
+from msgspec.structs import replace
+
+from epctx.errors import CompileError, StorageError
+from epctx.machines import blobs
+from epctx.machines.blobs import Blobs
+from epctx.machines.portable import Input, Packing, collected, placed, received
+from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec, Reference
+from epctx.worker.jobs import OptimizeJob, SourceJob
+from tests.kit.building import mlp
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Blobs:
+    return blobs.at(tmp_path / "shared")
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    onnx.save(
+        mlp(seed=0, width=32),
+        folder / "a.onnx",
+        save_as_external_data=True,
+        location="a.data",
+        size_threshold=0,
+    )
+    (folder / "secret").write_bytes(b"not asked for")
+    return folder / "a.onnx"
+
+
+def job(folder: Path) -> OptimizeJob:
+    path = model(folder / "m")
+    reference = Reference(path=path)
+    return OptimizeJob(
+        source=ModelSource(name="a", path=path, reference=reference),
+        settings=OptimizeSettings(),
+        folder=folder / "new",
+    )
+
+
+def test_a_job_goes_elsewhere_with_what_it_reads_and_no_more(tmp_path: Path, shared: Blobs) -> None:
+    packed = Packing(shared).pack(job(tmp_path / "here"))
+    assert str(tmp_path).encode() not in msgspec.json.encode(packed.portable)
+    there, roots = placed(
+        packed.portable, OptimizeJob, shared, tmp_path / "there", tmp_path / "there" / "n"
+    )
+    folder = there.source.path.parent
+    assert sorted(path.name for path in folder.iterdir()) == ["a.data", "a.onnx"]
+    assert folder.is_relative_to(tmp_path / "there") and not there.folder.exists()
+    assert there.source.reference is not None and there.source.reference.path == there.source.path
+    assert there.folder in roots
+    there.folder.mkdir()
+    (there.folder / "graph.onnx").write_bytes(b"graph")
+    made = collected(packed.portable, roots, shared, failed=False)
+    received(packed, made, shared)
+    assert (tmp_path / "here" / "new" / "graph.onnx").read_bytes() == b"graph"
+    assert collected(packed.portable, roots, shared, failed=True) == {}
+
+
+def test_options_that_are_paths_go_with_their_content(tmp_path: Path, shared: Blobs) -> None:
+    (tmp_path / "lib.so").write_bytes(b"library")
+    options = {"backend": str(tmp_path / "lib.so"), "soc": "60"}
+    spec = ProviderSpec(alias="a", provider="P", options=options, path_options=("backend",))
+    packed = Packing(shared).pack(spec)
+    there, _ = placed(packed.portable, ProviderSpec, shared, tmp_path / "t", tmp_path / "t" / "n")
+    path = Path(str(there.options["backend"]))
+    assert path.read_bytes() == b"library" and path != tmp_path / "lib.so"
+    assert there.options["soc"] == "60"
+
+
+@pytest.mark.parametrize(
+    "text", ["/etc/passwd", "epctx-place:9", "epctx-place:x", "epctx-place:0/../../x", "model.onnx"]
+)
+def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, shared: Blobs, text: str) -> None:
+    packed = Packing(shared).pack(job(tmp_path / "here"))
+    source = ModelSource(name="a", path=Path(text))
+    evil = (
+        SourceJob.__name__,
+        msgspec.Raw(
+            msgspec.json.encode(
+                {"source": {"name": "a", "path": text}, "settings": {}, "folder": "epctx-place:0"}
+            )
+        ),
+    )
+    assert source.name == "a"
+    with pytest.raises(CompileError, match="told of a path"):
+        placed(
+            replace(packed.portable, kind=evil[0], job=evil[1]),
+            OptimizeJob,
+            shared,
+            tmp_path / "t",
+            tmp_path / "t" / "n",
+        )
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "c:evil", "a\\b", ""])
+def test_a_file_that_leads_elsewhere_is_refused_on_both_sides(
+    tmp_path: Path, shared: Blobs, name: str
+) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    blob = shared.put(tmp_path / "x")
+    packed = Packing(shared).pack(job(tmp_path / "here"))
+    with pytest.raises(CompileError, match="files that are none"):
+        received(packed, {0: {name: blob}}, shared)
+    places = tuple(
+        replace(each, files={name: blob}) if isinstance(each, Input) else each
+        for each in packed.portable.places
+    )
+    with pytest.raises(CompileError, match="files that are none"):
+        placed(
+            replace(packed.portable, places=places),
+            OptimizeJob,
+            shared,
+            tmp_path / "t",
+            tmp_path / "t" / "n",
+        )
+
+
+def test_files_for_a_place_that_is_only_read_are_refused(tmp_path: Path, shared: Blobs) -> None:
+    packed = Packing(shared).pack(job(tmp_path / "here"))
+    reads = [n for n, each in enumerate(packed.portable.places) if isinstance(each, Input)]
+    for number in (*reads, 99, -1):
+        with pytest.raises(CompileError, match="where none should be"):
+            received(packed, {number: {}}, shared)
+
+
+def test_a_folder_that_is_no_optimized_model_is_told(tmp_path: Path, shared: Blobs) -> None:
+    folder = tmp_path / "o"
+    folder.mkdir()
+    (folder / "record.json").write_text("{}")
+    spec = ProviderSpec(alias="a", provider="P", options={"x": str(folder)}, path_options=("x",))
+    with pytest.raises(StorageError, match="is no optimized model"):
+        Packing(shared).pack(spec)
