@@ -106,10 +106,11 @@ def row(kind: str, name: str, *, code: int, says: str, **rest: Any) -> Callable[
 TABLE = Path(__file__).parent / "TABLE.md"
 _HEAD = """# What was tried, and what happened
 
-Every fault and every bad input that is tried on epctx in each run of `make test`. A row passes only
-if the exit code is the one written here, the message is, there is a remedy, nothing is left behind,
-nothing beside the project was touched, and it was over in time. `python -m tests.hostile` writes
-this file; `tests/hostile/test_table.py` holds it.
+Every fault and every bad input that is tried on epctx: in each run of `make test` the first of each
+kind and one in eight of the others, in `make soak` the rest. A row passes only if the exit code is
+the one written here, the message is, there is a remedy, nothing is left behind, nothing beside the
+project was touched, and it was over in time. `python -m tests.hostile` writes this file;
+`tests/hostile/test_table.py` holds it.
 """
 
 
