@@ -126,7 +126,7 @@ def _compare(case: TestCase, expected: Sequence[object], found: Sequence[object]
     Runner.assert_similar_outputs(wanted, found, rtol=case.rtol, atol=case.atol)
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_node_test_that_onnxruntime_passes_passes(
     part: int, tmp_path: Path, onnx_node_tests: Sequence[TestCase], caplog: pytest.LogCaptureFixture
