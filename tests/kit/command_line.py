@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from epctx.cli import arguments as typed
+from epctx.cli.app import app
 
 KIT = Path(__file__).parent
 FAULTY = KIT / "faulty"
@@ -36,3 +43,28 @@ def epctx(*arguments: str | Path, cwd: Path, **variables: str) -> subprocess.Com
         timeout=_SECONDS,
         check=False,
     )
+
+
+def inside(*arguments: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """As `epctx`, in this process and its workers: where the process is not what is tested.
+
+    EPs that only `PYTHONPATH` has are not found in it.
+    """
+    words = typed.normal([str(each) for each in arguments])
+    out, err = io.StringIO(), io.StringIO()
+    terminated = signal.getsignal(signal.SIGTERM)
+    code: object = 0
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.dict(os.environ, environment(**variables), clear=True),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            app(words, prog_name="epctx")
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            signal.signal(signal.SIGTERM, terminated)  # a build has its own
+    exit_code = code if isinstance(code, int) else int(bool(code))
+    return subprocess.CompletedProcess(words, exit_code, out.getvalue(), err.getvalue())
