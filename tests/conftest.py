@@ -10,11 +10,13 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 
 from tests.kit import devices, host
+from tests.kit.inline import Inline
 from tests.kit.store_servers import Servers
 
 if TYPE_CHECKING:
@@ -84,6 +86,16 @@ def _no_test_touches_the_users_cache(
     folder = tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex
     monkeypatch.setenv("EPCTX_CACHE_DIR", str(folder))
     monkeypatch.delenv("EPCTX_CACHE_READONLY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def jobs_inline() -> Iterator[None]:
+    """The jobs of a module's builds are carried out without processes: `pytest.mark.usefixtures`.
+
+    For what a build makes of the reference EP; that workers do the same, other modules show.
+    """
+    with mock.patch("epctx.worker.pool.Worker", Inline):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from epctx.runtime import InferenceSession
 from tests.kit.compositions import PARTS, REFERENCE, WIDTH, project, save
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 
 @dataclass(frozen=True)
 class Built:

@@ -16,6 +16,8 @@ from epctx.errors import LockError, UsageError
 from tests.kit.command_line import epctx
 from tests.kit.projects import Project, make
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -29,6 +29,8 @@ from tests.kit.compositions import project as composed
 from tests.kit.inline import Inline
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 BUILDER = "https://ci.example.com/release"
 FACT = "VaryingExecutionProvider: isa"
 

@@ -30,6 +30,8 @@ from epctx.files import identity
 from tests.kit import projects
 from tests.kit.projects import Project, flip, ran, states, stats
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,8 @@ from epctx.engine.report import BuildReport, GroupReport
 from epctx.verification.findings import FolderReport
 from tests.kit import command_line
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 FLOAT = TensorProto.FLOAT
 value = helper.make_tensor_value_info
 

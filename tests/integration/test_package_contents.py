@@ -35,6 +35,8 @@ from tests.kit.packaged import (
 )
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 CPU = "CPUExecutionProvider"
 WEIGHTS = {"external_initializers": {"file": "{model}.data"}}
 MIXED = {

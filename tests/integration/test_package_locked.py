@@ -32,6 +32,8 @@ from tests.kit.packaged import (
 )
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:

@@ -20,6 +20,8 @@ from epctx.verification.numbers import golden_files
 from tests.kit.command_line import epctx
 from tests.kit.compositions import PARTS, project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 FLAGS = ("--golden", "--archive", "--attest")
 
 

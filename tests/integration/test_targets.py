@@ -13,6 +13,8 @@ from tests.kit import projects
 from tests.kit.command_line import epctx
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 
 def ran(report: BuildReport, action: str) -> list[str]:
     """`group@target subject` of each action of this kind that was carried out."""

@@ -23,6 +23,8 @@ from tests.kit.compositions import project as composed
 from tests.kit.inline import Inline
 from tests.kit.projects import Project
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 FOLDERS = {"group": "default/ends", "composition": "default/whole", "golden": "default/ends/golden"}
 BUILDER = "https://ci.example.com/release"
 

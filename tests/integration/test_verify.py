@@ -27,6 +27,8 @@ from epctx.verification.findings import Finding, VerifyReport
 from epctx.verification.request import VerifyRequest
 from tests.kit import folders
 
+pytestmark = pytest.mark.usefixtures("jobs_inline")
+
 MANIFEST = """
 schema_version: 1
 name: demo
