@@ -10,8 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -27,6 +29,7 @@ from epctx.graph.epcontext import read_all
 from epctx.runtime import InferenceSession
 from epctx.verification.findings import FolderReport
 from tests.kit import command_line
+from tests.kit.inline import Inline
 
 QNN = "QNNExecutionProvider"
 FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING
@@ -70,7 +73,8 @@ def built(folder: Path, ep: Mapping[str, object] | None, **verify: object) -> Gr
         },
     }
     (folder / "m.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    report = api.build(folder / "m.yaml", out=folder / "dist")
+    with nullcontext() if ep is HTP else mock.patch("epctx.worker.pool.Worker", Inline):
+        report = api.build(folder / "m.yaml", out=folder / "dist")
     return report.groups[0]
 
 
