@@ -164,8 +164,15 @@ def test_every_control_can_be_reached_by_tab(opened: browsing.Watched) -> None:
     assert not [each for each in wanted if each not in text]
 
 
-@pytest.mark.parametrize("made", [report, failing])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "made"),
+    [
+        ("light", report),
+        ("dark", failing),
+        pytest.param("dark", report, marks=pytest.mark.soak),
+        pytest.param("light", failing, marks=pytest.mark.soak),
+    ],
+)
 def test_axe_finds_nothing_to_object_to(
     browser: Browser, tmp_path: Path, scheme: browsing.Scheme, made: Callable[[], BuildReport]
 ) -> None:
@@ -250,7 +257,7 @@ def write_compared(folder: Path, old: BuildReport, new: BuildReport) -> Path:
     return api.report(*paths, out=folder / "page.html")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_two_builds_on_one_page(browser: Browser, tmp_path: Path, scheme: browsing.Scheme) -> None:
     path = write_compared(tmp_path, report(), failing())
     found = browsing.Watched(browser, path, scheme=scheme)
