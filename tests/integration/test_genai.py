@@ -27,7 +27,7 @@ def run(folder: Path, *arguments: str) -> str:
     return ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["llama-int4", pytest.param("qwen3-fp16", marks=pytest.mark.soak)])
 def test_from_the_builders_folder_to_the_same_tokens(name: str, tmp_path: Path) -> None:
     source = genai_folder.write(tmp_path / name, KINDS[name])
     run(tmp_path, "init", name)
