@@ -36,7 +36,7 @@ AVERAGE_POOL_ON_CPU = frozenset({"shufflenet", "inception_v1"})
 0.95 and Inception v1 0.09 (onnxruntime-qnn 2.7.0); without it they are as exact as the others."""
 LIGHT = random_weights.light_models()
 QUANTIZED = "squeezenet_qdq"
-IN_EVERY_RUN = ("squeezenet", "resnet50", QUANTIZED)
+IN_EVERY_RUN = ("squeezenet", QUANTIZED)
 
 
 # onnxruntime has no types: its class is Any.

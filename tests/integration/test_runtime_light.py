@@ -21,14 +21,14 @@ def kernels(source: Path) -> ort.InferenceSession:
     return ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
 
 
-_LARGE = ("vgg19", "zfnet512")
-"""Of which most is weights, as of AlexNet: for `make soak`."""
+_SOAKED = ("alexnet", "densenet121", "inception_v2", "vgg19", "zfnet512")
+"""Large, or of the ops that the others have: for `make soak`."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.soak) if name in _LARGE else name
+        pytest.param(name, marks=pytest.mark.soak) if name in _SOAKED else name
         for name in light_models()
     ],
 )
