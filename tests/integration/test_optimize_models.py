@@ -27,6 +27,11 @@ from tests.kit import onnx_text, optimizing
 from tests.kit.optimizing import settings
 
 LIGHT = random_weights.light_models()
+_LARGE = ("densenet121", "vgg19", "zfnet512")
+"""Whose files are written and read for seconds, and have no fill that the others have not."""
+SAMPLED = [
+    pytest.param(name, marks=pytest.mark.soak) if name in _LARGE else name for name in sorted(LIGHT)
+]
 Floats = npt.NDArray[np.float32]
 
 
@@ -50,7 +55,7 @@ def outputs(path: Path) -> list[optimizing.Array]:
     return list(run.run(None, feeds))
 
 
-@pytest.mark.parametrize("name", sorted(LIGHT))
+@pytest.mark.parametrize("name", SAMPLED)
 def test_fills_of_the_light_models_become_initializers(name: str, tmp_path: Path) -> None:
     """real-eps.md section 14; the weights go through the store, as they do in a build."""
     folder = tmp_path / "scratch"
@@ -68,6 +73,7 @@ def test_fills_of_the_light_models_become_initializers(name: str, tmp_path: Path
     discard(tmp_path)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", sorted(LIGHT.keys() - {"alexnet", "vgg19", "zfnet512"}))
 def test_light_models_with_random_weights_compute_the_same(name: str, tmp_path: Path) -> None:
     source = tmp_path / f"{name}.onnx"
@@ -135,7 +141,7 @@ FLOAT16 = {
 PARTS = 8
 
 
-@pytest.mark.wide(4)
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
     ("constant", "level", "least"),
@@ -275,6 +281,7 @@ LARGE = {
 
 
 @pytest.mark.needs("Linux", "reads /proc/self/status")
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("body", LARGE.values(), ids=LARGE.keys())
 def test_large_folds_are_streamed(body: str, tmp_path: Path) -> None:
     """300 MB of weights are made in less than 110 MB, which the import of a module or two takes."""
