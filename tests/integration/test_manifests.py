@@ -56,12 +56,17 @@ NEEDED = {
     "package": ("QNNExecutionProvider", "OpenVINOExecutionProvider"),
 }
 """The EPs whose devices a manifest needs; openvino's lock is of an Intel CPU besides."""
+SOAKED = {"chips": (pytest.mark.soak,)}
+"""What `make soak` builds: the EP and the model of it are those of qnn."""
 
 
 def on_devices(*names: str) -> list[ParameterSet]:
     """Manifests, each skipped where a device that it needs is lacking."""
     mark = pytest.mark.needs_device
-    return [pytest.param(name, marks=mark(*NEEDED.get(name, ()))) for name in names]
+    return [
+        pytest.param(name, marks=(mark(*NEEDED.get(name, ())), *SOAKED.get(name, ())))
+        for name in names
+    ]
 
 
 @pytest.mark.parametrize("name", on_devices(*FILES))

@@ -51,7 +51,13 @@ def test_the_fills_of_the_light_models_hide_the_input() -> None:
     assert spread(first, second) == 0.0
 
 
-@pytest.mark.parametrize("name", sorted(LIGHT))
+_LARGE = ("alexnet", "densenet121", "vgg19", "zfnet512")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.soak) if n in _LARGE else n for n in sorted(LIGHT)],
+)
 def test_random_weights_show_the_input_and_one_wrong_weight(name: str, tmp_path: Path) -> None:
     target = tmp_path / f"{name}.onnx"
     random_weights.convert(LIGHT[name], target)
