@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -210,7 +211,7 @@ def carry_out(
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, jobs_inline: None) -> Project:
     made = make(tmp_path, {"g": ["a"]})
     made.build()
     shutil.rmtree(tmp_path / "dist")
@@ -233,7 +234,8 @@ def test_the_steps_build_what_is_locked_verify_package_and_report_it(project: Pr
 
 @needs_bash
 def test_the_default_branch_keeps_of_the_cache_what_the_lock_reaches(project: Project) -> None:
-    carry_out(project, manifest="m.yaml", locked=False)
+    with mock.patch.dict(os.environ, EPCTX_CACHE_DIR=str(project.folder / ".epctx-cache")):
+        project.build()
     project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
     assert not carry_out(project, manifest="m.yaml", locked=False).get("Bound the cache")
     objects = project.folder / ".epctx-cache" / "v1" / "objects"
