@@ -130,7 +130,7 @@ def test_a_build_needs_room_many_times(template: Template) -> None:
 
 
 def test_a_sample(template: Template) -> None:
-    numbers = range(5, template.whole.calls + 1, template.whole.calls // 5)
+    numbers = range(5, template.whole.calls + 1, template.whole.calls // 3)
     sweep(template, numbers, (errno.ENOSPC, errno.EDQUOT))
 
 
