@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The same examples in every run of `make test`; `make soak` looks for new ones. No deadline: how
 # long an example takes depends on what else the machine does.
-settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("EPCTX_HYPOTHESIS_PROFILE", "default"))
 
