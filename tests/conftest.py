@@ -16,7 +16,6 @@ import pytest
 from hypothesis import settings
 
 from tests.kit import devices, host
-from tests.kit.inline import Inline
 from tests.kit.store_servers import Servers
 
 if TYPE_CHECKING:
@@ -94,6 +93,8 @@ def jobs_inline() -> Iterator[None]:
 
     For what a build makes of the reference EP; that workers do the same, other modules show.
     """
+    from tests.kit.inline import Inline
+
     with mock.patch("epctx.worker.pool.Worker", Inline):
         yield
 
