@@ -1,11 +1,13 @@
 """A coordinator's connection: the workers that there are, and calls to them that end.
 
-dask waits for ever for a task that nobody can carry out, and tells nothing of one whose worker is
-gone. So every task is for one worker, and whoever waits for it is told when that is gone.
+A call is a message that the scheduler passes on to one worker, whose answer it passes back: a task
+of dask takes as much of its scheduler as compiling a tiny model, and one that nobody can carry out
+is waited for without a word. Whoever waits for a call is told when its worker is gone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -13,7 +15,8 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent import futures
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,7 +25,7 @@ from msgspec import Struct
 from epctx import codec
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
-from epctx.machines.messages import FACTS, TOPIC, Began, Facts, decoded
+from epctx.machines.messages import FACTS, HANDLER, TOPIC, Began, Facts, decoded
 from epctx.worker.jobs import StageStarted
 
 if TYPE_CHECKING:
@@ -30,10 +33,21 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 SILENT: Final = logging.CRITICAL + 1
+CALM: Final[Mapping[str, object]] = {
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.events-log-length": 1000,
+    "distributed.scheduler.reuse-broadcast-comm": True,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.profile.enabled": False,
+}
+"""What dask does meanwhile that is of no use here, and takes a third of a core; and connections to
+workers stay."""
 _REACHED: Final = 10.0
 """Seconds within which the scheduler must answer."""
 _FIRST: Final = 60.0
-"""Seconds within which a first worker must come, and an answer that is there."""
+"""Seconds within which a first worker must come."""
 _SILENCE: Final = 30.0
 """Seconds without an answer after which the scheduler is gone."""
 _STEP: Final = 0.2
@@ -53,14 +67,25 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Call:
-    """A task that was sent to a worker. `cancel` from any thread."""
+    """What a worker was asked. `cancel` from any thread.
+
+    Args:
+        heard: of its stages, of its end as None, and of what ends it before.
+        end: tells the worker that nobody waits for it.
+        lost: returns when it is known who is gone, if no answer came; raises if all are.
+    """
 
     def __init__(
-        self, future: Future[str], heard: queue.SimpleQueue[object], doubt: Callable[[], None]
+        self,
+        future: futures.Future[object],
+        heard: queue.SimpleQueue[object],
+        end: Callable[[], None],
+        lost: Callable[[], None],
     ) -> None:
         self._future = future
         self._heard = heard
-        self._doubt = doubt
+        self._end = end
+        self._lost = lost
 
     def cancel(self, reason: EpctxError) -> None:
         """Whoever waits for it raises `reason`; what carries it out is ended."""
@@ -83,38 +108,25 @@ class Call:
                 else:
                     return self._result()
         finally:
-            if self._future.done():
-                self._future.release()
-            else:
-                with contextlib.suppress(Exception):  # what dask makes of a scheduler that is gone
-                    self._future.cancel()
+            if not self._future.done():
+                self._future.cancel()
+                self._end()
 
     def _result(self) -> str:
-        status = self._future.status
-        if status == "finished":
-            answer = self._fetched()
-            if isinstance(answer, str):
-                return answer
-        if status == "error":
+        try:
+            answer = self._future.result()
+        except (OSError, futures.CancelledError) as error:
+            self._lost()
+            raise Lost(str(error)) from error
+        except Exception as error:  # what a worker raised that is none of ours
             raise CompileError(
                 "a worker could not carry out a task",
-                why=str(self._future.exception(timeout=_FIRST)),
+                why=str(error),
                 remedy="use the same version of epctx and of dask.distributed on all machines",
-            )
-        self._doubt()  # so does dask end what it waits for when the scheduler is gone
-        raise Lost(status)
-
-    def _fetched(self) -> object:
-        """What dask has for the task, which may be gone with its worker at this moment."""
-        deadline = time.monotonic() + _FIRST
-        while time.monotonic() < deadline:
-            with contextlib.suppress(TimeoutError):
-                return self._future.result(timeout=_LOOK)
-            with contextlib.suppress(queue.Empty):
-                said = self._heard.get_nowait()
-                if isinstance(said, Exception):
-                    raise said
-        raise Lost("it answered, and its answer does not come")
+            ) from error
+        if not isinstance(answer, str):
+            raise Lost("it answered nothing")
+        return answer
 
 
 class Cluster:
@@ -132,8 +144,10 @@ class Cluster:
         *,
         failure: Callable[[], str | None] = lambda: None,
     ) -> None:
+        import dask
         from distributed import Client
 
+        dask.config.set(CALM)
         for name in ("distributed", "distributed.client", "asyncio", "tornado"):
             logging.getLogger(name).setLevel(SILENT)  # what counts is told as errors
         self.build = secrets.token_hex(8)
@@ -191,17 +205,16 @@ class Cluster:
         with self._lock:
             return address in self._members
 
-    def call(self, address: str, function: Callable[[str], str], text: str, number: int) -> Call:
-        """Send a task to a worker.
+    def call(self, address: str, what: str, text: str, number: int) -> Call:
+        """Ask a worker.
 
         Args:
+            what: of its `Site`: `carry_out` or `describe`.
             number: from `number`: events of it are for this call.
 
         Raises:
             Lost: the worker, or the scheduler, is gone.
         """
-        from epctx.machines import serving
-
         heard: queue.SimpleQueue[object] = queue.SimpleQueue()
         with self._lock:
             if address not in self._members or self._over.is_set():
@@ -210,10 +223,15 @@ class Cluster:
             first = address not in self._attended
             self._attended[address] = self._attended.get(address)
         if first:
-            self._attended[address] = self._submit(address, serving.attend, self.build, 0)
-        future = self._submit(address, function, text, number)
+            self._attended[address] = self._attend(address)
+        key = f"{self.build}-{number}"
+        future = self._run(self._asked(address, what, text, key))
         future.add_done_callback(lambda done: heard.put(None))
-        return Call(future, heard, self._doubt)
+
+        def end() -> None:
+            self._run(self._asked(address, "cancel", "", key))
+
+        return Call(future, heard, end, lambda: self._who_is_gone(address))
 
     def number(self) -> int:
         """A number that no other call of this build has."""
@@ -239,18 +257,36 @@ class Cluster:
             code=Code.MACHINES,
         )
 
-    def _submit(
-        self, address: str, function: Callable[[str], str], text: str, number: int
-    ) -> Future[str]:
+    def _attend(self, address: str) -> Future[str]:
+        """The one task of dask at a worker: it notices if nobody waits for it any more."""
+        from epctx.machines import serving
+
         return self._client.submit(
-            function,
-            text,
-            key=f"epctx-{self.build}-{number or address}",
+            serving.attend,
+            self.build,
+            key=f"epctx-{self.build}-{address}",
             workers=[address],
             allow_other_workers=False,
             pure=False,
             retries=0,
         )
+
+    async def _asked(self, address: str, what: str, text: str, key: str) -> object:
+        scheduler: Any = self._client.scheduler
+        message = {"op": HANDLER, "what": what, "text": text, "key": key}
+        return await scheduler.proxy(worker=address, msg=message)
+
+    def _run(self, coroutine: Coroutine[Any, Any, object]) -> futures.Future[object]:
+        loop: Any = self._client.loop
+        return asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
+
+    def _who_is_gone(self, address: str) -> None:
+        """Wait until the scheduler has told of a worker that gave no answer, or is gone itself."""
+        self._look.set()
+        with self.changed:
+            self.changed.wait_for(lambda: address not in self._members, _SILENCE)
+        if self._over.is_set():
+            raise self.lost()
 
     def _began(self, event: tuple[float, Any]) -> None:
         """A job has come to a stage, perhaps of another's build."""

@@ -128,12 +128,10 @@ class WorkersEps:
         return known
 
     def _answer(self, member: Member, spec: ProviderSpec) -> Described | EpctxError:
-        from epctx.machines import serving
-
         text = encoded(self._packing.pack(spec).portable)
         number = self._cluster.number()
         try:
-            call = self._cluster.call(member.address, serving.describe, text, number)
+            call = self._cluster.call(member.address, "describe", text, number)
             answer = decoded(call.wait(), Answer)
         finally:
             self._cluster.forget(number)

@@ -162,8 +162,6 @@ class Lane:
         started: Callable[[StageStarted], None],
         timeout: float | None,
     ) -> Answer:
-        from epctx.machines import serving
-
         cluster = self._executor.cluster
         number = cluster.number()
         request = Request(
@@ -180,7 +178,7 @@ class Lane:
         try:
             with self._lock:
                 self._refuse()
-                call = cluster.call(member.address, serving.carry_out, text, number)
+                call = cluster.call(member.address, "carry_out", text, number)
                 self._busy = call
             self._executor.remember(call)
             return decoded(call.wait(started), Answer)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.machines.cluster import SILENT
+from epctx.machines.cluster import CALM, SILENT
 from epctx.providers.onnxruntime import host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 
@@ -115,9 +115,11 @@ class Workers:
 @contextmanager
 def cluster(count: int, blobs: Path) -> Iterator[tuple[str, Security, Workers]]:
     """A scheduler with so many workers; where it is, and how to talk to it."""
+    import dask
     from distributed import LocalCluster
     from distributed.security import Security
 
+    dask.config.set(CALM)
     safe = Security.temporary()
     start_of = {"ca": safe.tls_ca_file, "cert": safe.tls_worker_cert, "key": safe.tls_worker_key}
     with (

@@ -18,6 +18,8 @@ from epctx.providers.onnxruntime.host import Cpu
 T = TypeVar("T")
 FACTS = "epctx"
 """Where the scheduler has a worker's facts."""
+HANDLER = "epctx"
+"""What a worker calls that which answers coordinators."""
 TOPIC = "epctx-stages"
 """Of the events that tell which stage a job has begun: one for all, since a scheduler forgets none
 of its topics, and of each only what is old."""

@@ -13,9 +13,11 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+import dask
 from distributed import Worker, WorkerPlugin, get_worker
 
 from epctx import codec
@@ -24,7 +26,8 @@ from epctx.cache.digests import FreshDigests
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import LIBRARIES, Toolchain
 from epctx.machines.blobs import Blobs
-from epctx.machines.messages import FACTS, Ep, Facts
+from epctx.machines.cluster import CALM
+from epctx.machines.messages import FACTS, HANDLER, Ep, Facts
 from epctx.machines.site import Site
 from epctx.providers.onnxruntime import host
 
@@ -50,45 +53,43 @@ class Has(Protocol):
 
 
 class _Plugin(WorkerPlugin):
-    """Has the site, and tells it of tasks for which nobody waits any more."""
+    """Has the site: coordinators ask it by messages, each of which has a thread, and attend it by
+    a task of dask.
+    """
 
     name = PLUGIN
 
     def __init__(self, folder: Path, shared: Blobs, eps: Mapping[str, Ep] | None) -> None:
         self._made = folder, shared, eps
+        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="epctx")
         self.site: Site
 
     def setup(self, worker: Worker) -> None:
         folder, shared, eps = self._made
         self.site = Site(folder, shared, worker.log_event, eps)
+        worker.handlers[HANDLER] = self.asked
 
     def teardown(self, worker: Worker) -> None:
         self.site.close()
+        self._threads.shutdown(wait=False)
+
+    async def asked(self, what: str, text: str, key: str) -> str:
+        """What the site answers, to one of the things that it can be asked."""
+        known = {"carry_out": self.site.carry_out, "describe": self.site.describe}
+        function = known.get(what, self.site.cancelled)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, text, key)
 
     def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
         if start == "executing" and finish not in _DONE:
             threading.Thread(target=self.site.cancel, args=(str(key),), daemon=True).start()
 
 
-def carry_out(text: str) -> str:
-    """As `Site.carry_out`, in the worker that dask has chosen."""
-    return _site().carry_out(text, str(get_worker().get_current_task()))
-
-
 def attend(build: str) -> str:
-    """As `Site.attend`."""
-    return _site().attend(build, str(get_worker().get_current_task()))
-
-
-def describe(text: str) -> str:
-    """As `Site.describe`."""
-    return _site().describe(text)
-
-
-def _site() -> Site:
-    plugin = get_worker().plugins[PLUGIN]
+    """As `Site.attend`, in the worker that dask has chosen."""
+    worker = get_worker()
+    plugin = worker.plugins[PLUGIN]
     assert isinstance(plugin, Has)
-    return plugin.site
+    return plugin.site.attend(build, str(worker.get_current_task()))
 
 
 def facts(
@@ -151,6 +152,7 @@ async def _serving(
     *,
     once: bool,
 ) -> None:
+    dask.config.set(CALM)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

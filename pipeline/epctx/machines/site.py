@@ -1,8 +1,9 @@
 """A worker's side: the lanes of builds, carried out by this machine's processes.
 
-`carry_out`, `attend` and `describe` are what the coordinator has dask call; each takes one text,
-and gives one. `attend` lasts as long as the build does: as soon as nobody waits for it any more,
-since the build has ended, was interrupted, or its machine is gone, all that is of the build ends.
+`carry_out`, `describe` and `cancelled` are what coordinators ask; each takes a text and the key of
+the call, and gives a text. `attend` is a task of dask's, and lasts as long as the build does: as
+soon as nobody waits for it any more, since the build has ended, was interrupted, or its machine is
+gone, all that is of the build ends.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class Site:
             with self._lock:
                 self._busy.pop(key, None)
 
-    def describe(self, text: str) -> str:
+    def describe(self, text: str, key: str) -> str:
         """An EP of this machine, or why it cannot be used."""
         packed = decoded(text, portable.Portable)
         folder = self._folder / f"d{threading.get_ident()}"
@@ -177,8 +178,13 @@ class Site:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def cancelled(self, text: str, key: str) -> str:
+        """As `cancel`, asked by a coordinator."""
+        self.cancel(key)
+        return ""
+
     def cancel(self, key: str) -> None:
-        """Nobody waits for what dask calls by this key; if it runs, what it does is to end."""
+        """Nobody waits for what has this key; if it runs, what it does is to end."""
         with self._lock:
             name, lane = self._busy.pop(key, ("", None))
             build = self._builds.get(name)
