@@ -13,6 +13,7 @@ from epctx.errors import require_list
 
 if TYPE_CHECKING:
     from epctx.cache.opening import Shared
+    from epctx.commands.build import On
     from epctx.commands.diff.result import Comparison
     from epctx.commands.doctor.diagnosis import Diagnosis
     from epctx.commands.explain import Explanation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from epctx.engine.events import Listener
     from epctx.engine.report import BuildReport
     from epctx.errors import Violation
+    from epctx.machines.address import Tls
     from epctx.verification.findings import VerifyReport
 
 
@@ -77,6 +79,8 @@ def build(
     allow_outside: bool = False,
     remote_cache: str | None = None,
     trust: str | os.PathLike[str] | None = None,
+    on: str | None = None,
+    tls: Tls | None = None,
     listener: Listener | None = None,
 ) -> BuildReport:
     """Build what `manifest` declares; outputs are in `out`, the report beside them.
@@ -101,6 +105,9 @@ def build(
         remote_cache: URL of a shared cache; empty: none; None: as `EPCTX_REMOTE_CACHE` says.
         trust: a file with the public keys of those whose signatures count there; None: as
             `EPCTX_CACHE_TRUST` says.
+        on: the machines that carry it out, `dask://HOST:PORT` or `dask://local?workers=N`; None:
+            this one, without dask.
+        tls: the certificates for them, or that none are needed.
         listener: hears of the build's events, from several threads, one at a time.
 
     Raises:
@@ -129,10 +136,20 @@ def build(
         cached=cache,
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
+        on=_on(on, tls),
     )
     if done.failure is not None:
         raise done.failure
     return done.report
+
+
+def _on(url: str | None, tls: Tls | None) -> On | None:
+    if url is None:
+        return None
+    from epctx.commands.build import On
+    from epctx.machines.address import Tls
+
+    return On(url=url, tls=tls or Tls())
 
 
 def package(

@@ -136,6 +136,7 @@ TOLD_ELSEWHERE = {
     "doctor": "tests/integration/test_hidden_devices.py",
     "init": "tests/unit/cli/test_init.py",
     "verify": "tests/integration/test_hidden_devices.py",
+    "worker": "tests/integration/test_dask_eps.py",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -11,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from epctx import api
 from tests.kit.command_line import epctx
 from tests.kit.machines import ENDING, Machines, ends, left, machines
 from tests.kit.projects import Project, make
@@ -58,6 +59,7 @@ def own(folder: Path) -> dict[str, str]:
     return {"TMPDIR": str(folder / "tmp"), "EPCTX_CACHE_DIR": str(folder / "cache")}
 
 
+@pytest.mark.soak
 def test_a_cluster_of_this_machine_gives_the_bytes_of_a_local_build(
     tmp_path: Path, expected: tuple[dict[str, bytes], bytes]
 ) -> None:
@@ -66,14 +68,15 @@ def test_a_cluster_of_this_machine_gives_the_bytes_of_a_local_build(
     assert done.returncode == 0, done.stderr
     assert (made.files(), made.lock.read_bytes()) == expected
     assert left(tmp_path) == []
-    machines_ = {s["machine"] for g in report(made).values() for s in g["stages"]}
-    assert machines_ <= {"local-1", "local-2"} and machines_
     again = ran(made, *LOCAL, "--no-cache", "--locked", **own(tmp_path))
     assert again.returncode == 0, again.stderr
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(each, marks=() if each == "compile" else pytest.mark.soak) for each in STAGES],
+)
 def test_a_machine_that_dies_in_a_stage_costs_no_byte(
     tmp_path: Path, stage: str, expected: tuple[dict[str, bytes], bytes]
 ) -> None:
@@ -84,8 +87,11 @@ def test_a_machine_that_dies_in_a_stage_costs_no_byte(
     assert done.returncode == 0, done.stderr
     assert (made.files(), made.lock.read_bytes()) == expected
     assert left(tmp_path) == []
+    names = {s["machine"] for g in report(made).values() for s in g["stages"]}
+    assert names <= {"local-1", "local-2", "local-3"} and len(names) > 1
 
 
+@pytest.mark.soak
 def test_a_job_with_which_three_machines_die_is_a_failed_group(tmp_path: Path) -> None:
     made = make(tmp_path / "p", {"only": ["a"]}, verify={"inputs": {"count": 1}})
     ends(tmp_path, *["compile"] * 3)
@@ -97,27 +103,34 @@ def test_a_job_with_which_three_machines_die_is_a_failed_group(tmp_path: Path) -
 
 
 def test_workers_that_share_a_folder_give_the_bytes_of_a_local_build(
-    tmp_path: Path, two: Machines, expected: tuple[dict[str, bytes], bytes]
+    tmp_path: Path,
+    two: Machines,
+    expected: tuple[dict[str, bytes], bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = project(tmp_path / "p")
-    build = two.build(made.folder)
-    output, _ = build.communicate(timeout=120)
-    assert build.returncode == 0, output
+    for name, text in two.variables.items():
+        monkeypatch.setenv(name, text)
+    api.build(made.manifest, out=made.folder / "dist", on=two.url)
     assert (made.files(), made.lock.read_bytes()) == expected
     assert two.idle()
     actions = [action for each in report(made).values() for action in each["actions"]]
-    assert {each["machine"] for each in actions} <= {"w0", "w1"}
+    assert {each["machine"] for each in actions} <= set(two.names)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.soak),
+    ],
+)
 def test_whatever_ends_a_build_ends_its_processes_everywhere(
     tmp_path: Path, number: signal.Signals, two: Machines
 ) -> None:
     made = project(tmp_path / "p")
-    build = two.build(made.folder, "--no-cache")
-    deadline = time.monotonic() + 60
-    while not two.children() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    build = at_work(two, made)
     build.send_signal(number)
     output, _ = build.communicate(timeout=60)
     if number is not signal.SIGKILL:
@@ -128,42 +141,45 @@ def test_whatever_ends_a_build_ends_its_processes_everywhere(
 
 
 def test_a_scheduler_that_is_lost_ends_the_build_and_workers_find_the_next(
-    tmp_path: Path, expected: tuple[dict[str, bytes], bytes]
+    tmp_path: Path, two: Machines, expected: tuple[dict[str, bytes], bytes]
 ) -> None:
-    with machines(tmp_path / "m", 1) as found:
-        made = project(tmp_path / "p")
-        build = found.build(made.folder, "--no-cache")
-        deadline = time.monotonic() + 60
-        while not found.children() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        found.scheduler.kill()
-        output, _ = build.communicate(timeout=60)
-        found.scheduler.wait()
-        assert build.returncode == 5, output
-        assert "the scheduler is gone" in output and "Traceback" not in output
-        assert not made.published.exists() and found.idle()
-        found.scheduler_again()
-        found.wait_for("w0", "serves ", times=2)
-        again = found.build(made.folder)
-        output, _ = again.communicate(timeout=120)
-        assert again.returncode == 0, output
-        assert (made.files(), made.lock.read_bytes()) == expected
+    made = project(tmp_path / "p")
+    build = at_work(two, made)
+    two.scheduler.kill()
+    output, _ = build.communicate(timeout=60)
+    two.scheduler.wait()
+    assert build.returncode == 5, output
+    assert "the scheduler is gone" in output and "Traceback" not in output
+    assert not made.published.exists() and two.idle()
+    served = [two.log(name).count("serves ") for name in two.names]
+    two.scheduler_again()
+    for name, times in zip(two.names, served, strict=True):
+        two.wait_for(name, "serves ", times=times + 1)
+    again = two.build(made.folder, "--no-cache")
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    assert (made.files(), made.lock.read_bytes()) == expected
 
 
 def test_the_child_of_a_worker_that_is_killed_dies_with_it(tmp_path: Path, two: Machines) -> None:
-    with machines(tmp_path / "m", 1) as found:
-        made = project(tmp_path / "p")
-        build = found.build(made.folder, "--no-cache")
-        deadline = time.monotonic() + 60
-        while not found.children() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        children = found.children()
-        assert children
-        os.kill(found.workers[0].pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while any(each.is_running() for each in children) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(each.is_running() for each in children)
-        found.worker()
-        output, _ = build.communicate(timeout=120)
-        assert build.returncode == 0, output
+    build = at_work(two, project(tmp_path / "p"))
+    children = two.children()
+    killed = two.kill(of=children[0])
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(children[0].pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(children[0].pid)
+    output, _ = build.communicate(timeout=120)
+    assert build.returncode == 0, output
+    two.worker()
+    assert killed not in two.names
+
+
+def at_work(two: Machines, made: Project) -> subprocess.Popen[str]:
+    """A build for which a worker has started a process."""
+    build = two.build(made.folder, "--no-cache")
+    deadline = time.monotonic() + 60
+    while not two.children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert two.children()
+    return build

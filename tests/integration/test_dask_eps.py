@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from epctx import api
+from epctx.errors import UsageError
+from epctx.machines.address import Tls
 from tests.kit import certificates
 from tests.kit.command_line import FAULTY, epctx
 from tests.kit.machines import Machines, machines
@@ -78,6 +81,7 @@ def test_what_no_machine_can_take_is_told_at_once_with_what_is_missing(
     assert "w0: " in output and "w1: " in output and "Traceback" not in output
 
 
+@pytest.mark.soak
 def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(FAULTY, other)
@@ -103,6 +107,7 @@ def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) ->
         assert first.poll() is None
 
 
+@pytest.mark.soak
 def test_who_has_no_certificate_of_the_authority_is_not_let_in(tmp_path: Path) -> None:
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     with machines(tmp_path / "m", 1, *certificates.made(tmp_path / "tls")) as found:
@@ -119,19 +124,21 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("options", "variables", "told"),
+    ("on", "shared", "tls", "told"),
     [
-        (["--on", "dask://127.0.0.1:1"], {}, "other machines need a shared cache"),
-        (["--on", "dask://10.1.2.3:1"], {}, "whoever reaches 10.1.2.3"),
-        (["--on", "dask://local?workers=none"], {}, "names no machines"),
-        (["--on", "http://127.0.0.1:1"], {}, "names no machines"),
-        (["--on", "dask://h:1", "--tls-ca", "m.yaml"], {}, "--tls-cert and --tls-key must be"),
-        (["--on", "dask://127.0.0.1:1"], {"EPCTX_REMOTE_CACHE": "ftp://x"}, "is no shared cache"),
+        ("dask://127.0.0.1:1", "", Tls(), "other machines need a shared cache"),
+        ("dask://10.1.2.3:1", "", Tls(), "whoever reaches 10.1.2.3"),
+        ("dask://local?workers=none", "", Tls(), "names no machines"),
+        ("http://127.0.0.1:1", "", Tls(), "names no machines"),
+        ("dask://h:1", "", Tls(ca=Path("m.yaml")), "--tls-cert and --tls-key must be"),
+        ("dask://127.0.0.1:1", "ftp://x", Tls(), "is no shared cache"),
     ],
 )
 def test_what_cannot_be_meant_is_exit_2_at_once(
-    tmp_path: Path, options: list[str], variables: dict[str, str], told: str
+    tmp_path: Path, on: str, shared: str, tls: Tls, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EPCTX_REMOTE_CACHE", shared)
     made = make(tmp_path / "p", {"g": ["a"]})
-    done = epctx("build", "m.yaml", *options, cwd=made.folder, **variables)
-    assert done.returncode == 2 and told in done.stderr, done.stderr
+    with pytest.raises(UsageError) as refused:
+        api.build(made.manifest, out=tmp_path / "dist", remote_cache="", on=on, tls=tls)
+    assert refused.value.exit_code == 2 and told in str(refused.value)

@@ -16,9 +16,11 @@ import pytest
 
 from epctx import api
 from epctx.commands.plan.command import PlanReport
+from epctx.engine.events import Event
 from epctx.engine.report import ActionReport, BuildReport
 from tests.kit import projects, stores
 from tests.kit import real_models as models
+from tests.kit.command_line import VARYING, epctx
 from tests.kit.projects import Project
 from tests.kit.vouching import key_pair
 
@@ -53,8 +55,7 @@ class Machine:
             return api.build(
                 self.project.manifest,
                 out=self.project.folder / "dist",
-                listener=self.project.events.append,
-                **options,
+                **{"listener": self.project.events.append, **options},
             )
 
     def plan(self) -> PlanReport:
@@ -254,3 +255,33 @@ def test_with_a_poisoned_store_the_second_builds_the_same(two: Two) -> None:
     second.build()
     assert second.project.files() == two.first.project.files()
     assert len(second.project.notices()) == 1
+
+
+def test_two_machines_that_compile_the_same_to_other_bytes_are_told_by_whose_ep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, line = key_pair(tmp_path, "ci-1")
+    sources = projects.make(tmp_path / "sources", {"g": ["a"]}, verify={"inputs": {"count": 1}})
+    chance = {"provider": "VaryingExecutionProvider", "options": {"depends": "chance"}}
+    sources.section("execution_providers")["ref"] = chance
+    sources.write()
+    environment = {
+        "EPCTX_REMOTE_CACHE": (tmp_path / "store").as_uri(),
+        "EPCTX_CACHE_TRUST": line,
+        "EPCTX_CACHE_SIGNING_KEY": str(private),
+        "PYTHONPATH": str(VARYING),
+    }
+    one, other = (Machine(tmp_path / name, sources.folder, **environment) for name in "ab")
+    monkeypatch.syspath_prepend(VARYING)
+    done: list[int] = []
+
+    def meanwhile(event: Event) -> None:
+        one.project.events.append(event)
+        if event.stage == "compile" and not done:
+            run = epctx("build", "m.yaml", cwd=other.project.folder, **other.environment)
+            done.append(run.returncode)
+
+    report = one.build(listener=meanwhile)
+    assert done == [0] and report.remote is not None and report.remote.not_pushed == 1
+    told = " ".join(one.project.notices())
+    assert "VaryingExecutionProvider does not write the same bytes each time: ci-1" in told

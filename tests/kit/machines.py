@@ -52,6 +52,19 @@ class Machines:
         self.wait_for(name, "serves ")
         return process
 
+    @property
+    def names(self) -> list[str]:
+        """Of the workers that are there."""
+        return [f"w{number}" for number, each in enumerate(self.workers) if each.poll() is None]
+
+    def kill(self, *, of: psutil.Process) -> str:
+        """Kill the worker of a process of it, and tell its name."""
+        parents = {each.pid for each in of.parents()}
+        (number,) = [n for n, each in enumerate(self.workers) if each.pid in parents]
+        self.workers[number].kill()
+        self.workers[number].wait()
+        return f"w{number}"
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 

@@ -18,8 +18,9 @@ from typing import Final, TypeVar
 
 import blake3
 import msgspec
+from msgspec import Struct
 
-from epctx import limits
+from epctx import codec, limits
 from epctx.cache.action import Action, RemoteReport, StoredFile
 from epctx.cache.location import refusing
 from epctx.cache.remote import envelope
@@ -50,6 +51,17 @@ def record_name(key: Digest) -> str:
 def object_name(content: Digest) -> str:
     """The name of an object in a store."""
     return f"v1/objects/{content.hex}"
+
+
+class _Compiled(Struct, frozen=True):
+    """Of the record of a compile: by whom."""
+
+    class Provider(Struct, frozen=True):
+        """An EP."""
+
+        provider: str
+
+    providers: tuple[Provider, ...] = ()
 
 
 class Tier:
@@ -182,7 +194,7 @@ class Tier:
     ) -> None:
         done = False
         try:
-            if not self._off:
+            if not self._off and not self._differs(store, key, action):
                 self.put(store, key, action, sources)
                 done = True
         except StoreError as error:
@@ -219,6 +231,33 @@ class Tier:
                 store.upload(name, path)
             self._there.add(name)
         store.write(record_name(key), envelope.seal(key, action))
+
+    def _differs(self, store: Store, key: Digest, action: Action[msgspec.Raw]) -> bool:
+        """Somebody who is trusted has compiled the same meanwhile, to other bytes: that is said.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        if action.kind != "compile" or key not in self._missing:
+            return False
+        content = store.read(record_name(key), limits.REMOTE_RECORD_BYTES.value)
+        try:
+            if content is None:
+                return False
+            first = envelope.unseal(key, content)
+            signer = self._voucher.trust.signer(key, first)
+        except (envelope.Damaged, Untrusted):
+            return False
+        if first.files == action.files:
+            return False
+        eps = codec.decode(bytes(action.record), _Compiled).providers
+        who = " and ".join(each.provider for each in eps) or "an EP"
+        self._say(
+            f"{who} does not write the same bytes each time: {signer} had compiled the same "
+            "meanwhile, to other bytes, which stay there; `epctx reproduce` tells what differs",
+            kind=f"{who} does not write the same bytes each time",
+        )
+        return True
 
     def finish(self, proceed: Callable[[], None]) -> None:
         """Wait, for a bounded time, until what is to be pushed is."""

@@ -129,6 +129,30 @@ def test_what_is_there_is_not_pushed_again(between: Between) -> None:
     assert "upload" not in {method for method, _ in between.store.calls}
 
 
+def test_other_bytes_for_what_is_there_are_told_and_what_was_first_stays(
+    between: Between, tmp_path: Path
+) -> None:
+    """Two machines looked for it, found nothing, and both compiled it."""
+    record = between.store.folder / record_name(KEY)
+    first = record.read_bytes()
+    record.unlink()
+    same, other = between.writer(), between.writer()
+    for cache in (same, other):
+        assert cache.find(KEY, msgspec.Raw) is None
+    record.write_bytes(first)
+    same.put(KEY, between.made, tmp_path / "made")
+    same.finish(lambda: None)
+    assert between.told == []
+    files = stored(tmp_path / "other", **CONTENTS | {"binary": b"other"})
+    other.put(KEY, action(files), tmp_path / "other")
+    other.finish(lambda: None)
+    (line,) = between.told
+    assert "does not write the same bytes each time: ci-1" in line
+    assert record.read_bytes() == first
+    assert other.remote is not None and other.remote.report is not None
+    assert other.remote.report.not_pushed == 1
+
+
 def test_without_a_key_nothing_is_pushed(between: Between) -> None:
     reader, (key, record) = between.reader(), keyed(2)
     reader.put(key, replace(action(), record=record), between.folder)
