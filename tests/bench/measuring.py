@@ -60,6 +60,21 @@ GROUPS_COLD = Row(what="200 tiny groups, cold", against=_GROUP, hold=20)
 GROUPS_COLD_UNVERIFIED = Row(what="the same, --no-verify", against=_GROUP, hold=20)
 GROUPS_MANY = Row(what="1,000 tiny groups, cold", against=_GROUP, hold=20)
 GROUPS_MEMORY = Row(what="1,000 tiny groups, cold, main process", against="MB resident", hold=150)
+GROUPS_MACHINES = Row(
+    what="200 tiny groups, cold, --on dask://local?workers=2",
+    against="ms a group more than a build on this machine",
+    hold=20,
+)
+GROUPS_MACHINES_MANY = Row(
+    what="1,000 tiny groups, cold, --on dask://local?workers=2",
+    against=GROUPS_MACHINES.against,
+    hold=20,
+)
+GROUPS_MACHINES_MEMORY = Row(
+    what="1,000 tiny groups, --on dask://local?workers=2, main process",
+    against="MB resident",
+    hold=300,
+)
 GROUPS_AGAIN = Row(what="1,000 groups, nothing changed, keys made anew", against=_GROUP, hold=2)
 GROUPS_REMEMBERED = Row(
     what="1,000 groups, nothing changed, remembered", against=NO_OP.against, hold=1.7
@@ -95,6 +110,7 @@ HELD = (
     *(MLP, MOBILENET, RESNET),
     *(GROUPS_COLD, GROUPS_COLD_UNVERIFIED, GROUPS_MANY, GROUPS_MEMORY, GROUPS_AGAIN),
     *(GROUPS_REMEMBERED, GROUPS_PLAN, GROUPS_VALIDATE),
+    *(GROUPS_MACHINES, GROUPS_MACHINES_MANY, GROUPS_MACHINES_MEMORY),
     *(LLM, LLM_MEMORY, LLM_WRITTEN, DEIT, BUDGET),
     *(REMOTE_UP, REMOTE_DOWN),
 )

@@ -18,6 +18,7 @@ from tests.kit.command_line import PROGRAM
 
 pytestmark = pytest.mark.bench
 BUILD = [*PROGRAM, "build", "m.yaml"]
+MACHINES = ["--on", "dask://local?workers=2"]
 IMPORTS = [sys.executable, "-c", "import yaml, typer"]
 RUNS = 3
 
@@ -66,6 +67,29 @@ def test_a_group_of_many_costs_little(
     each(row, cold, groups)
 
 
+@pytest.mark.needs("module distributed", "the extra [dask]")
+@pytest.mark.parametrize(
+    ("row", "groups"),
+    [(measuring.GROUPS_MACHINES, 200), (measuring.GROUPS_MACHINES_MANY, 1000)],
+    ids=["200", "1000"],
+)
+def test_a_group_of_many_costs_little_more_on_machines(
+    tmp_path: Path, row: Row, groups: int
+) -> None:
+    """What a cluster of this machine takes to start is not counted."""
+
+    def cold(n: int, *options: str) -> float:
+        return run([*BUILD, *options], project(tmp_path / f"{n}-{time.monotonic_ns()}", n))
+
+    cold(1)
+    runs = [
+        [cold(groups, *MACHINES), cold(groups), cold(1, *MACHINES), cold(1)] for _ in range(RUNS)
+    ]
+    ratios = ", ".join(f"{many:.1f}/{here:.1f}" for many, here, _, _ in runs)
+    more = [1000 * (many - here - one + own) / (groups - 1) for many, here, one, own in runs]
+    held(row, statistics.median(more), f"seconds there/here: {ratios}")
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Projects of so many groups that were built, and of which nothing has changed since."""
@@ -82,6 +106,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def test_a_thousand_groups_need_little_memory(tmp_path: Path) -> None:
     most = resident_megabytes(project(tmp_path / "many", 1000))
     held(measuring.GROUPS_MEMORY, most, "the most that it had")
+
+
+@pytest.mark.needs("module distributed", "the extra [dask]")
+def test_a_thousand_groups_on_machines_need_little_memory(tmp_path: Path) -> None:
+    most = resident_megabytes(project(tmp_path / "many", 1000), *MACHINES)
+    held(measuring.GROUPS_MACHINES_MEMORY, most, "the most that it had")
 
 
 @pytest.mark.needs("file systems that tell of each write")
@@ -106,12 +136,12 @@ def test_a_command_on_a_thousand_groups(
     ratio(row, lambda: run(command, many), lambda: run(IMPORTS, many), runs=RUNS)
 
 
-def resident_megabytes(folder: Path) -> float:
+def resident_megabytes(folder: Path, *options: str) -> float:
     """The most memory that the main process of a cold build had (Linux)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
         process = subprocess.Popen(
-            BUILD, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*BUILD, *options], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
     status, most = Path(f"/proc/{process.pid}/status"), 0
     while process.poll() is None:

@@ -8,7 +8,6 @@ is waited for without a word. Whoever waits for a call is told when its worker i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import queue
@@ -37,7 +36,7 @@ CALM: Final[Mapping[str, object]] = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "500ms",
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.events-log-length": 1000,
+    "distributed.admin.low-level-log-length": 1000,
     "distributed.scheduler.reuse-broadcast-comm": True,
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,

@@ -1,4 +1,5 @@
 import queue
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -8,85 +9,71 @@ from epctx.machines.cluster import Call, Cluster, Lost
 from epctx.worker.jobs import StageStarted
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
+PENDING = object()
 
 
-class Future:
-    """As dask's, with a status that does not change."""
+class Asked:
+    """A worker that was asked, and what becomes of that."""
 
-    def __init__(self, status: str, result: object = "answer") -> None:
-        self.status = status
-        self._result = result
-        self.ended = ""
+    def __init__(self, answer: object, *heard: object, gone: Exception | None = None) -> None:
+        self.future: futures.Future[object] = futures.Future()
+        self.told: list[str] = []
+        self.seen: list[StageStarted] = []
+        self._gone = gone
+        said: queue.SimpleQueue[object] = queue.SimpleQueue()
+        for each in heard:
+            said.put(each)
+        if isinstance(answer, Exception):
+            self.future.set_exception(answer)
+        elif answer is not PENDING:
+            self.future.set_result(answer)
+        self.future.add_done_callback(lambda done: said.put(None))
+        self.call = Call(self.future, said, lambda: self.told.append("end"), self._lost)
 
-    def result(self, timeout: float) -> object:
-        if isinstance(self._result, Exception):
-            raise self._result
-        return self._result
+    def wait(self) -> Any:
+        return self.call.wait(self.seen.append)
 
-    def exception(self, timeout: float) -> Exception:
-        return ValueError("no such module")
-
-    def done(self) -> bool:
-        return self.status != "pending"
-
-    def release(self) -> None:
-        self.ended = "released"
-
-    def cancel(self) -> None:
-        self.ended = "cancelled"
-
-
-def waited(future: Future, *heard: object, doubts: list[str] | None = None) -> Any:
-    told: queue.SimpleQueue[object] = queue.SimpleQueue()
-    for each in heard:
-        told.put(each)
-    doubt = [] if doubts is None else doubts
-    found: Any = future
-    return Call(found, told, lambda: doubt.append("doubt")).wait()
+    def _lost(self) -> None:
+        self.told.append("lost")
+        if self._gone is not None:
+            raise self._gone
 
 
 def test_a_call_tells_of_stages_and_gives_its_answer() -> None:
-    future, seen = Future("finished"), list[StageStarted]()
-    heard: queue.SimpleQueue[object] = queue.SimpleQueue()
-    heard.put(StageStarted(stage="compile"))
-    heard.put(None)
-    found: Any = future
-    assert Call(found, heard, lambda: None).wait(seen.append) == "answer"
-    assert [each.stage for each in seen] == ["compile"] and future.ended == "released"
+    asked = Asked("answer", StageStarted(stage="compile"))
+    assert asked.wait() == "answer"
+    assert [each.stage for each in asked.seen] == ["compile"] and asked.told == []
 
 
-def test_a_call_whose_worker_is_gone_is_lost_and_cancelled() -> None:
-    future = Future("pending")
+def test_a_call_whose_worker_is_gone_is_lost_and_ended() -> None:
+    asked = Asked(PENDING, Lost("tcp://w"))
     with pytest.raises(Lost):
-        waited(future, Lost("tcp://w"))
-    assert future.ended == "cancelled"
+        asked.wait()
+    assert asked.future.cancelled() and asked.told == ["end"]
 
 
-def test_a_call_that_dask_gave_up_makes_doubt_the_scheduler() -> None:
-    doubts: list[str] = []
+def test_a_connection_that_breaks_is_the_worker_or_the_scheduler() -> None:
     with pytest.raises(Lost):
-        waited(Future("lost"), None, doubts=doubts)
-    assert doubts
-
-
-def test_an_answer_that_is_gone_with_its_worker_is_lost() -> None:
-    future = Future("finished", TimeoutError())
-    with pytest.raises(Lost, match="tcp://w"):
-        waited(future, None, Lost("tcp://w"))
+        Asked(OSError("broken")).wait()
+    gone = ProviderUnavailable("the scheduler is gone", remedy="none")
+    asked = Asked(OSError("broken"), gone=gone)
+    with pytest.raises(ProviderUnavailable):
+        asked.wait()
+    assert asked.told == ["lost"]
 
 
 def test_a_call_that_is_cancelled_raises_the_reason() -> None:
-    future = Future("pending")
-    reason = EpctxError("stopped", remedy="none")
+    asked = Asked(PENDING)
+    asked.call.cancel(EpctxError("stopped", remedy="none"))
     with pytest.raises(EpctxError, match="stopped"):
-        waited(future, reason)
-    assert future.ended == "cancelled"
+        asked.wait()
+    assert asked.future.cancelled() and asked.told == ["end"]
 
 
-@pytest.mark.parametrize("future", [Future("error"), Future("finished", 7)])
-def test_what_is_no_answer_is_never_one(future: Future) -> None:
+@pytest.mark.parametrize("answer", [ValueError("no such module"), 7, None])
+def test_what_is_no_answer_is_never_one(answer: object) -> None:
     with pytest.raises((CompileError, Lost)):
-        waited(future, None)
+        Asked(answer).wait()
 
 
 def test_where_there_is_no_scheduler_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ def test_when_nobody_waits_any_more_all_of_the_build_ends(tmp_path: Path, site: 
 def test_an_ep_is_described_or_said_not_to_be_ready(tmp_path: Path, site: Site) -> None:
     packing = Packing(blobs.at(tmp_path / "shared"))
     ready = ProviderSpec(alias="a", provider="ReferenceExecutionProvider")
-    answer = decoded(site.describe(encoded(packing.pack(ready).portable)), Answer)
+    answer = decoded(site.describe(encoded(packing.pack(ready).portable), "k"), Answer)
     assert codec.decode(bytes(answer.result), Described).traits.isolated is False
     absent = ProviderSpec(alias="a", provider="QNNExecutionProvider")
-    answer = decoded(site.describe(encoded(packing.pack(absent).portable)), Answer)
+    answer = decoded(site.describe(encoded(packing.pack(absent).portable), "k"), Answer)
     assert answer.failure is not None and answer.failure.what == "has no device"
