@@ -111,7 +111,7 @@ class Progress:
         def started(now_in: StageStarted) -> None:
             nonlocal stage, begun
             entered(now_in.stage)
-            now = self._events.now()
+            now = self._events.now() - now_in.ago
             told = countdown.announce(now_in, now) if countdown and now_in.of else None
             again = now_in.stage == stage
             if again and (stage == "verify" or (now_in.model or subject) == shown):

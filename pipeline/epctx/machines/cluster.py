@@ -18,10 +18,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent import futures
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 
-from epctx import codec
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines.messages import FACTS, HANDLER, TOPIC, Began, Facts, decoded
@@ -72,6 +70,9 @@ class Call:
         heard: of its stages, of its end as None, and of what ends it before.
         end: tells the worker that nobody waits for it.
         lost: returns when it is known who is gone, if no answer came; raises if all are.
+
+    Attributes:
+        stages: how many it has told of.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Call:
         self._heard = heard
         self._end = end
         self._lost = lost
+        self.stages = 0
 
     def cancel(self, reason: EpctxError) -> None:
         """Whoever waits for it raises `reason`; what carries it out is ended."""
@@ -101,6 +103,7 @@ class Call:
             while True:
                 said = self._heard.get()
                 if isinstance(said, StageStarted):
+                    self.stages += 1
                     started(said)
                 elif isinstance(said, Exception):
                     raise said
@@ -288,16 +291,16 @@ class Cluster:
             raise self.lost()
 
     def _began(self, event: tuple[float, Any]) -> None:
-        """A job has come to a stage, perhaps of another's build."""
+        """A job has come to stages, perhaps of another's build."""
         try:
             began = decoded(event[1], Began)
-            stage = codec.decode(bytes(began.stage), StageStarted)
-        except (CompileError, msgspec.MsgspecError):
+        except CompileError:
             return
         with self._lock:
             known = self._calls.get(began.number) if began.build == self.build else None
         if known is not None:
-            known[1].put(stage)
+            for stage in began.stages:
+                known[1].put(stage)
 
     def _happened(self, event: tuple[float, Any]) -> None:
         """The scheduler tells of workers that come and go."""

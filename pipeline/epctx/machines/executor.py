@@ -181,7 +181,10 @@ class Lane:
                 call = cluster.call(member.address, "carry_out", text, number)
                 self._busy = call
             self._executor.remember(call)
-            return decoded(call.wait(started), Answer)
+            answer = decoded(call.wait(started), Answer)
+            for stage in answer.stages[call.stages :]:
+                started(stage)
+            return answer
         finally:
             cluster.forget(number)
             with self._lock:

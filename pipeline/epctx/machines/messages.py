@@ -14,6 +14,7 @@ from epctx.keys.toolchain import Running
 from epctx.machines.blobs import Blob
 from epctx.machines.portable import Portable, Tree
 from epctx.providers.onnxruntime.host import Cpu
+from epctx.worker.jobs import StageStarted
 
 T = TypeVar("T")
 FACTS = "epctx"
@@ -83,11 +84,11 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Began(Struct, frozen=True, kw_only=True):
-    """A request has come to a stage: an encoded `StageStarted`."""
+    """A request has come to stages, the last of which it may be in."""
 
     build: str
     number: int
-    stage: msgspec.Raw
+    stages: tuple[StageStarted, ...]
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +104,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         log_file: what that machine calls the log of what carried it out; "": there is none.
         log: all of it, if something was printed.
         lines: the last ones of it.
+        stages: all that it came to: what was told of them may come later, or not.
     """
 
     result: msgspec.Raw = msgspec.Raw()
@@ -115,6 +117,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     log_file: str = ""
     log: Blob | None = None
     lines: tuple[str, ...] = ()
+    stages: tuple[StageStarted, ...] = ()
 
 
 def encoded(message: Struct) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,35 @@ Publish = Callable[[str, str], None]
 """Sends an event: its topic, and what it says."""
 _ATTENDED: Final = 30.0
 """Seconds after which somebody must attend a build of which there is a job."""
+_TELLS: Final = 0.25
+"""Seconds between two events of a job."""
 _ENDED: Final = EpctxError("the build has ended", remedy="run the command again")
+
+
+class _Stages:
+    """Those that a request comes to. Used by two threads."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._begun: list[tuple[float, StageStarted]] = []
+        self._told = 0
+
+    def note(self, stage: StageStarted) -> None:
+        """It has come to one."""
+        self._begun.append((time.monotonic(), stage))
+
+    def all(self, first: int = 0) -> tuple[StageStarted, ...]:
+        """From one of them on."""
+        now = time.monotonic()
+        return tuple(replace(stage, ago=now - then) for then, stage in self._begun[first:])
+
+    def tell(self, publish: Publish) -> None:
+        """Send what was not sent."""
+        new = self.all(self._told)
+        if new:
+            self._told += len(new)
+            began = Began(build=self._request.build, number=self._request.number, stages=new)
+            publish(TOPIC, encoded(began))
 
 
 class _Lane:
@@ -135,6 +164,9 @@ class Site:
         self._busy: dict[str, tuple[str, int | None]] = {}
         self._toolchain = Toolchain(FreshDigests())
         self._ended: set[str] = set()
+        self._telling: dict[str, _Stages] = {}
+        self._over = threading.Event()
+        threading.Thread(target=self._tell, name="epctx-stages", daemon=True).start()
 
     def attend(self, name: str, key: str) -> str:
         """Stay until the build has ended, then end what is left of it."""
@@ -150,17 +182,20 @@ class Site:
         request = decoded(text, Request)
         with self._lock:
             self._busy[key] = (request.build, request.lane)
+            stages = self._telling[key] = _Stages(request)
         try:
             build = self._build(request.build)
             for lane in request.over:
                 build.forget(lane)
-            return encoded(self._answer(build, request))
+            answer = self._answer(build, request, stages)
+            return encoded(replace(answer, stages=stages.all()))
         except EpctxError as error:
             own = error is _ENDED or isinstance(error, StorageError)
             return encoded(Answer(failure=error.failure, own=own))
         finally:
             with self._lock:
                 self._busy.pop(key, None)
+                del self._telling[key]
 
     def describe(self, text: str, key: str) -> str:
         """An EP of this machine, or why it cannot be used."""
@@ -198,6 +233,7 @@ class Site:
 
     def close(self) -> None:
         """End everything."""
+        self._over.set()
         with self._lock:
             builds, self._builds = self._builds, {}
             self._ended.update(builds)
@@ -212,7 +248,15 @@ class Site:
                 raise _ENDED
             return self._builds[name]
 
-    def _answer(self, build: _Build, request: Request) -> Answer:
+    def _tell(self) -> None:
+        """Jobs that last have their stages told; of short ones the answer tells."""
+        while not self._over.wait(_TELLS):
+            with self._lock:
+                telling = list(self._telling.values())
+            for stages in telling:
+                stages.tell(self._publish)
+
+    def _answer(self, build: _Build, request: Request, stages: _Stages) -> Answer:
         own = build.lane(request.lane, request.label)
         if request.job is None:
             try:
@@ -232,7 +276,7 @@ class Site:
         job, roots = portable.placed(request.job, kind, self._blobs, own.folder, new)
         told = tuple(path.as_posix() for path in roots)
         try:
-            result = self._result(own, job, request)
+            result = self._result(own, job, request, stages)
         except EpctxError as error:
             made = portable.collected(request.job, roots, self._blobs, failed=True)
             return replace(self._failed(error), made=made, roots=told)
@@ -242,17 +286,9 @@ class Site:
             build.forget(request.lane)
         return Answer(result=result, made=made, roots=told)
 
-    def _result(self, own: _Lane, job: Job, request: Request) -> msgspec.Raw:
-        def started(stage: StageStarted) -> None:
-            began = Began(
-                build=request.build,
-                number=request.number,
-                stage=msgspec.Raw(codec.encode(stage)),
-            )
-            self._publish(TOPIC, encoded(began))
-
+    def _result(self, own: _Lane, job: Job, request: Request, stages: _Stages) -> msgspec.Raw:
         with outputs.refusals():
-            result = own.lane.run(job, msgspec.Raw, started=started, timeout=request.timeout)
+            result = own.lane.run(job, msgspec.Raw, started=stages.note, timeout=request.timeout)
             if request.last:
                 own.lane.close()
         return msgspec.Raw(bytes(result))

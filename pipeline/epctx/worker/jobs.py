@@ -159,6 +159,7 @@ class StageStarted(Struct, frozen=True, kw_only=True):
             is no run.
         of: how many input sets it is run on.
         peak_memory: of the process so far, in bytes, if it runs.
+        ago: seconds since, if it is told later.
     """
 
     stage: Literal[
@@ -178,6 +179,7 @@ class StageStarted(Struct, frozen=True, kw_only=True):
     number: int = 0
     of: int = 0
     peak_memory: int = 0
+    ago: float = 0.0
 
 
 class OptimizeResult(Struct, frozen=True, kw_only=True):

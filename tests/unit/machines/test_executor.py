@@ -41,6 +41,8 @@ class FakeCluster:
         answer = self.answers.pop(0)
 
         class Said:
+            stages = 0
+
             def wait(self, started: object) -> str:
                 if isinstance(answer, Lost):
                     raise answer
