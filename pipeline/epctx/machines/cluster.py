@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
-from epctx.machines.messages import FACTS, HANDLER, TOPIC, Began, Facts, decoded
+from epctx.machines.messages import CALM, FACTS, HANDLER, TOPIC, Began, Facts, decoded
 from epctx.worker.jobs import StageStarted
 
 if TYPE_CHECKING:
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 SILENT: Final = logging.CRITICAL + 1
-CALM: Final[Mapping[str, object]] = {
-    "distributed.admin.system-monitor.interval": "10s",
-    "distributed.admin.tick.interval": "500ms",
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.admin.low-level-log-length": 1000,
-    "distributed.scheduler.reuse-broadcast-comm": True,
-    "distributed.scheduler.work-stealing": False,
-    "distributed.worker.profile.enabled": False,
-}
-"""What dask does meanwhile that is of no use here, and takes a third of a core; and connections to
-workers stay."""
 _REACHED: Final = 10.0
 """Seconds within which the scheduler must answer."""
 _FIRST: Final = 60.0

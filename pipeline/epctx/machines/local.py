@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec
-from epctx.machines.cluster import CALM, SILENT
+from epctx.machines.cluster import SILENT
+from epctx.machines.messages import CALM
 from epctx.providers.onnxruntime import host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 

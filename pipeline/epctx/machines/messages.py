@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -19,6 +19,17 @@ from epctx.worker.jobs import StageStarted
 T = TypeVar("T")
 FACTS = "epctx"
 """Where the scheduler has a worker's facts."""
+CALM: Final[Mapping[str, object]] = {
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.admin.low-level-log-length": 1000,
+    "distributed.scheduler.reuse-broadcast-comm": True,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.profile.enabled": False,
+}
+"""What dask does meanwhile that is of no use here, and takes a third of a core; and connections to
+workers stay."""
 HANDLER = "epctx"
 """What a worker calls that which answers coordinators."""
 TOPIC = "epctx-stages"

@@ -26,8 +26,7 @@ from epctx.cache.digests import FreshDigests
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import LIBRARIES, Toolchain
 from epctx.machines.blobs import Blobs
-from epctx.machines.cluster import CALM
-from epctx.machines.messages import FACTS, HANDLER, Ep, Facts
+from epctx.machines.messages import CALM, FACTS, HANDLER, Ep, Facts
 from epctx.machines.site import Site
 from epctx.providers.onnxruntime import host
 
