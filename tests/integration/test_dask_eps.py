@@ -107,7 +107,6 @@ def test_one_ep_in_two_versions_is_refused_with_both_machines(tmp_path: Path) ->
         assert first.poll() is None
 
 
-@pytest.mark.soak
 def test_who_has_no_certificate_of_the_authority_is_not_let_in(tmp_path: Path) -> None:
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     with machines(tmp_path / "m", 1, *certificates.made(tmp_path / "tls")) as found:

@@ -20,10 +20,10 @@ from epctx import api, lockfile
 from epctx.errors import LockError
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
-from epctx.parsing.schema import files, providers
+from epctx.parsing.schema import files
 from epctx.verification.findings import VerifyReport
 from tests.kit import projects
-from tests.kit.command_line import VARYING
+from tests.kit.command_line import VARYING, forget_eps
 from tests.kit.compositions import PARTS
 from tests.kit.compositions import project as composed
 from tests.kit.inline import Inline
@@ -50,12 +50,6 @@ def become(patch: pytest.MonkeyPatch, folder: Path, isa: str) -> None:
     place.mkdir(exist_ok=True)
     (place / "isa").write_text(isa, encoding="utf-8")
     patch.syspath_prepend(place)
-
-
-def forget_eps() -> None:
-    """What was found of EPs, before packages came or went."""
-    providers.find.cache_clear()
-    providers._entry_points.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from epctx.engine.events import Event
 from epctx.engine.report import ActionReport, BuildReport
 from tests.kit import projects, stores
 from tests.kit import real_models as models
-from tests.kit.command_line import VARYING, epctx
+from tests.kit.command_line import VARYING, epctx, forget_eps
 from tests.kit.projects import Project
 from tests.kit.vouching import key_pair
 
@@ -273,6 +273,7 @@ def test_two_machines_that_compile_the_same_to_other_bytes_are_told_by_whose_ep(
     }
     one, other = (Machine(tmp_path / name, sources.folder, **environment) for name in "ab")
     monkeypatch.syspath_prepend(VARYING)
+    forget_eps()
     done: list[int] = []
 
     def meanwhile(event: Event) -> None:
@@ -282,6 +283,7 @@ def test_two_machines_that_compile_the_same_to_other_bytes_are_told_by_whose_ep(
             done.append(run.returncode)
 
     report = one.build(listener=meanwhile)
+    forget_eps()
     assert done == [0] and report.remote is not None and report.remote.not_pushed == 1
     told = " ".join(one.project.notices())
     assert "VaryingExecutionProvider does not write the same bytes each time: ci-1" in told

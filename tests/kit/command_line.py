@@ -13,6 +13,7 @@ from unittest import mock
 
 from epctx.cli import arguments as typed
 from epctx.cli.app import app
+from epctx.parsing.schema import providers
 
 KIT = Path(__file__).parent
 FAULTY = KIT / "faulty"
@@ -68,3 +69,9 @@ def inside(*arguments: str | Path, cwd: Path, **variables: str) -> subprocess.Co
             signal.signal(signal.SIGTERM, terminated)  # a build has its own
     exit_code = code if isinstance(code, int) else int(bool(code))
     return subprocess.CompletedProcess(words, exit_code, out.getvalue(), err.getvalue())
+
+
+def forget_eps() -> None:
+    """What was found of EPs, before packages came or went."""
+    providers.find.cache_clear()
+    providers._entry_points.cache_clear()
