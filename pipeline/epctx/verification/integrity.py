@@ -208,7 +208,8 @@ def _verdict(folder: Path, expected: ExpectedFile) -> str | None:
     except OSError as error:
         return f"cannot be read: {error.strerror or error}; it is in"
     except ModelError as error:
-        return f"cannot be read: {error.what}; it is in"
+        why = "" if error.why is None else f" ({error.why})"
+        return f"cannot be read: {error.what}{why}; it is in"
     if found == expected.digest:
         return None
     name = _NAMES[expected.digest.algorithm]
