@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -116,7 +117,7 @@ def security(ca: str, cert: str, key: str) -> Security:
 def refuse_without_dask() -> None:
     """Raises ProviderUnavailable where the extra is not installed."""
     try:
-        import distributed  # noqa: F401
+        importlib.import_module("distributed")
     except ImportError as error:
         raise ProviderUnavailable(
             "builds on other machines need dask.distributed",

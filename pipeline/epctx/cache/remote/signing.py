@@ -323,15 +323,12 @@ def _in_the_way(path: Path) -> EpctxError:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    try:
-        with os.fdopen(os.open(path, open_flags.NEW, mode), "wb") as stream:
+    with StorageError.if_refused(
+        "the key cannot be written", file=str(path), remedy="name another folder"
+    ):
+        try:
+            descriptor = os.open(path, open_flags.NEW, mode)
+        except FileExistsError as error:
+            raise _in_the_way(path) from error
+        with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
-    except FileExistsError as error:
-        raise _in_the_way(path) from error
-    except OSError as error:
-        raise StorageError(
-            "the key cannot be written",
-            file=str(path),
-            why=error.strerror,
-            remedy="name another folder",
-        ) from error
