@@ -1,8 +1,9 @@
+import sys
 from pathlib import Path
 
 import pytest
 
-from epctx.errors import UsageError
+from epctx.errors import ProviderUnavailable, UsageError
 from epctx.machines import address
 from epctx.machines.address import Address, Tls
 
@@ -49,3 +50,11 @@ def test_certificates_are_named_all_or_none() -> None:
         Address(host="farm", port=1), Tls(ca=path, cert=path, key=path)
     )
     assert contact == "tls://farm:1" and security is not None and security.require_encryption
+
+
+def test_without_dask_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    address.refuse_without_dask()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ProviderUnavailable) as caught:
+        address.refuse_without_dask()
+    assert caught.value.remedy == "pip install 'epctx[dask]'"
