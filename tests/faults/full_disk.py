@@ -46,6 +46,11 @@ class Room:
         return self.folder / "cache"
 
     @property
+    def count(self) -> Path:
+        """Where the calls are counted."""
+        return self.folder / "count"
+
+    @property
     def disk(self) -> str:
         """What is on the disk that becomes full: all that a build writes to."""
         return ":".join(map(str, (self.cache, self.project)))
@@ -75,17 +80,19 @@ def library(folder: Path) -> Path:
 
 def build(room: Room, full_at: int, *, library: Path) -> Ended:
     """Build with real workers, with the disk full from the call of that number on; 0: never."""
-    count = _count(room, full_at)
+    full_from(room.count, full_at)
     run = subprocess.run(
         [sys.executable, "-c", _WITH_WORKERS, *COMMAND],
         cwd=room.project,
-        env=os.environ | _environment(room, library),
+        env=os.environ
+        | {"EPCTX_CACHE_DIR": str(room.cache)}
+        | variables(room.disk, room.count, library),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=240,
         check=False,
     )
-    return Ended(code=run.returncode, said=run.stdout.decode(), calls=_calls(count))
+    return Ended(code=run.returncode, said=run.stdout.decode(), calls=calls(room.count))
 
 
 def build_inline(
@@ -111,25 +118,27 @@ def build_inline(
     return [Ended(**ended) for ended in json.loads(run.stdout)]
 
 
-def _count(room: Room, full_at: int, error: int = errno.ENOSPC) -> Path:
-    count = room.folder / "count"
+def full_from(count: Path, call: int, error: int = errno.ENOSPC) -> None:
+    """Say in the file that processes count in from which call on the disk is full; 0: never."""
     what = {errno.EIO: 1, KILLED: 2}.get(error, 0)
-    count.write_bytes(struct.pack("<IIII", 0, full_at, error, what))
-    return count
+    count.touch()
+    with count.open("r+b") as file:  # processes have it mapped
+        file.write(struct.pack("<IIII", 0, call, error, what))
 
 
-def _calls(count: Path) -> int:
-    calls, *_ = struct.unpack("<IIII", count.read_bytes())
-    return int(calls)
-
-
-def _environment(room: Room, library: Path) -> dict[str, str]:
+def variables(disk: str, count: Path, library: Path) -> dict[str, str]:
+    """Of a process for which what is below `disk`, folders with `:` between, is on such a disk."""
     return {
         "LD_PRELOAD": str(library),
-        "EPCTX_CACHE_DIR": str(room.cache),
-        "FULL_DISK_UNDER": room.disk,
-        "FULL_DISK_COUNT": str(room.folder / "count"),
+        "FULL_DISK_UNDER": disk,
+        "FULL_DISK_COUNT": str(count),
     }
+
+
+def calls(count: Path) -> int:
+    """How many there were that a full disk may refuse."""
+    found, *_ = struct.unpack("<IIII", count.read_bytes())
+    return int(found)
 
 
 def _main() -> None:
@@ -142,7 +151,7 @@ def _main() -> None:
     ended = []
     for folder, full_at, error in json.loads(sys.stdin.buffer.read()):
         room = Room(folder=Path(folder))
-        count = _count(room, full_at, error)
+        full_from(room.count, full_at, error)
         child = os.fork()
         if not child:
             # Of the renames those that publish: of a cache's entry there is one, and then it is.
@@ -150,7 +159,7 @@ def _main() -> None:
         _, status = os.waitpid(child, 0)
         said = (room.folder / "said").read_text(encoding="utf-8")
         code = os.waitstatus_to_exitcode(status)
-        ended.append(asdict(Ended(code=code, said=said, calls=_calls(count))))
+        ended.append(asdict(Ended(code=code, said=said, calls=calls(room.count))))
     sys.stdout.write(json.dumps(ended))
 
 
@@ -164,7 +173,7 @@ def _build_inline(room: Room, under: str) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.chdir(room.project)
-    os.environ |= _environment(room, Path()) | {"FULL_DISK_UNDER": under}
+    os.environ |= variables(under, room.count, Path()) | {"EPCTX_CACHE_DIR": str(room.cache)}
     ctypes.CDLL(None).epctx_full_disk_begin()
     code = 1
     try:

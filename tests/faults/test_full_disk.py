@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +52,9 @@ class Template:
         self.new = self.project(whole).files()
 
     def room(self, name: str) -> Room:
-        shutil.copytree(self.folder / "template", self.folder / name)
-        return Room(folder=self.folder / name)
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        shutil.copytree(self.folder / "template", folder, dirs_exist_ok=True)
+        return Room(folder=folder)
 
     def project(self, room: Room) -> Project:
         return Project(folder=room.project, document=self.document)

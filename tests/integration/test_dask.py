@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from epctx import api
+from tests.faults import full_disk
 from tests.kit.command_line import epctx
 from tests.kit.machines import ENDING, Machines, ends, left, machines
 from tests.kit.projects import Project, make
@@ -116,6 +118,42 @@ def test_workers_that_share_a_folder_give_the_bytes_of_a_local_build(
     assert two.idle()
     actions = [action for each in report(made).values() for action in each["actions"]]
     assert {each["machine"] for each in actions} <= set(two.names)
+
+
+@pytest.mark.soak
+@pytest.mark.needs("a C compiler", "needs Linux and a C compiler")
+def test_a_machine_whose_disk_gets_full_leaves_its_jobs_to_the_others(
+    tmp_path: Path, expected: tuple[dict[str, bytes], bytes]
+) -> None:
+    disk, count = tmp_path / "disk", tmp_path / "count"
+    disk.mkdir()
+    full_disk.full_from(count, 0)
+    variables = full_disk.variables(str(disk), count, full_disk.library(tmp_path))
+    made = project(tmp_path / "p")
+
+    def build() -> str:
+        process = all_of_them.build(made.folder, "--no-cache")
+        said, _ = process.communicate(timeout=120)
+        return f"exit {process.returncode}: {said}"
+
+    with machines(tmp_path / "machines", 0) as all_of_them:
+        all_of_them.worker(**variables, TMPDIR=str(disk))
+        assert build().startswith("exit 0"), "there is room"
+        some = full_disk.calls(count) // 5
+        full_disk.full_from(count, some)
+        other = all_of_them.worker()
+        shutil.rmtree(made.folder / "dist")
+        assert build().startswith("exit 0")
+        assert (made.files(), made.lock.read_bytes()) == expected
+        assert full_disk.calls(count) > some
+        actions = [action for each in report(made).values() for action in each["actions"]]
+        assert "w1" in {each["machine"] for each in actions}
+        other.terminate()
+        other.wait()
+        full_disk.full_from(count, 1)
+        alone = build()
+    assert alone.startswith("exit 5"), alone
+    assert "w0: " in alone and "No space left on device" in alone
 
 
 @pytest.mark.parametrize(

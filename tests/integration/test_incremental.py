@@ -25,6 +25,7 @@ from epctx.cli.entry import main
 from epctx.commands import build as building
 from epctx.engine import plan
 from epctx.engine.build import Options
+from epctx.engine.last_keys import History
 from epctx.errors import CompileError, EpctxError
 from epctx.files import identity
 from tests.kit import projects
@@ -54,6 +55,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return projects.copied(built, tmp_path, monkeypatch)
+
+
+def test_what_took_longest_is_built_first_and_what_nobody_knows_before_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took = {"short@default": 1.0, "long@default": 9.0, "longer@default": 90.0}
+    monkeypatch.setattr(History, "seconds", lambda self, group: took.get(group))
+    made = projects.make(tmp_path, {"short": ["a"], "long": ["b"], "new": ["c"], "longer": ["d"]})
+    made.build(jobs=1)
+    begun = dict.fromkeys(event.group for event in made.events if event.state == "running")
+    assert list(begun) == ["new@default", "longer@default", "long@default", "short@default"]
 
 
 def later(monkeypatch: pytest.MonkeyPatch) -> None:

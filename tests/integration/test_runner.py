@@ -38,7 +38,10 @@ def write_manifest(folder: Path, faults: dict[str, str], **settings: object) -> 
         "name": "m",
         "models": {name: {"path": f"{name}.onnx"} for name in faults},
         "execution_providers": {
-            name: {"provider": "FaultyExecutionProvider", "options": {"fault": fault}}
+            name: {
+                "provider": "FaultyExecutionProvider",
+                "options": {"fault": fault, "notes": str(folder / "children")},
+            }
             for name, fault in faults.items()
         },
         "model_groups": {
@@ -79,14 +82,23 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def all_faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+MACHINES = pytest.param(
+    ("--on", "dask://local?workers=2"),
+    id="machines",
+    marks=pytest.mark.needs("module distributed", "the extra [dask]"),
+)
+
+
+@pytest.fixture(scope="module", params=[pytest.param((), id="here"), MACHINES])
+def all_faults(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[Path, str]:
     """One build of a group for each fault, and a good one; and what it said on stderr."""
     folder = tmp_path_factory.mktemp("faults")
     faults = {fault: fault for fault in FAULTS} | {"good": "none", "fork": "fork"}
     manifest = write_manifest(folder, faults)
     limits = {"EPCTX_LIMIT_WORKER_MEMORY": str(600 << 20), "EPCTX_LIMIT_WORKER_LOG": str(5 << 20)}
-    run = build(manifest, "--keep-going", **limits)
+    run = build(manifest, "--keep-going", *request.param, **limits)
     assert run.returncode == 6, run.stderr
     return manifest, run.stderr
 
@@ -108,7 +120,7 @@ def test_the_groups_without_a_fault_are_built(all_faults: tuple[Path, str]) -> N
     assert report(manifest)["good"]["state"] == "built"
     published = manifest.parent / "dist" / "m" / "default"
     assert sorted(p.name for p in published.iterdir()) == ["fork", "good"]
-    assert leftovers(manifest) == [".m.lock", ".m.record.json", "m.children"]
+    assert leftovers(manifest) == [".m.lock", ".m.record.json"]
     assert "Traceback" not in stderr
     assert (
         "error[E0601]: abort@default: the worker process crashed while compiling model abort, "
@@ -127,7 +139,7 @@ def test_a_log_without_an_end_keeps_its_begin_and_its_end(all_faults: tuple[Path
 @pytest.mark.needs("POSIX", "process groups are of POSIX systems")
 def test_what_a_worker_started_ends_with_it(all_faults: tuple[Path, str]) -> None:
     manifest, _ = all_faults
-    children = (manifest.parent / "dist" / "m.children").read_text().split()
+    children = (manifest.parent / "children").read_text().split()
     assert len(children) == 3
     for child in children:
         assert not psutil.pid_exists(int(child)) or not runs(psutil.Process(int(child)))
@@ -141,9 +153,12 @@ def test_without_keep_going_nothing_is_published(tmp_path: Path) -> None:
     assert report(manifest)["good"]["state"] == "skipped"
 
 
-def test_a_hang_ends_at_the_timeout_with_its_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [pytest.param((), id="here"), MACHINES])
+def test_a_hang_ends_at_the_timeout_with_its_children(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     manifest = write_manifest(tmp_path, {"slow": "hang"}, timeout="5s")
-    run = build(manifest)
+    run = build(manifest, *options)
     assert run.returncode == 10
     assert "no result within 5 s" in run.stderr
     log = next((tmp_path / "dist" / "m.logs").glob("slow*.log")).read_text(encoding="utf-8")

@@ -47,9 +47,13 @@ class Scheduler:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> Future[T]:
-        """Call a function in a thread as soon as all of `futures`, at least one, are done."""
+        """Call a function as soon as all of `futures`, at least one, are done.
+
+        It is called in the thread of the last of them, before what was submitted meanwhile.
+        """
         result: Future[T] = Future()
         left = set(futures)
+        own = threading.get_ident()
 
         def call() -> None:
             try:
@@ -60,8 +64,11 @@ class Scheduler:
         def finished(future: Future[Any]) -> None:
             with self._lock:
                 left.discard(future)
-                if not left and not self._stopping:
-                    self._threads.submit(call)
+                due = not left and not self._stopping
+            if due and threading.get_ident() == own:  # all were done before
+                self._threads.submit(call)
+            elif due:
+                call()
 
         for future in list(left):
             future.add_done_callback(finished)

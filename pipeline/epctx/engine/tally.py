@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from statistics import mean
+from statistics import fmean
 from typing import Final
 
 from msgspec import Struct
@@ -130,7 +130,7 @@ class Tally:
         A group that nobody knows takes what those took that are done.
         """
         done = [self._spent[name] for name in self._expected if name in self._states]
-        usual = mean(done) if done else None
+        usual = fmean(done) if done else None
         spent = self._spent.copy()
         for each in running:
             spent[each.group] += each.seconds

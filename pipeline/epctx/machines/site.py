@@ -138,6 +138,16 @@ class _Build:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _answered(answer: Callable[[], Answer]) -> Answer:
+    """An answer; one that says what failed, if something did."""
+    try:
+        with outputs.refusals():
+            return answer()
+    except EpctxError as error:
+        own = error is _ENDED or isinstance(error, StorageError)
+        return Answer(failure=error.failure, own=own)
+
+
 class Site:
     """What this process has for builds. Used by many threads.
 
@@ -184,14 +194,8 @@ class Site:
             self._busy[key] = (request.build, request.lane)
             stages = self._telling[key] = _Stages(request)
         try:
-            build = self._build(request.build)
-            for lane in request.over:
-                build.forget(lane)
-            answer = self._answer(build, request, stages)
+            answer = _answered(lambda: self._worked(request, stages))
             return encoded(replace(answer, stages=stages.all()))
-        except EpctxError as error:
-            own = error is _ENDED or isinstance(error, StorageError)
-            return encoded(Answer(failure=error.failure, own=own))
         finally:
             with self._lock:
                 self._busy.pop(key, None)
@@ -202,14 +206,7 @@ class Site:
         packed = decoded(text, portable.Portable)
         folder = self._folder / f"d{threading.get_ident()}"
         try:
-            spec, _ = portable.placed(packed, ProviderSpec, self._blobs, folder, folder / "new")
-            found = self._eps.get(spec.provider)
-            if found is not None and found.failure is not None:
-                raise protocol.restore(found.failure, log=folder)
-            described = self._toolchain.describe(spec)
-            return encoded(Answer(result=msgspec.Raw(codec.encode(described))))
-        except EpctxError as error:
-            return encoded(Answer(failure=error.failure))
+            return encoded(_answered(lambda: self._described(packed, folder)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -256,7 +253,17 @@ class Site:
             for stages in telling:
                 stages.tell(self._publish)
 
-    def _answer(self, build: _Build, request: Request, stages: _Stages) -> Answer:
+    def _described(self, packed: portable.Portable, folder: Path) -> Answer:
+        spec, _ = portable.placed(packed, ProviderSpec, self._blobs, folder, folder / "new")
+        found = self._eps.get(spec.provider)
+        if found is not None and found.failure is not None:
+            raise protocol.restore(found.failure, log=folder)
+        return Answer(result=msgspec.Raw(codec.encode(self._toolchain.describe(spec))))
+
+    def _worked(self, request: Request, stages: _Stages) -> Answer:
+        build = self._build(request.build)
+        for lane in request.over:
+            build.forget(lane)
         own = build.lane(request.lane, request.label)
         if request.job is None:
             try:
@@ -287,10 +294,9 @@ class Site:
         return Answer(result=result, made=made, roots=told)
 
     def _result(self, own: _Lane, job: Job, request: Request, stages: _Stages) -> msgspec.Raw:
-        with outputs.refusals():
-            result = own.lane.run(job, msgspec.Raw, started=stages.note, timeout=request.timeout)
-            if request.last:
-                own.lane.close()
+        result = own.lane.run(job, msgspec.Raw, started=stages.note, timeout=request.timeout)
+        if request.last:
+            own.lane.close()
         return msgspec.Raw(bytes(result))
 
     def _failed(self, error: EpctxError) -> Answer:

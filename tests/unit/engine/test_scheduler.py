@@ -62,6 +62,26 @@ def test_what_comes_after_is_called_once_all_are_done(executor: Noting) -> None:
         assert scheduler.results([after]) == [[True, True]]
 
 
+def test_what_comes_after_is_not_behind_what_was_submitted_meanwhile(executor: Noting) -> None:
+    order: list[str] = []
+    release = threading.Event()
+    with Scheduler(executor) as scheduler:
+        first = scheduler.submit(release.wait, 30)
+        after = scheduler.submit_after([first], order.append, "after")
+        other = scheduler.submit(order.append, "other")
+        release.set()
+        scheduler.results([after, other])
+    assert order == ["after", "other"]
+
+
+def test_what_comes_after_what_is_done_is_not_for_who_submits_it(executor: Noting) -> None:
+    with Scheduler(executor) as scheduler:
+        done = scheduler.submit(bool)
+        scheduler.results([done])
+        (where,) = scheduler.results([scheduler.submit_after([done], threading.get_ident)])
+    assert where != threading.get_ident()
+
+
 def test_what_comes_after_can_fail(executor: Noting) -> None:
     with Scheduler(executor) as scheduler:
         after: Future[int] = scheduler.submit_after([scheduler.submit(bool)], int, "x")

@@ -21,7 +21,10 @@ from epctx.providers.reference import ReferenceExecutionProvider
 
 
 class FaultyExecutionProvider(ReferenceExecutionProvider):
-    """Does what option `fault` says when the workspace is opened, or when it is finished."""
+    """Does what option `fault` says when the workspace is opened, or when it is finished.
+
+    It notes the processes that it starts in the file that option `notes` names.
+    """
 
     name = "FaultyExecutionProvider"
     isolated = True
@@ -29,6 +32,7 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         options = dict(options)
         self.fault = options.pop("fault", "none")
+        self.notes = Path(str(options.pop("notes", "")))
         super().__init__(options)
 
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
@@ -68,9 +72,7 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
         if self.fault == "fork":
             code = "import subprocess, sys, time; time.sleep(600)"
             children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-            (Path.cwd().parents[2] / "m.children").write_text(
-                " ".join(str(c.pid) for c in children)
-            )
+            self.notes.write_text(" ".join(str(c.pid) for c in children))
         if self.fault == "protocol":
             for descriptor in range(3, 20):
                 try:
