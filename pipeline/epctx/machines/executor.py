@@ -23,6 +23,7 @@ from epctx.machines.messages import Answer, Request, decoded, encoded
 from epctx.machines.portable import Input, Packed, Packing
 from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
+from epctx.worker.cancelling import Cancelling
 from epctx.worker.jobs import CompileJob, Job, StageStarted
 
 R = TypeVar("R")
@@ -55,9 +56,7 @@ class Lane:
         self._executor = executor
         self._eps = eps
         self._member: Member | None = None
-        self._lock = threading.Lock()
-        self._busy: Call | None = None
-        self._cancelled: EpctxError | None = None
+        self._busy = Cancelling[Call](Call.cancel)
 
     def start(self) -> None:
         """A job follows: it comes with all that it needs."""
@@ -101,7 +100,7 @@ class Lane:
     def hand_on(self) -> None:
         """After the last job: leave what is its own to the next lane of this label."""
         member, label = self._member, self.label
-        if member is None or label is None or self._cancelled is not None:
+        if member is None or label is None or self._busy.reason is not None:
             return
         if self._executor.keep(label, self._number, member):
             self._member = None
@@ -112,10 +111,7 @@ class Lane:
 
     def cancel(self, reason: EpctxError) -> None:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""
-        with self._lock:
-            self._cancelled = self._cancelled or reason
-            if self._busy is not None:
-                self._busy.cancel(self._cancelled)
+        self._busy.cancel(reason)
 
     def dismiss(self) -> None:
         """After the last job: nothing is to be done; one that compiles ends with its job."""
@@ -142,17 +138,12 @@ class Lane:
 
     def _on(self, tried: Sequence[str]) -> Member:
         """The worker of the lane; another if it is not there, or was tried."""
-        able = self._executor.able(self._eps, tried, self._refuse)
+        able = self._executor.able(self._eps, tried, self._busy.refuse)
         if self._member is None or self._member.address not in {each.address for each in able}:
             self.leave()
             self._member = self._executor.chosen(able)
         self.machine = self._member.facts.name
         return self._member
-
-    def _refuse(self) -> None:
-        if self._cancelled is not None:
-            raise self._cancelled
-        self._executor.refuse_if_cancelled()
 
     def _asked(
         self,
@@ -176,20 +167,15 @@ class Lane:
         )
         text = encoded(request)
         try:
-            with self._lock:
-                self._refuse()
-                call = cluster.call(member.address, "carry_out", text, number)
-                self._busy = call
-            self._executor.remember(call)
-            answer = decoded(call.wait(started), Answer)
+            with self._busy.running(
+                lambda: cluster.call(member.address, "carry_out", text, number)
+            ) as call:
+                answer = decoded(call.wait(started), Answer)
             for stage in answer.stages[call.stages :]:
                 started(stage)
             return answer
         finally:
             cluster.forget(number)
-            with self._lock:
-                ended, self._busy = self._busy, None
-            self._executor.forget(ended)
 
     def _taken(self, answer: Answer, packed: Packed, member: Member, result: type[R]) -> R:
         """What an answer says, with paths of this machine."""
@@ -272,39 +258,32 @@ class Remote:
         self._load: Counter[str] = Counter()
         self._over: dict[str, list[int]] = {}
         self._kept: dict[str, tuple[int, Member]] = {}
-        self._calls: set[Call] = set()
-        self._ended: EpctxError | None = None
+        self._lanes = Cancelling[Lane](Lane.cancel)
 
     @contextmanager
     def lane(self, label: str | None, eps: Sequence[ProviderSpec] = ()) -> Iterator[Lane]:
         """A lane on a worker that has these EPs."""
-        self.refuse_if_cancelled()
-        lane = Lane(self, self.cluster.number(), label, eps)
-        with self._lock:
-            kept = None if label is None else self._kept.pop(label, None)
-        if kept is not None:
-            lane.resume(*kept)
-        try:
-            yield lane
-            lane.close()
-        finally:
-            lane.leave()
+        with self._lanes.running(lambda: Lane(self, self.cluster.number(), label, eps)) as lane:
+            with self._lock:
+                kept = None if label is None else self._kept.pop(label, None)
+            if kept is not None:
+                lane.resume(*kept)
+            try:
+                yield lane
+                lane.close()
+            finally:
+                lane.leave()
 
     def expect(self, label: str) -> None:
         """A lane of that label will be asked for soon: its worker starts what it needs."""
 
     def cancel(self, reason: EpctxError) -> None:
         """End every job at once; they, and all that are asked for later, raise `reason`."""
-        with self._lock:
-            self._ended = self._ended or reason
-            calls = list(self._calls)
-        for call in calls:
-            call.cancel(self._ended)
+        self._lanes.cancel(reason)
 
     def refuse_if_cancelled(self) -> None:
         """Raise the reason that `cancel` was called with, if it was."""
-        if self._ended is not None:
-            raise self._ended
+        self._lanes.refuse()
 
     def close(self) -> None:
         """After the last job: what is left at workers ends with the build."""
@@ -359,19 +338,6 @@ class Remote:
         """What a lane has is for the next of its label; of two, that of the first."""
         with self._lock:
             return self._kept.setdefault(label, (number, member)) == (number, member)
-
-    def remember(self, call: Call) -> None:
-        """A call has begun."""
-        with self._lock:
-            self._calls.add(call)
-            ended = self._ended
-        if ended is not None:
-            call.cancel(ended)
-
-    def forget(self, call: Call | None) -> None:
-        """A call has ended."""
-        with self._lock:
-            self._calls -= {call}
 
     def log(self, label: str, number: int) -> Path:
         """The file for the log of a lane's job that failed."""

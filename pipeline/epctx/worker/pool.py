@@ -14,6 +14,7 @@ from typing import TypeVar
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.manifest import ProviderSpec
+from epctx.worker.cancelling import Cancelling
 from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.process import Worker
 
@@ -37,9 +38,7 @@ class Lane:
         self._pool = pool
         self._label = label
         self._worker: Worker | None = None
-        self._lock = threading.Lock()
-        self._busy: Worker | None = None
-        self._cancelled: EpctxError | None = None
+        self._busy = Cancelling[Worker](Worker.kill)
 
     def start(self) -> None:
         """A job follows at once: let its worker start now."""
@@ -59,31 +58,18 @@ class Lane:
         timeout: float | None = None,
     ) -> R:
         """Carry out a job and return its result. Raises what `Worker.run` raises."""
-        with self.worker() as worker:
-            with self._lock:
-                if self._cancelled is not None:
-                    raise self._cancelled
-                self._busy = worker
-            try:
-                return worker.run(job, result, started=started, timeout=timeout)
-            finally:
-                with self._lock:
-                    self._busy = None
+        with self.worker() as worker, self._busy.running(lambda: worker):
+            return worker.run(job, result, started=started, timeout=timeout)
 
     def cancel(self, reason: EpctxError) -> None:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""
-        with self._lock:
-            self._cancelled = self._cancelled or reason
-            if self._busy is not None:
-                self._busy.kill(reason)
+        self._busy.cancel(reason)
 
     def hand_on(self) -> None:
         """After the last job: leave the own worker to the next lane of this label."""
-        with self._lock:  # a `cancel` may have ended it just after its last answer
-            worker, self._worker = self._worker, None
-            cancelled = self._cancelled is not None
+        worker, self._worker = self._worker, None
         if worker is not None and self._label is not None:
-            if cancelled:
+            if self._busy.reason is not None:  # it may have ended just after its last answer
                 self._pool.drop(worker)
             elif worker.expired:
                 self._pool.give_back(worker)
