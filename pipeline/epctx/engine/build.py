@@ -32,10 +32,12 @@ from epctx.engine.events import Event, Expect, Listener, notices
 from epctx.engine.executor import Cancelled, Machines
 from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, packaged, writer
+from epctx.engine.lock.keep import keep
 from epctx.engine.lookup import Lookup
 from epctx.engine.noop import Watched, Watching
 from epctx.engine.output import record
 from epctx.engine.output.place import Place
+from epctx.engine.output.withdraw import withdraw
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
 from epctx.engine.report import BuildReport, GroupReport
@@ -43,12 +45,10 @@ from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
 from epctx.engine.unchanged import Unchanged
 from epctx.engine.up_to_date import assess
-from epctx.errors import EpctxError, LockError, StorageError, UsageError
+from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.files import atomic, outputs
-from epctx.files.entries import open_entry
 from epctx.lockfile import hosts
-from epctx.lockfile.differences import between_locks
-from epctx.lockfile.types import Lock, LockedFile
+from epctx.lockfile.types import Lock
 
 _ASKED: Final = 8
 """Groups at a time that the shared cache is asked for."""
@@ -396,7 +396,9 @@ class _Run:
             locked_mode.refuse_differences(old, new, self._plan)
         wanted = not failures or self._options.keep_going
         if wanted:
-            self._withdraw(groups, composed, whole=new is not None and self._plan.whole)
+            whole = new is not None and self._plan.whole
+            manifest = self._plan.manifest.path
+            withdraw(self._place, manifest, groups, composed, self._notice, whole=whole)
         place, cache = self._place, self._cache
         targets = {each.planned.target for each in groups}
         targets |= {each.planned.target for each in composed}
@@ -424,7 +426,7 @@ class _Run:
             self._place.prune(kept)
             if old is None:
                 self._ranges.write(whole=True)
-                self._write_lock(new)
+                keep(new, self._lock_file, self._unchanged, self._notice)
         asked = self._options.release
         if new is not None and asked.asked:
             written = lockfile.read(self._lock_file)
@@ -443,40 +445,6 @@ class _Run:
             report = releasing.release(asked, report)
             self._write_report(report, failures)
         return report, next((f for f in failures if not isinstance(f, Cancelled)), None)
-
-    def _withdraw(
-        self, groups: Sequence[GroupState], composed: Sequence[CompositionState], *, whole: bool
-    ) -> None:
-        """Before anything is published: remove what was released of something else.
-
-        Raises:
-            StorageError: somebody wrote to such a file; or the system refuses.
-        """
-        made = {
-            f"{each.planned.target}/{each.planned.group.name}": each.files
-            for each in groups
-            if each.failure is None and (each.progress is not None or each.up_to_date)
-        }
-        made |= {
-            f"{each.planned.target}/{each.planned.composition.name}": each.files
-            for each in composed
-            if each.failure is None and each.result is not None
-        }
-        if not made:
-            return
-        place, known = self._place, record.read(self._place)
-        stale: Mapping[str, LockedFile] = {}
-        if record.is_stale(known, made, whole=whole):
-            stale = known.released
-            record.refuse_edited(place, stale)
-            known = replace(known, released={}, of={})
-        record.write(place, self._plan.manifest.path, known.released, known.of)
-        for name in record.remove(place, stale):
-            self._notice(f"{name} was of what was published before: it is removed")
-        changed = any(not each.up_to_date for each in groups)
-        if changed or any(not each.up_to_date for each in composed):
-            for name in record.unknown(place, known.released):
-                self._notice(f"nothing tells that {name} is of what is published: it is left")
 
     def _notice(self, text: str) -> None:
         self._events.emit(Event(group=self._plan.manifest.name, state="notice", detail=text))
@@ -505,40 +473,3 @@ class _Run:
             whole=self._plan.whole,
             ranges=self._ranges.locked(whole=self._plan.whole),
         )
-
-    def _write_lock(self, new: Lock) -> None:
-        """Write the lock, if it says something else: no build that gives the same is a change."""
-        known = self._unchanged
-        if known is not None and known.is_written(new, self._lock_file):
-            return
-        content = lockfile.text(new).encode()
-        try:
-            with open_entry(self._lock_file) as stream:
-                if stream.read() == content:
-                    if known is not None:
-                        known.written(new, self._lock_file)
-                    return
-            old = lockfile.read(self._lock_file)
-            before = hosts.on(old, hosts.kind(new))
-            # One of an older epctx says nothing of packages: that is no difference, but a lack.
-            if not between_locks(before, new) and (old.package is None) is (new.package is None):
-                if known is not None:
-                    known.written(new, self._lock_file)
-                return
-            both = hosts.added(old, writer.with_golden(new, before))
-            self._tell_hosts(old, both)
-            content = lockfile.text(both).encode()
-        except (OSError, LockError):
-            pass  # there is none, or what is there is replaced
-        atomic.replace(self._lock_file, content)
-
-    def _tell_hosts(self, old: Lock, new: Lock) -> None:
-        """Of other kinds of host: that the lock has them besides, or has them no more."""
-        before, after = hosts.kinds(old), hosts.kinds(new)
-        if len(after) > len(before):
-            self._notice(f"the lock has an entry for this kind of host now, beside {len(before)}")
-        if gone := [each for each in before if each and each not in after]:
-            self._notice(
-                f"the lock's outputs of {len(gone)} other kinds of host were made of something "
-                "else: they are gone; build there again"
-            )

@@ -1,0 +1,55 @@
+"""A lock is written where it says something else, and what it says of others stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from epctx import lockfile
+from epctx.engine.lock.keep import keep
+from epctx.lockfile import hosts
+from epctx.lockfile.types import Lock
+from tests.kit.projects import Project, stats
+
+
+def again(project: Project, new: Lock) -> list[str]:
+    """What is told while it is kept."""
+    told: list[str] = []
+    keep(new, project.lock, None, told.append)
+    return told
+
+
+def test_the_same_is_not_written_again(project: Project) -> None:
+    project.build()
+    before = stats(project.folder)
+    assert again(project, lockfile.read(project.lock)) == []
+    assert stats(project.folder) == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"schema_version: 99\n"])
+def test_what_is_none_is_replaced(project: Project, content: bytes | None) -> None:
+    project.build()
+    right = project.lock.read_bytes()
+    new = lockfile.read(project.lock)
+    project.lock.unlink()
+    if content is not None:
+        project.lock.write_bytes(content)
+    assert again(project, new) == []
+    assert project.lock.read_bytes() == right
+
+
+def test_another_form_of_the_same_is_left(project: Project) -> None:
+    project.build()
+    edited = b"# by hand\n" + project.lock.read_bytes()
+    project.lock.write_bytes(edited)
+    assert again(project, lockfile.read(project.lock)) == []
+    assert project.lock.read_bytes() == edited
+
+
+def test_something_else_replaces_what_was_said_of_this_kind_of_host(project: Project) -> None:
+    project.build()
+    old = lockfile.read(project.lock)
+    project.edit("a", lambda model: setattr(model.graph.node[-1], "op_type", "Sigmoid"))
+    project.build()
+    new = lockfile.read(project.lock)
+    assert new != old and again(project, old) == []
+    assert lockfile.read(project.lock) == old and hosts.kinds(old) == hosts.kinds(new)
