@@ -38,7 +38,7 @@ class Lane:
         self._pool = pool
         self._label = label
         self._worker: Worker | None = None
-        self._busy = Cancelling[Worker](Worker.kill)
+        self._busy = Cancelling[Worker](lambda worker, reason: worker.kill(reason))
 
     def start(self) -> None:
         """A job follows at once: let its worker start now."""
