@@ -420,6 +420,28 @@ def init(
     )
 
 
+def import_ep_weight_sharing(
+    line: str, manifest: str | os.PathLike[str] | None = None, *, force: bool = False
+) -> Path:
+    """Write the manifest that builds what a command line of `ep_weight_sharing_ctx_gen` builds.
+
+    Args:
+        line: of ONNX Runtime's tool, with its name in front or without; its paths are from the
+            current folder.
+        manifest: the file to write; None: as for `init`.
+        force: overwrite a manifest that is there.
+
+    Raises:
+        UsageError: the line is none of the tool's, a model is not there or lies outside of the
+            manifest's folder, or the manifest is there already.
+        ManifestError: an option or a session entry is not known, or a value is wrong.
+        StorageError: the manifest cannot be written.
+    """
+    from epctx.commands.import_ import command
+
+    return command.write(line, None if manifest is None else Path(manifest), force=force)
+
+
 def doctor() -> Diagnosis:
     """What is installed, and what this host can build and run; its `problems` are to be repaired.
 

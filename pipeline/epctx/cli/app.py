@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context, Parameter  # typer has no public names for them
 
 COMMANDS = (
-    *("init", "validate", "plan", "build", "package", "verify", "reproduce", "inspect", "diff"),
-    *("worker", "run", "report", "doctor", "env", "explain", "schema", "cache"),
+    *("init", "import", "validate", "plan", "build", "package", "verify", "reproduce", "inspect"),
+    *("diff", "worker", "run", "report", "doctor", "env", "explain", "schema", "cache"),
 )
-"""One module each: its `app`, or its function of the same name."""
+"""One module each, with `_` behind a word of Python's: its `app`, or its function of its name."""
 
 
 class _Commands(TyperGroup):
@@ -36,7 +37,8 @@ class _Commands(TyperGroup):
             return None
         from epctx.cli.render import command
 
-        module = importlib.import_module(f"epctx.cli.{cmd_name}")
+        python_name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"epctx.cli.{python_name}")
         own: typer.Typer | None = getattr(module, "app", None)
         if own is None:
             own = typer.Typer(add_completion=False)

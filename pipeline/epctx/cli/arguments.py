@@ -8,8 +8,10 @@ from typing import Final
 
 _FLAGS: Final = frozenset({"--quiet", "--verbose"})
 _SHORT: Final = re.compile(r"-[qv]+")
-_WITH_COMMANDS: Final = frozenset({"cache"})
+_WITH_COMMANDS: Final = frozenset({"cache", "import"})
 """Commands that have commands of their own."""
+_QUOTED: Final = re.compile(r"-[epiCvh]\S*\s")
+"""How flags of another tool begin, as one word: `epctx import ep-weight-sharing "-e qnn …"`."""
 _VALUED: Final = frozenset({"--format", "--color"})
 
 
@@ -25,6 +27,8 @@ def normal(arguments: Sequence[str]) -> list[str]:
     if command[0] in _WITH_COMMANDS:
         more, rest = _split(rest)
         moved += more
+    if command == ["import"]:  # what begins with a blank is no option
+        rest = [f" {word}" if _QUOTED.match(word) else word for word in rest]
     end = rest.index("--") if "--" in rest else len(rest)
     return [*command, *rest[:end], *moved, *rest[end:]]
 

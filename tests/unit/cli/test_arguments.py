@@ -27,3 +27,10 @@ from epctx.cli.arguments import normal
 def test_options_of_all_commands_may_come_first(given: str, understood: str) -> None:
     assert " ".join(normal(given.split())) == understood
     assert normal(normal(given.split())) == normal(given.split())
+
+
+def test_flags_of_another_tool_in_one_word_are_no_options() -> None:
+    given = ["import", "ep-weight-sharing", "-e qnn -v a.onnx", "-o", "m.yaml", "-v"]
+    assert normal(given) == [*given[:2], " -e qnn -v a.onnx", *given[3:]]
+    assert normal(normal(given)) == normal(given)
+    assert normal(["run", "-i x"]) == ["run", "-i x"]

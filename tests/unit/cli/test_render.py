@@ -158,7 +158,7 @@ def test_an_error_is_a_line_where_there_is_no_result() -> None:
 def test_help_shows_no_type_for_a_flag(name: list[str]) -> None:
     out = runner.invoke(app, [*name, "--help"]).stdout
     assert "--help" in out and "<bool>" not in out
-    assert ("<text|json|jsonl" in out) == (name not in ([], ["cache"]))
+    assert ("<text|json|jsonl" in out) == (name not in ([], ["cache"], ["import"]))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

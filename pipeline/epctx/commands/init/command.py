@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from epctx import codec
 from epctx.commands.init import choice, genai, quantized
@@ -22,7 +23,7 @@ NAME = "epctx.yaml"
 _SCHEMA = "epctx.manifest.schema.json"
 _MODELINE = f"# yaml-language-server: $schema={_SCHEMA}"
 _HINT = "# Editors complete it with a schema beside it: `epctx init --schema` writes both."
-_HEAD = (
+HEAD: Final = (
     "# A manifest of epctx: `epctx validate` checks it, `epctx build` builds it.",
     _HINT,
     "schema_version: 1",
@@ -50,7 +51,23 @@ def write(
         for option, content in genai.option_files(provider, given).items():
             file = path.with_name(f"{path.stem}.{option}.json")
             given[option], beside[file] = file.name, f"{json.dumps(content)}\n"
-    for file in (path, *beside):
+    refuse_files((path, *beside), force=force)
+    manifest = text(models, path, provider=provider, options=given, share=share, quantize=quantize)
+    check(manifest, path, _refusal)
+    if schema:
+        manifest = manifest.replace(_HINT, _MODELINE, 1)
+        beside[path.with_name(_SCHEMA)] = schemas.text("manifest")
+    save({**beside, path: manifest})
+    return path
+
+
+def refuse_files(paths: Iterable[Path], *, force: bool) -> None:
+    """Nothing that is there is replaced, but by `force`.
+
+    Raises:
+        UsageError: one of the files is there.
+    """
+    for file in paths:
         if not force and file.exists():
             raise UsageError(
                 "the file is there already",
@@ -58,12 +75,15 @@ def write(
                 remedy="choose another with --out, or replace it with --force",
                 code=Code.IN_THE_WAY,
             )
-    manifest = text(models, path, provider=provider, options=given, share=share, quantize=quantize)
-    _check(manifest, path)
-    if schema:
-        manifest = manifest.replace(_HINT, _MODELINE, 1)
-        beside[path.with_name(_SCHEMA)] = schemas.text("manifest")
-    for file, content in {**beside, path: manifest}.items():
+
+
+def save(contents: Mapping[Path, str]) -> None:
+    """Write files, each whole or not at all.
+
+    Raises:
+        StorageError: one cannot be written.
+    """
+    for file, content in contents.items():
         with (
             StorageError.if_refused(
                 "the manifest cannot be written",
@@ -73,7 +93,6 @@ def write(
             replacing(file) as stream,
         ):
             stream.write(content.encode())
-    return path
 
 
 def folder(models: Sequence[Path]) -> Path:
@@ -116,14 +135,11 @@ def text(
     if share and len(models) < 2:
         raise UsageError("--share takes two models at least", remedy="name the models that share")
     keys = model_names(models)
-    name = keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
-    lines = [*_HEAD, f"name: {name}", "", "models:"]
-    for key, model in zip(keys, models, strict=True):
-        lines += [f"  {key}:", f"    path: {_scalar(_relative(model, path))}"]
-        lines += [f"    {line}" for line in _shapes(model)]
-    lines += ["", "execution_providers:", *_provider(provider, options), "", "model_groups:"]
+    name = manifest_name(models, path)
+    lines = [*HEAD, f"name: {name}", "", *model_lines(models, path)]
+    lines += ["", "execution_providers:", *provider_lines(provider, options), "", "model_groups:"]
     lines += ["  main:", f"    models: [{', '.join(keys)}]"]
-    lines += [f"    execution_providers: [{alias(provider)}]", *_sharing(keys, share)]
+    lines += [f"    execution_providers: [{alias(provider)}]", *sharing_lines(keys, share)]
     lines += quantizing
     lines += [
         "    # embed_mode: 1   # in the model, not beside it: QNN cannot reload it after a restart",
@@ -145,10 +161,10 @@ def _of_folder(
         )
     found = genai.folder(models[0])
     name = _name(models[0].resolve().name, "llm")
-    lines = [*_HEAD, f"name: {name}", "", "models:"]
-    lines += genai.models(found, _scalar(_relative(found.model, path)), _scalar)
-    lines += ["", "execution_providers:", *_provider(provider, options), ""]
-    lines += genai.group(found, provider, alias(provider), _scalar(_relative(found.path, path)))
+    lines = [*HEAD, f"name: {name}", "", "models:"]
+    lines += genai.models(found, scalar(relative(found.model, path)), scalar)
+    lines += ["", "execution_providers:", *provider_lines(provider, options), ""]
+    lines += genai.group(found, provider, alias(provider), scalar(relative(found.path, path)))
     return "\n".join(lines) + "\n"
 
 
@@ -161,6 +177,21 @@ def model_names(models: Sequence[Path]) -> list[str]:
         numbered = (f"{stem}_{number}" for number in range(2, len(models) + 2))
         keys.append(next(key for key in (stem, *numbered) if filenames.fold(key) not in taken))
     return keys
+
+
+def manifest_name(models: Sequence[Path], path: Path) -> str:
+    """The manifest's `name`: its model's, else that of the folder."""
+    keys = model_names(models)
+    return keys[0] if len(keys) == 1 else _name(path.absolute().parent.name, "models")
+
+
+def model_lines(models: Sequence[Path], path: Path) -> Iterator[str]:
+    """`models`, with sizes for what is dynamic; `path`: of the manifest."""
+    yield "models:"
+    for key, model in zip(model_names(models), models, strict=True):
+        yield f"  {key}:"
+        yield f"    path: {scalar(relative(model, path))}"
+        yield from (f"    {line}" for line in _shapes(model))
 
 
 def alias(provider: str) -> str:
@@ -189,27 +220,29 @@ def _shapes(model: Path) -> Iterator[str]:
         if None in spec.shape
     }
     if symbols:
-        told = ", ".join(f"{_scalar(name)}: {size}" for name, size in symbols.items())
+        told = ", ".join(f"{scalar(name)}: {size}" for name, size in symbols.items())
         yield f"{mark}dimensions: {{{told}}}"
     if unnamed:
-        told = ", ".join(f"{_scalar(name)}: {shape}" for name, shape in unnamed.items())
+        told = ", ".join(f"{scalar(name)}: {shape}" for name, shape in unnamed.items())
         yield f"{mark}shapes: {{{told}}}"
 
 
-def _provider(provider: str, options: Mapping[str, str]) -> Iterator[str]:
+def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
+    """An entry of `execution_providers`, with what is advised and left out in a comment."""
     yield f"  {alias(provider)}:"
-    yield f"    provider: {_scalar(provider)}"
+    yield f"    provider: {scalar(provider)}"
     if options:
         yield "    options:"
     for name, value in options.items():
-        yield f"      {_scalar(name)}: {_option(value)}"
+        yield f"      {scalar(name)}: {_option(value)}"
     for each in choice.left_out(provider, options):
         yield f"    # without {each.options[0]} {each.without}: {each.remedy}"
     if not options:
         yield f"    # options: {{}}    # `epctx schema providers/{provider}` lists them"
 
 
-def _sharing(keys: Sequence[str], share: bool) -> Iterator[str]:
+def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
+    """`sharing_groups`, or how several models would share, in a comment."""
     listed = f"[{', '.join(keys)}]"
     if share:
         yield "    sharing_groups:    # one context for all: the first names the binary"
@@ -218,13 +251,13 @@ def _sharing(keys: Sequence[str], share: bool) -> Iterator[str]:
         yield f"    # sharing_groups: {{main: {listed}}}    # one context, weights stored once"
 
 
-def _check(content: str, path: Path) -> None:
-    """A starter manifest that is wrong was asked for with a wrong provider or option."""
+def check(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> None:
+    """A manifest that is wrong was asked for with wrong words, of which `refusal` tells."""
     from epctx.parsing import document, load
 
     read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
     for violation in load.violations(read):
-        raise _refusal(violation)
+        raise refusal(violation)
 
 
 def _refusal(violation: Violation) -> EpctxError:
@@ -248,7 +281,12 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path.absolute()))
 
 
-def _relative(model: Path, manifest: Path) -> str:
+def relative(model: Path, manifest: Path) -> str:
+    """A file as a manifest names it.
+
+    Raises:
+        UsageError: it lies outside of the manifest's folder.
+    """
     folder, path = _absolute(manifest.parent), _absolute(model)
     for base, target in ((folder, path), (folder.resolve(), model.resolve())):
         if target.is_relative_to(base):
@@ -267,22 +305,22 @@ def _name(text: str, fallback: str) -> str:
     return f"_{safe}" if filenames.problem(safe) else safe
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """A text as YAML: in quotes where it would not be one, or not be that one, without."""
     if _PLAIN.fullmatch(text) and scalars.resolve(text) == text and not text.startswith("-"):
         return text
-    return _quoted(text)
+    return quoted(text)
 
 
 def _option(value: str) -> str:
     """An option's value: a YAML scalar or list where it reads as one, else text."""
     if value[:1] == "[" and value[-1:] == "]":
         items = [item.strip() for item in value[1:-1].split(",") if item.strip()]
-        return f"[{', '.join(_scalar(item) for item in items)}]"
-    return value if _PLAIN.fullmatch(value) and not value.startswith("-") else _quoted(value)
+        return f"[{', '.join(scalar(item) for item in items)}]"
+    return value if _PLAIN.fullmatch(value) and not value.startswith("-") else quoted(value)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A text in double quotes, as YAML has them: JSON's escapes, but for pairs of surrogates.
 
     Raises:

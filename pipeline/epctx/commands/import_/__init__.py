@@ -1,0 +1,1 @@
+"""`epctx import`: manifests made of what other tools are told."""
