@@ -89,7 +89,7 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
     yield from manifests.model_lines(models, path)
     yield ""
     yield "execution_providers:"
-    yield from manifests.provider_lines(told.provider, told.options)
+    yield from manifests.provider_lines(told.provider, told.options, texts=True)
     if told.unknown:
         yield "    allow_unknown_options: true    # epctx knows nothing of this EP's options"
     yield ""

@@ -17,6 +17,8 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 TOOL: Final = "ep_weight_sharing_ctx_gen"
+_BEFORE: Final = "onnxruntime_qnn_ctx_gen"
+"""Its name before."""
 _FLAGS: Final = "e:p:i:C:vh"
 _PROVIDERS: Final = {
     "qnn": "QNNExecutionProvider",
@@ -93,7 +95,7 @@ def _words(line: str) -> list[str]:
 
 def _is_tool(word: str) -> bool:
     path: PurePath = PureWindowsPath(word)  # knows / and \
-    return path.name.lower().removesuffix(".exe") == TOOL
+    return path.name.lower().removesuffix(".exe") in (TOOL, _BEFORE)
 
 
 def _provider(name: str) -> str:

@@ -227,14 +227,20 @@ def _shapes(model: Path) -> Iterator[str]:
         yield f"{mark}shapes: {{{told}}}"
 
 
-def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
-    """An entry of `execution_providers`, with what is advised and left out in a comment."""
+def provider_lines(
+    provider: str, options: Mapping[str, str], *, texts: bool = False
+) -> Iterator[str]:
+    """An entry of `execution_providers`, with what is advised and left out in a comment.
+
+    Args:
+        texts: write each value as a text, and not as the number or list that it reads as.
+    """
     yield f"  {alias(provider)}:"
     yield f"    provider: {scalar(provider)}"
     if options:
         yield "    options:"
     for name, value in options.items():
-        yield f"      {scalar(name)}: {_option(value)}"
+        yield f"      {scalar(name)}: {quoted(value) if texts else _option(value)}"
     for each in choice.left_out(provider, options):
         yield f"    # without {each.options[0]} {each.without}: {each.remedy}"
     if not options:

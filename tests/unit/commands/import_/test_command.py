@@ -50,7 +50,7 @@ def test_models_that_share() -> None:
         "decode": {"path": "decode.onnx"},
     }
     assert manifest["execution_providers"] == {
-        "qnn": {"provider": "QNNExecutionProvider", "options": {"soc_model": 60, "vtcm_mb": 8}}
+        "qnn": {"provider": "QNNExecutionProvider", "options": {"soc_model": "60", "vtcm_mb": "8"}}
     }
     assert manifest["model_groups"] == {
         "main": {
@@ -104,7 +104,7 @@ def test_a_prefix_is_kept_where_the_ep_keeps_it() -> None:
 )  # fmt: skip
 def test_options_that_a_manifest_does_without_are_told(option: str) -> None:
     manifest, text = made(f'-i "soc_model|60 {option}" {PAIR}')
-    assert manifest["execution_providers"]["qnn"]["options"] == {"soc_model": 60}
+    assert manifest["execution_providers"]["qnn"]["options"] == {"soc_model": "60"}
     assert f"#   -i {option.partition('|')[0]}: " in text
 
 
@@ -120,7 +120,7 @@ def test_a_plugin() -> None:
     assert manifest["execution_providers"] == {
         "myep": {
             "provider": "MyEP",
-            "options": {"plugin.library": "libep.so", "speed": 2},
+            "options": {"plugin.library": "libep.so", "speed": "2"},
             "allow_unknown_options": True,
         }
     }
@@ -130,7 +130,7 @@ def test_a_plugin() -> None:
 def test_a_plugin_that_epctx_knows() -> None:
     plugin(selected_ep_name="QNNExecutionProvider", default_ep_options={"soc_model": "60"})
     manifest, text = made(f"-p ep.json {PAIR}")
-    assert manifest["execution_providers"]["qnn"]["options"] == {"soc_model": 60}
+    assert manifest["execution_providers"]["qnn"]["options"] == {"soc_model": "60"}
     assert "ep_library_path: the installed library of QNNExecutionProvider is taken" in text
 
 
@@ -175,3 +175,13 @@ def test_a_manifest_that_is_there_is_kept() -> None:
     with pytest.raises(EpctxError) as raised:
         api.import_ep_weight_sharing(PAIR)
     assert raised.value.code == Code.IN_THE_WAY
+
+
+@pytest.mark.usefixtures("jobs_inline")
+def test_the_manifest_builds(folder: Path) -> None:
+    """By the EP that is always here; QNN's is built by docs/from/ep-weight-sharing.md."""
+    plugin(selected_ep_name="ReferenceExecutionProvider")
+    api.import_ep_weight_sharing(f"-p ep.json {PAIR}", "m.yaml")
+    (group,) = api.build("m.yaml", out=folder / "dist").groups
+    names = [file.name for file in group.files if file.name != "SHA256SUMS"]
+    assert sorted(names) == ["decode_ctx.onnx", "prefill_ctx.onnx", "prefill_reference.bin"]

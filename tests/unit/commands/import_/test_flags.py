@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from epctx.commands.import_.flags import TOOL, parse
 from epctx.error_codes import Code
@@ -35,6 +37,7 @@ def test_the_example_of_the_help() -> None:
         ("a.onnx", ("a.onnx",)),
         ("a.onnx,b.onnx,c.onnx -e qnn", ("a.onnx", "b.onnx", "c.onnx")),
         (" -v a.onnx", ("a.onnx",)),
+        ("./onnxruntime_qnn_ctx_gen -v a.onnx", ("a.onnx",)),
         ("-ve qnn -- a.onnx", ("a.onnx",)),
         ("-eqnn -i'soc_model|60' a.onnx", ("a.onnx",)),
         ("ep_weight_sharing_ctx_gen \\\n  -e qnn \\\r\n  a.onnx", ("a.onnx",)),
@@ -91,3 +94,13 @@ def test_what_the_tool_does_not_take(line: str, told: str) -> None:
         parse(line)
     assert raised.value.what.startswith(told) and raised.value.code == Code.COMMAND_LINE
     assert raised.value.where == "ep_weight_sharing_ctx_gen"
+
+
+@given(st.text(alphabet="-eipCvhz|,.'\"\\ \n=qnab1", max_size=40))
+@example("-e ''")
+def test_any_line_is_parsed_or_refused(line: str) -> None:
+    try:
+        flags = parse(line)
+    except UsageError:
+        return
+    assert flags.models and all(flags.models)
