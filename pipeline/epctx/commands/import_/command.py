@@ -25,6 +25,8 @@ _OWN: Final = {
     "ep.stop_share_ep_contexts": "`sharing_groups` says it",
 }
 """Session entries that say what a manifest says by itself."""
+_LARGEST: Final = 1 << 20
+"""Bytes of a JSON file of `-p`; real ones have some hundred."""
 _QNN: Final = "QNNExecutionProvider"
 _PREFIX: Final = "ep.context_node_name_prefix"
 _INITIALIZERS: Final = "ep.context_model_external_initializers_file_name"
@@ -154,13 +156,13 @@ def _read(flags: Flags) -> _Plugin:
     file = flags.plugin.as_posix()
     remedy = "-p takes the JSON file that the tool takes"
     with UsageError.if_refused("cannot be read", file=file, remedy=remedy):
-        content = flags.plugin.read_bytes()
+        large = flags.plugin.stat().st_size > _LARGEST
+        content = b"" if large else flags.plugin.read_bytes()
     try:
         return msgspec.json.decode(content, type=_Plugin)
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            "is no plugin's JSON file", file=file, why=str(error), remedy=remedy
-        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = f"it is larger than {_LARGEST:,} bytes" if large else str(error)
+        raise UsageError("is no plugin's JSON file", file=file, why=why, remedy=remedy) from error
 
 
 def _grouped(told: _Told, entries: Mapping[str, str]) -> _Told:

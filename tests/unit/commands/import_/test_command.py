@@ -185,3 +185,12 @@ def test_the_manifest_builds(folder: Path) -> None:
     (group,) = api.build("m.yaml", out=folder / "dist").groups
     names = [file.name for file in group.files if file.name != "SHA256SUMS"]
     assert sorted(names) == ["decode_ctx.onnx", "prefill_ctx.onnx", "prefill_reference.bin"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}", b"[]", b"\xff", b'{"a": ' * 100_000, b" " * (1 << 21)], ids=range(5)
+)
+def test_what_is_no_json_of_a_plugin(content: bytes) -> None:
+    Path("ep.json").write_bytes(content)
+    with pytest.raises(EpctxError, match="is no plugin's JSON file"):
+        api.import_ep_weight_sharing(f"-p ep.json {PAIR}")
