@@ -82,7 +82,7 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
     told = _grouped(_plugged(flags, path) if flags.plugin else _given(flags), flags.entries)
     keys, alias = manifests.model_names(models), manifests.alias(told.provider)
     yield f"# From: {TOOL} {_shown(flags.words)}"
-    yield from (f"#   {reason}" for reason in told.dropped)
+    yield from (f"#   {_printable(reason)}" for reason in told.dropped)
     if flags.verbose:
         yield "#   -v: it is `epctx build -v`"
     yield from manifests.HEAD
@@ -191,8 +191,11 @@ def _grouped(told: _Told, entries: Mapping[str, str]) -> _Told:
 def _shown(words: tuple[str, ...]) -> str:
     """Words in one line of a comment."""
     quoted = [f'"{word}"' if re.search(r"[\s|]", word) else word for word in words]
-    line = " ".join(" ".join(quoted).split())
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    return _printable(" ".join(" ".join(quoted).split()))
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _refusal(violation: Violation) -> EpctxError:

@@ -116,7 +116,7 @@ def plugin(**entries: object) -> None:
 
 def test_a_plugin() -> None:
     plugin(selected_ep_name="MyEP", default_ep_options={"speed": "2"})
-    manifest, text = made(f"-p ep.json -i 'soc_model|60' {PAIR}")
+    manifest, text = made(f"-p ep.json -i 'soc_model|60 a\x07|1' {PAIR}")
     assert manifest["execution_providers"] == {
         "myep": {
             "provider": "MyEP",
@@ -124,6 +124,7 @@ def test_a_plugin() -> None:
             "allow_unknown_options": True,
         }
     }
+    assert "#   -i a?: " in text
     assert "#   -i soc_model: ep_weight_sharing_ctx_gen passes it over beside -p" in text
 
 
