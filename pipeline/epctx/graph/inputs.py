@@ -117,6 +117,8 @@ def spec(info: onnx.ValueInfoProto) -> InputSpec:
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     """A negative size, which some exporters write, is an unknown one, as to ONNX Runtime."""
+    from epctx.graph.serde import protos
+
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+    return protos.symbol(dim)

@@ -133,7 +133,7 @@ def _prepare(
         asked.require(proto, objection)
     soundness.require_known_opsets(proto, where=where)
     sparse.densify(proto, where=where)
-    shapes.clear_negative(proto)
+    shapes.clear_unknown(proto)
     shapes.fix(proto, source.dimensions, source.shapes, where=where)
     proto = functions.inline(proto, where=where)
     contradictions: list[str] = []

@@ -457,6 +457,22 @@ def test_a_negative_size_is_an_unknown_one(tmp_path: Path) -> None:
     assert fixed.graph.outputs[0].shape == (2, 3)
 
 
+def test_a_question_mark_is_no_name_that_makes_two_sizes_one(tmp_path: Path) -> None:
+    path = _text(tmp_path, "g (float[N, 3, A, B] x) => (float[N, 3, A, B] y) { y = Relu (x) }")
+    proto = onnx.load(path)
+    for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = "?"
+    onnx.save(proto, path)
+    feeds = {"x": RNG.standard_normal((1, 3, 4, 5)).astype(np.float32)}
+    stock = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert stock.run(None, feeds)[0].shape == (1, 3, 4, 5), "ONNX Runtime takes it"
+    assert _load(path, shapes={"x": (1, 3, 4, 5)}).model.graph.outputs[0].shape == (1, 3, 4, 5)
+    with pytest.raises(ModelError, match=r"names '\?', which is no symbolic dimension"):
+        _load(path, dimensions={"?": 1})
+
+
 def test_sizes_that_do_not_fit_are_blamed_on_who_gave_them(tmp_path: Path) -> None:
     text = (
         "g (float[N, M] x) => (float[N, 4] y) <float[3, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3}>"

@@ -65,12 +65,14 @@ def fix(
                 dim.dim_value = sizes.fixed[dim.dim_param]
 
 
-def clear_negative(model: onnx.ModelProto) -> None:
-    """Let a negative size be an unknown one, wherever a value has it, as ONNX Runtime does."""
+def clear_unknown(model: onnx.ModelProto) -> None:
+    """Let a negative size, and a name that is none, be an unknown one, as ONNX Runtime does."""
     for value in protos.values(model):
         for dim in protos.dimensions(value.type):
             if dim.HasField("dim_value") and dim.dim_value < 0:
                 dim.ClearField("dim_value")
+            if dim.dim_param and protos.symbol(dim) is None:
+                dim.ClearField("dim_param")
 
 
 class _Sizes:
@@ -78,10 +80,8 @@ class _Sizes:
 
     def __init__(self, inputs: Iterable[onnx.ValueInfoProto], where: str) -> None:
         self._where = where
-        names = (
-            d.dim_param for value in inputs for d in protos.dimensions(value.type) if d.dim_param
-        )
-        self._names = list(dict.fromkeys(names))
+        found = (protos.symbol(d) for value in inputs for d in protos.dimensions(value.type))
+        self._names = [name for name in dict.fromkeys(found) if name is not None]
         self._givers: dict[str, str] = {}
         self.fixed: dict[str, int] = {}
 
@@ -141,8 +141,9 @@ def _set_shape(value: onnx.ValueInfoProto, shape: Sequence[int], sizes: _Sizes, 
                 remedy="a static dimension cannot be changed: export the model for this shape",
                 code=Code.SIZE_MISFIT,
             )
-        if dim.dim_param:
-            sizes.set(dim.dim_param, size, key)
+        name = protos.symbol(dim)
+        if name is not None:
+            sizes.set(name, size, key)
         elif not dim.HasField("dim_value"):
             if size < 1:
                 raise ModelError(

@@ -135,6 +135,16 @@ def op(node: onnx.NodeProto | ir.Node) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
+def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
+    """The name of a symbolic dimension; None: it has a size, or nobody knows it.
+
+    Exporters write "?" for each size that they do not know (paddle2onnx): to ONNX Runtime two of
+    them need not be the same, so a text without a letter or a digit is no name.
+    """
+    name = dim.dim_param
+    return name if any(character.isalnum() for character in name) else None
+
+
 def describe(node: onnx.NodeProto) -> str:
     """A node in an error message: by name, or by what it makes."""
     if node.name:
