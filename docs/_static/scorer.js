@@ -1,4 +1,9 @@
-// How search ranks pages: Sphinx's own figures, and what is about the project after what is about its use.
+// How search ranks pages: Sphinx's own figures: guides first, the project's own pages last.
+const weights = [
+  [/^(CHANGELOG|CONTRIBUTING|tests|pipeline)/, 0.25],
+  [/^errors\/E/, 0.5],
+  [/^(questions|tutorial|howto|troubleshooting)/, 1.25],
+];
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 6,
@@ -8,5 +13,5 @@ var Scorer = {
   partialTitle: 7,
   term: 5,
   partialTerm: 2,
-  score: ([page, , , , score]) => (/^(CHANGELOG|CONTRIBUTING|tests|pipeline)/.test(page) ? score / 4 : score),
+  score: ([page, , , , score]) => score * (weights.find(([pages]) => pages.test(page)) ?? [, 1])[1],
 };
