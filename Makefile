@@ -6,7 +6,7 @@ READY := .venv/.ready
 # What forbids bytecode in a container makes Python compile this checkout anew for each of the tests' commands.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: quickstart test lint unit integration soak bench zoo wheels tools clean
+.PHONY: quickstart test lint unit integration docs soak bench zoo wheels tools clean
 
 # What users install, and no more.
 quickstart: $(BASE)
@@ -34,6 +34,11 @@ unit: $(READY)
 # All the rest, whatever folder it is in.
 integration: $(READY) tools
 	$(PYTEST) $(UNIT:%=--ignore=%)
+
+# The site, in build/docs; then every page of it in a browser.
+docs: $(READY) tools
+	$(BIN)/python -m scripts.site build/docs
+	SITE=build/docs $(BIN)/pytest -m soak tests/integration/test_site.py
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -s

@@ -13,6 +13,7 @@ from epctx.commands import environment, explain
 from epctx.error_codes import Code
 from scripts.site.markdown import contents, fence, table
 
+
 def command(name: str) -> str:
     """A command with all of its options, and with those of its own commands."""
     group: Any = typer.main.get_command(app)
@@ -85,9 +86,7 @@ def exit_codes() -> str:
     """What the program exits with."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     found = {
-        kind.exit_code: kind
-        for kind in reversed(kinds)
-        if issubclass(kind, errors.EpctxError)
+        kind.exit_code: kind for kind in reversed(kinds) if issubclass(kind, errors.EpctxError)
     }
     rows = [("0", "done")]
     rows += [(str(code), _summary(found[code])) for code in sorted(found)]
@@ -107,9 +106,7 @@ def _summary(kind: type[errors.EpctxError]) -> str:
 
 def variables() -> str:
     """What variables of the environment epctx reads."""
-    rows = [
-        (f"`{each.name}`", each.default, each.meaning) for each in environment.variables({})
-    ]
+    rows = [(f"`{each.name}`", each.default, each.meaning) for each in environment.variables({})]
     return (
         "# Every environment variable\n\n`epctx env` prints them with what they are now. Another "
         "variable `EPCTX_…` is warned about, since it may be misspelt.\n\n"

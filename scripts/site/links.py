@@ -1,4 +1,4 @@
-"""What the pages of a built site link to and load: each link leads somewhere, nothing is fetched."""
+"""What the pages of a built site link to and load: links lead somewhere, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 _LOADS: Final = re.compile(r"url\(\s*['\"]?(https?:)?//|@import\s+['\"](https?:)?//")
 """In a style sheet, something from elsewhere."""
+_FAR: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
+"""Begins a link to another site."""
 
 
 class _Page(HTMLParser):
@@ -41,8 +43,10 @@ def check(folder: Path) -> list[str]:
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
         wrong += [f"{name}: loads {each}" for each in page.loaded if urlsplit(each).netloc]
-        inside = (each for each in [*page.links, *page.loaded] if not urlsplit(each).scheme)
-        wrong += [f"{name}: {each}: leads nowhere" for each in inside if not _leads(each, path, pages)]
+        inside = (each for each in [*page.links, *page.loaded] if not _FAR.match(each))
+        wrong += [
+            f"{name}: {each}: leads nowhere" for each in inside if not _leads(each, path, pages)
+        ]
     return sorted(set(wrong))
 
 

@@ -59,7 +59,9 @@ def options(provider: str) -> str:
         "is not here is an error, since real EPs ignore what they do not know.",
     ]
     for name, option in schema["properties"].items():
-        lines += _key("##", name, name, resolved(option, schema), name in schema.get("required", ()))
+        lines += _key(
+            "##", name, name, resolved(option, schema), name in schema.get("required", ())
+        )
     if owned:
         lines += [
             "## Options that epctx sets itself",
@@ -76,9 +78,10 @@ def providers() -> list[str]:
 
 def index_of_options() -> str:
     """The execution providers whose options are known, a line each."""
-    rows = ((f"[{name}]({name}.md)", read(f"providers/{name}.options")["description"]) for name in providers())
+    found = {name: read(f"providers/{name}.options")["description"] for name in providers()}
+    rows = ((f"[{name}]({name}.md)", what) for name, what in found.items())
     head = "# Every option of every execution provider"
-    return f"{head}\n\n{table(('execution provider', ''), rows)}\n\n{contents(providers())}\n"
+    return f"{head}\n\n{table(('execution provider', ''), rows)}\n\n{contents(found)}\n"
 
 
 def form(name: str) -> str:
@@ -186,4 +189,4 @@ def example(value: Schema) -> Any:
 
 
 def _yaml(value: object) -> str:
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100))
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,15 +58,13 @@ def test_what_is_to_be_installed_can_be() -> None:
     assert named and named <= set(known)
 
 
-def parts_of_manifests() -> list[object]:
+def parts_of_manifests() -> Iterator[object]:
     """The YAML of pages that has keys of a manifest and of nothing else."""
-    found = []
     for name, text in TEXTS.items():
         for number, (_, _, kind, code) in enumerate(pages.fences(text)):
             part = yaml.safe_load(code) if kind == "yaml" else None
             if isinstance(part, dict) and part.keys() <= MANIFEST["properties"].keys():
-                found.append(pytest.param(part, id=f"{name}-{number}"))
-    return found
+                yield pytest.param(part, id=f"{name}-{number}")
 
 
 @pytest.mark.parametrize("part", parts_of_manifests())

@@ -1,0 +1,134 @@
+"""The site's sources and checks, without building it: `make docs` does that."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from epctx.cli.app import COMMANDS
+from epctx.commands import environment
+from scripts.site import commands, gather, links, schemas
+
+PROVIDERS = schemas.providers()
+
+
+def keys(value: Any) -> Iterator[str]:
+    """The names of all properties that a schema has, wherever they are."""
+    if isinstance(value, dict):
+        yield from value.get("properties", {})
+        for each in value.values():
+            yield from keys(each)
+
+
+def test_every_key_of_a_manifest_is_on_its_page() -> None:
+    text = schemas.manifest()
+    schema = dict(schemas.read("manifest.schema"))
+    schema["$defs"] = {k: v for k, v in schema["$defs"].items() if k != "execution_provider"}
+    missing = [
+        key for key in set(keys(schema)) if f"`{key}`" not in text and f".{key}`" not in text
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_option_has_an_example_that_is_valid(name: str) -> None:
+    schema = schemas.read(f"providers/{name}.options")
+    for option, value in schema["properties"].items():
+        own = schemas.resolved(value, schema)
+        assert f"\n## `{option}`\n" in schemas.options(name)
+        found = schemas.example(own)
+        check = Draft202012Validator({"$defs": schema.get("$defs", {}), **value})
+        # The type that the EP is given comes first; what is listed holds for that one.
+        assert not [e.message for e in check.iter_errors(found)], (option, found)
+
+
+@pytest.mark.parametrize("name", ["lock", "report", "events"])
+def test_a_form_has_a_row_for_each_key(name: str) -> None:
+    text = schemas.form(name)
+    for kind in schemas.read(f"{name}.schema")["$defs"].values():
+        assert not [key for key in kind.get("properties", {}) if f"| `{key}` |" not in text]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_its_options(name: str) -> None:
+    text = commands.command(name)
+    assert text.startswith(f"# epctx {name}\n") and "`--format`" in text
+
+
+def test_the_program_is_on_its_pages() -> None:
+    text = commands.variables()
+    assert not [v.name for v in environment.variables({}) if f"| `{v.name}` |" not in text]
+    assert [line.split(" | ")[0][2:] for line in commands.exit_codes().splitlines()[6:]] == [
+        *map(str, range(11)),
+        "130",
+    ]
+
+
+def test_links_of_pages_follow_them() -> None:
+    path = PurePosixPath("docs/howto/a.md")
+    linked = {
+        "../../SECURITY.md": PurePosixPath("SECURITY.md"),
+        "../numbers.md": PurePosixPath("docs/numbers.md"),
+    }
+    text = "[a](../../SECURITY.md#x) [b](../numbers.md) [c](https://example.org) [d](#e)\n"
+    moved = "[a](../SECURITY.md#x) [b](../numbers.md) [c](https://example.org) [d](#e)\n"
+    assert gather.page(text, path, linked) == moved
+    outside = gather.page(
+        "[b](docs/numbers.md)", PurePosixPath("a.md"), {"docs/numbers.md": linked["../numbers.md"]}
+    )
+    assert outside == "---\norphan: true\n---\n[b](numbers.md)"
+
+
+def test_files_have_their_name_and_reasons_are_not_shown() -> None:
+    text = (
+        "<!-- file: epctx.yaml -->\n```yaml\na: 1\n```\n<!-- not run: later -->\n```console\n```\n"
+    )
+    shown = "```{code-block} yaml\n:caption: epctx.yaml\n\na: 1\n```\n```console\n```\n"
+    assert gather.page(text, PurePosixPath("docs/a.md"), {}) == shown
+
+
+def test_all_that_is_linked_to_comes_along(tmp_path: Path) -> None:
+    root, folder = tmp_path / "root", tmp_path / "site"
+    (root / "docs").mkdir(parents=True)
+    (root / "more").mkdir()
+    (root / "docs" / "index.md").write_text("[m](../more)\n\nhowto/*\ntutorial*\n", "utf-8")
+    (root / "docs" / "tutorial.md").write_text("# T\n", "utf-8")
+    (root / "more" / "a.yaml").write_text("a: 1\n", "utf-8")
+    gather.gather(folder, root)
+    index = (folder / "index.md").read_text("utf-8")
+    assert index == "[m](more/README.md)\n\ntutorial*\n"
+    assert (folder / "more" / "a.yaml").read_text("utf-8") == "a: 1\n"
+    assert "[a.yaml](a.yaml)" in (folder / "more" / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("<a href='b.html#there'>", ""),
+        ("<a href='https://example.org/x'>", ""),
+        ("<a href='c.html'>", "a.html: c.html: leads nowhere"),
+        ("<a href='b.html#gone'>", "a.html: b.html#gone: leads nowhere"),
+        ("<a href='#gone'>", "a.html: #gone: leads nowhere"),
+        ("<img src='gone.png'>", "a.html: gone.png: leads nowhere"),
+        ("<script src='https://cdn.example/x.js'>", "a.html: loads https://cdn.example/x.js"),
+        ("<link rel=stylesheet href='//cdn.example/x'>", "a.html: loads //cdn.example/x"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_found(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(content, "utf-8")
+    (tmp_path / "b.html").write_text("<p id=there>", "utf-8")
+    assert links.check(tmp_path) == ([told] if told else [])
+
+
+def test_a_style_that_loads_a_font_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text("@font-face {src: url('https://fonts.example/f')}", "utf-8")
+    assert links.check(tmp_path) == ["a.css: loads from elsewhere"]
+
+
+def test_schemas_have_no_key_without_words() -> None:
+    bundle = json.loads((schemas.SCHEMAS / "manifest.schema.json").read_text("utf-8"))
+    found = {**bundle["properties"], **bundle["$defs"]["model_group"]["properties"]}
+    assert not [k for k, v in found.items() if not schemas.resolved(v, bundle).get("description")]
