@@ -67,7 +67,7 @@ def parts_of_manifests() -> Iterator[object]:
                 yield pytest.param(part, id=f"{name}-{number}")
 
 
-@pytest.mark.parametrize("part", parts_of_manifests())
+@pytest.mark.parametrize("part", list(parts_of_manifests()))
 def test_a_part_of_a_manifest_is_valid(part: dict[str, object]) -> None:
     schema = {key: value for key, value in MANIFEST.items() if key != "required"}
     assert [error.message for error in Draft202012Validator(schema).iter_errors(part)] == []
