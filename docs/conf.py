@@ -10,6 +10,7 @@ release = version = __version__
 extensions = ["myst_parser"]
 myst_heading_anchors = 6
 suppress_warnings = ["misc.highlighting_failure"]  # pages of errors show what is no YAML
+smartquotes = False  # which make one dash of the two of an option
 html_theme = "furo"
 html_title = f"epctx {version}"
 html_static_path = ["_static"]

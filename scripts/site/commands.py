@@ -43,7 +43,8 @@ def _parameter(each: Any) -> tuple[str, str, str]:
     values = getattr(each.type, "choices", None)
     wanted = "|".join(values) if values else (each.metavar or "")
     takes = "" if _is_argument(each) or _is_flag(each) else f" `{wanted or each.type.name}`"
-    repeated = " May be repeated." if each.multiple or each.nargs == -1 else ""
+    many = each.multiple or each.nargs == -1
+    repeated = " May be repeated." if many and "repeat" not in each.help else ""
     return ", ".join(f"`{name}`" for name in names) + takes, _default(each), each.help + repeated
 
 

@@ -189,4 +189,5 @@ def example(value: Schema) -> Any:
 
 
 def _yaml(value: object) -> str:
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None))
+    short = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None))
+    return short if not short.startswith("{") else str(yaml.safe_dump(value, sort_keys=False))
