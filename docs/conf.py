@@ -14,7 +14,6 @@ smartquotes = False  # which make one dash of the two of an option
 html_theme = "furo"
 html_title = f"epctx {version}"
 html_static_path = ["_static"]
-html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 pygments_style = "a11y-high-contrast-light"
