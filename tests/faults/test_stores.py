@@ -17,8 +17,9 @@ import pytest
 
 from epctx.cache.remote import store as stores
 from epctx.cache.remote.open import open_store
-from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.store import Store
 from epctx.files import digest
+from epctx.transfer.attempts import StoreError
 from tests.kit import store_proxy as proxies
 from tests.kit.store_proxy import ALL, WRITES, Fault, Proxy, status
 from tests.kit.store_servers import KINDS, SECRETS, Servers

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from epctx.cache.remote.open import open_store
-from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.store import Store
 from epctx.files import digest
+from epctx.transfer.attempts import StoreError
 from tests.kit.store_servers import KINDS, TOKEN, Servers
 
 RECORD = f"v1/actions/{'b' * 64}"

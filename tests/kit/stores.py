@@ -13,8 +13,9 @@ from unittest import mock
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from epctx.cache.remote.store import Stored, StoreError
+from epctx.cache.remote.store import Stored
 from epctx.errors import UsageError
+from epctx.transfer.attempts import StoreError
 
 _PIECE = 1 << 20
 

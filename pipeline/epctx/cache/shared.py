@@ -16,11 +16,12 @@ from msgspec import Struct
 from epctx import limits
 from epctx.cache.action import Action
 from epctx.cache.remote import envelope
-from epctx.cache.remote.store import Store, Stored, StoreError
+from epctx.cache.remote.store import Store, Stored
 from epctx.cache.remote.tier import Tier, object_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
 from epctx.files.digest import Digest
+from epctx.transfer.attempts import StoreError
 
 _BESIDE: Final = 8
 _DAY: Final = 86_400.0

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from epctx.cache import Cache, Location
 from epctx.cache.remote.open import open_store
-from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.store import Store
 from epctx.cache.remote.tier import object_name, written
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files.digest import Digest, of_file
+from epctx.transfer.attempts import StoreError
 
 VARIABLE = "EPCTX_REMOTE_CACHE"
 

@@ -12,11 +12,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from epctx.cache.remote.attempts import exactly
-from epctx.cache.remote.store import Stored, StoreError, checked, holds, is_name
+from epctx.cache.remote.store import Stored, checked, holds, is_name
 from epctx.files import copying
 from epctx.files.entries import open_entry
 from epctx.files.listing import is_link
+from epctx.transfer.attempts import StoreError, exactly
 
 _PIECE: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished-"

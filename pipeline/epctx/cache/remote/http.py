@@ -8,40 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from http.client import HTTPException
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import local
 from typing import BinaryIO, Final
 
 import requests
 from requests.auth import AuthBase
-from urllib3.exceptions import HTTPError
 
-from epctx import limits
-from epctx.cache.remote import clock, webdav
-from epctx.cache.remote.attempts import Passing, repeatedly, resumed, seconds_for
-from epctx.cache.remote.store import Stored, StoreError, checked, holds
+from epctx.cache.remote import webdav
+from epctx.cache.remote.store import Stored, checked, holds
+from epctx.transfer import asking
+from epctx.transfer.asking import Absent
+from epctx.transfer.attempts import StoreError, repeatedly, resumed
 
-_PIECE: Final = 1 << 20
-_STORED_A_SECOND: Final = 16 << 20
-"""What a server is given time for between the last byte that it gets and its answer."""
-_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_REFUSED: Final = frozenset({401, 403, 407})
-_ABSENT: Final = frozenset({404, 410})
 _NO_FOLDER: Final = frozenset({404, 409})
 _NO_METHOD: Final = frozenset({400, 405, 501})
 _EXISTS: Final = 412
 _FOLDERS: Final = ("v1/objects", "v1/actions")
-
-
-class _Absent(StoreError):
-    def __init__(self) -> None:
-        super().__init__("a blob went away while it was read")
 
 
 class _Bearer(AuthBase):
@@ -70,7 +55,7 @@ class HttpStore:
         """
         self._url, self._base, self._bazel = url, base.rstrip("/"), bazel
         self._auth = _Bearer(token) if token else None
-        self._of_thread = local()
+        self._asking = asking.Asking()
 
     @property
     def url(self) -> str:
@@ -85,7 +70,7 @@ class HttpStore:
         """See `Store`."""
         try:
             first = iter([repeatedly(lambda: self._begun(name, size))])
-        except _Absent:
+        except Absent:
             return None
         return resumed(lambda done: next(first, None) or self._body(name, size, done), size)
 
@@ -93,7 +78,7 @@ class HttpStore:
         """See `Store`."""
         try:
             return self._length("HEAD", name) or self._length("GET", name)
-        except _Absent:
+        except Absent:
             return None
 
     def write(self, name: str, content: bytes) -> None:
@@ -103,7 +88,7 @@ class HttpStore:
 
     def upload(self, name: str, source: Path) -> None:
         """See `Store`."""
-        with _telling():
+        with asking.telling():
             size = source.stat().st_size
         if self.size(name) != size:
             self._put(name, source)
@@ -120,7 +105,7 @@ class HttpStore:
     def delete(self, names: Iterable[str]) -> None:
         """See `Store`."""
         for name in names:
-            with contextlib.suppress(_Absent):
+            with contextlib.suppress(Absent):
                 self._status("DELETE", self._place(name))
 
     def _place(self, name: str) -> str:
@@ -128,17 +113,6 @@ class HttpStore:
             return f"{self._base}/ac/{hashlib.sha256(checked(name).encode()).hexdigest()}"
         return f"{self._base}/{checked(name)}"
 
-    @property
-    def _session(self) -> requests.Session:
-        """One of each thread: sessions may not be shared."""
-        session: requests.Session | None = getattr(self._of_thread, "session", None)
-        if session is None:
-            session = self._of_thread.session = requests.Session()
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, clock.Adapter())
-        return session
-
-    @contextlib.contextmanager
     def _asked(
         self,
         method: str,
@@ -148,37 +122,11 @@ class HttpStore:
         headers: Mapping[str, str] | None = None,
         data: bytes | BinaryIO | None = None,
         taken: frozenset[int] = frozenset(),
-    ) -> Iterator[requests.Response]:
-        """One attempt at a request, and its answer.
-
-        Args:
-            method: of HTTP.
-            place: its URL.
-            size: about so many bytes are to come or go.
-            headers: besides the usual ones.
-            data: what is sent.
-            taken: what it may answer though that is no success.
-
-        Raises:
-            StoreError: it answers anything else, or not at all.
-        """
-        stall = limits.REMOTE_STALL_SECONDS.value + size / _STORED_A_SECOND
-        waits = (limits.REMOTE_CONNECT_SECONDS.value, stall)
-        with _telling(), clock.running(seconds_for(size)):
-            answer = self._session.request(
-                method,
-                place,
-                headers={"Accept-Encoding": "identity", **(headers or {})},
-                data=data,
-                auth=self._auth,
-                timeout=waits,
-                allow_redirects=False,
-                stream=True,
-            )
-            with answer:
-                if answer.status_code not in taken:
-                    _judge(answer)
-                yield answer
+    ) -> AbstractContextManager[requests.Response]:
+        """As `Asking.asked`, with the credentials."""
+        return self._asking.asked(
+            method, place, auth=self._auth, size=size, headers=headers, data=data, taken=taken
+        )
 
     def _status(self, method: str, place: str, taken: frozenset[int] = frozenset()) -> int:
         def attempt() -> int:
@@ -200,9 +148,8 @@ class HttpStore:
     def _whole(self, name: str, most: int) -> bytes | None:
         try:
             with self._asked("GET", self._place(name), size=most) as answer:
-                pieces = _bounded(answer.raw.stream(_PIECE, decode_content=False), most)
-                return b"".join(pieces)
-        except _Absent:
+                return asking.whole(answer, most)
+        except Absent:
             return None
 
     def _begun(self, name: str, size: int) -> Iterator[bytes]:
@@ -215,11 +162,7 @@ class HttpStore:
         """One attempt at a blob from some byte on; at first b"", when it is known to be there."""
         headers = {"Range": f"bytes={done}-"} if done else {}
         with self._asked("GET", self._place(name), size=size, headers=headers) as answer:
-            skipped = done - _start(answer, size)
-            yield b""
-            for piece in answer.raw.stream(_PIECE, decode_content=False):
-                yield piece[skipped:]
-                skipped = max(0, skipped - len(piece))
+            yield from asking.body(answer, size, done)
 
     def _put(
         self, name: str, content: bytes | Path, headers: Mapping[str, str] | None = None
@@ -235,7 +178,7 @@ class HttpStore:
 
     def _sent(self, name: str, content: bytes | Path, headers: Mapping[str, str] | None) -> int:
         place, taken = self._place(name), _NO_FOLDER | ({_EXISTS} if headers else set())
-        with _telling(), contextlib.ExitStack() as stack:
+        with asking.telling(), contextlib.ExitStack() as stack:
             data: bytes | BinaryIO
             if isinstance(content, bytes):
                 data, size = content, len(content)
@@ -266,70 +209,10 @@ class HttpStore:
             ) as answer:
                 if answer.status_code in _NO_METHOD:
                     raise StoreError("it cannot list what it has: it knows no WebDAV")
-                pieces = _bounded(answer.raw.stream(_PIECE), webdav.most_bytes())
+                pieces = asking.bounded(answer.raw.stream(asking.PIECE), webdav.most_bytes())
                 return tuple(webdav.listed(pieces, folder))
 
         try:
             return repeatedly(attempt)
-        except _Absent:
+        except Absent:
             return ()
-
-
-def _judge(answer: requests.Response) -> None:
-    """Raises StoreError where an answer is no success."""
-    status = answer.status_code
-    if status in _ABSENT:
-        raise _Absent
-    if 300 <= status < 400:
-        raise StoreError("it redirects elsewhere, which is not followed", lasting=True)
-    known = status in http.HTTPStatus._value2member_map_
-    words = f"it answers {status}{f' {http.HTTPStatus(status).phrase}' if known else ''}"
-    if status in _PASSING:
-        raise Passing(words, after=_after(answer.headers.get("Retry-After", "")))
-    if not 200 <= status < 300:
-        raise StoreError(words, lasting=status in _REFUSED)
-
-
-def _after(text: str) -> float:
-    """The seconds that `Retry-After` says, as a number or a date."""
-    if text.isdecimal():
-        return float(text[:9])
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return 0.0
-
-
-def _start(answer: requests.Response, size: int) -> int:
-    """The first byte that an answer has of a blob. Raises StoreError where it is not that blob."""
-    if answer.status_code == http.HTTPStatus.PARTIAL_CONTENT:
-        span, _, total = answer.headers.get("Content-Range", "").partition("/")
-        start = span.removeprefix("bytes ").partition("-")[0]
-        if total == str(size) and start.isdecimal():
-            return int(start)
-        raise StoreError("it sends a part that was not asked for")
-    length = answer.headers.get("Content-Length", str(size))
-    if length != str(size):
-        raise StoreError(f"it has {length[:20]} bytes of the {size:,} of a blob")
-    return 0
-
-
-def _bounded(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    for piece in pieces:
-        most -= len(piece)
-        if most < 0:
-            raise StoreError("it sends more than there may be")
-        yield piece
-
-
-@contextlib.contextmanager
-def _telling() -> Iterator[None]:
-    """What requests raises is a StoreError, in words of ours: its own have URLs and headers."""
-    try:
-        yield
-    except requests.exceptions.SSLError:
-        raise StoreError("its certificate is not accepted", lasting=True) from None
-    except requests.Timeout:
-        raise Passing("it does not answer in time") from None
-    except (HTTPError, HTTPException, OSError):
-        raise Passing("it cannot be reached, or breaks off") from None

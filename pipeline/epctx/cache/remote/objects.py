@@ -29,8 +29,8 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from epctx import limits
-from epctx.cache.remote.attempts import Passing, exactly, repeatedly, resumed, seconds_for
-from epctx.cache.remote.store import Stored, StoreError, checked, holds, is_name
+from epctx.cache.remote.store import Stored, checked, holds, is_name
+from epctx.transfer.attempts import Passing, StoreError, exactly, repeatedly, resumed, seconds_for
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult

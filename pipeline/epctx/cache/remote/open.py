@@ -11,9 +11,10 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import url2pathname
 
-from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.store import Store
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+from epctx.transfer.attempts import StoreError
 
 TOKEN_VARIABLE: Final = "EPCTX_REMOTE_CACHE_TOKEN"
 _OBJECT_STORES: Final = ("s3", "gs", "az")

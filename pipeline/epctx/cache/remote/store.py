@@ -9,21 +9,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from epctx.transfer.attempts import StoreError
+
 _NAME = re.compile(r"v1/(objects|actions)/[0-9a-f]{64}")
-
-
-class StoreError(Exception):
-    """A store did not do what was asked: absent, slow, full, forbidding, or answering nonsense.
-
-    Its text is one clause for people, without credentials. It never ends a build.
-
-    Attributes:
-        lasting: it will be the same for whatever else is asked, as with a wrong password.
-    """
-
-    def __init__(self, text: str, *, lasting: bool = False) -> None:
-        super().__init__(text)
-        self.lasting = lasting
 
 
 class Stored(Struct, frozen=True, kw_only=True):

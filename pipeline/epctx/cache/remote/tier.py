@@ -25,9 +25,10 @@ from epctx.cache.action import Action, RemoteReport, StoredFile
 from epctx.cache.location import refusing
 from epctx.cache.remote import envelope
 from epctx.cache.remote.signing import TRUST_VARIABLE, Untrusted, Voucher
-from epctx.cache.remote.store import Store, StoreError
+from epctx.cache.remote.store import Store
 from epctx.cache.remote.threads import Threads, wait
 from epctx.files.digest import Digest
+from epctx.transfer.attempts import StoreError
 
 R = TypeVar("R")
 _DOWN: Final = 8

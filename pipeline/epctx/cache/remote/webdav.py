@@ -8,7 +8,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
 from epctx import limits
-from epctx.cache.remote.store import Stored, StoreError, is_name
+from epctx.cache.remote.store import Stored, is_name
+from epctx.transfer.attempts import StoreError
 
 PROPERTIES: Final = (
     b'<?xml version="1.0"?><propfind xmlns="DAV:"><prop>'

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from epctx.cache.remote.folder import FolderStore
-from epctx.cache.remote.store import StoreError
+from epctx.transfer.attempts import StoreError
 
 NAME = f"v1/objects/{'a' * 64}"
 

@@ -2,17 +2,14 @@
 
 import hashlib
 import io
-import time
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from epctx.cache.remote import clock, http
 from epctx.cache.remote.http import HttpStore
-from epctx.cache.remote.store import StoreError
+from epctx.transfer import clock
 
 NAME = f"v1/objects/{'a' * 64}"
 
@@ -57,21 +54,3 @@ def test_a_token_goes_before_netrc(
     _store().size(NAME)
     first, second = (each.headers["Authorization"] for each in sent)
     assert first == "Bearer token" and second.startswith("Basic ")
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("", 0), ("7", 7), ("soon", 0), ("-3", 0), (formatdate(0, usegmt=True), 0)],
-)
-def test_retry_after(text: str, seconds: float) -> None:
-    assert http._after(text) == seconds
-    assert 50 < http._after(formatdate(time.time() + 60, usegmt=True)) <= 60
-
-
-@pytest.mark.parametrize("span", ["bytes 5-9/11", "bytes 5-9/*", "5", "", "bytes x-9/10"])
-def test_a_part_of_something_else_is_none(span: str) -> None:
-    answer = requests.Response()
-    answer.status_code = 206
-    answer.headers["Content-Range"] = span
-    with pytest.raises(StoreError, match="a part that was not asked for"):
-        http._start(answer, 10)

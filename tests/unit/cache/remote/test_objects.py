@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError
 
 from epctx.cache.remote import objects
 from epctx.cache.remote.objects import ObjectStore
-from epctx.cache.remote.store import StoreError
+from epctx.transfer.attempts import StoreError
 
 NAME = f"v1/objects/{'a' * 64}"
 

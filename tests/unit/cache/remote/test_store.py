@@ -2,7 +2,8 @@
 
 import pytest
 
-from epctx.cache.remote.store import StoreError, checked, is_name
+from epctx.cache.remote.store import checked, is_name
+from epctx.transfer.attempts import StoreError
 
 
 @pytest.mark.parametrize("kind", ["objects", "actions"])

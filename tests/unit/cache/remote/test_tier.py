@@ -14,11 +14,11 @@ from epctx.cache.action import Action, Origin, Signature
 from epctx.cache.location import Location
 from epctx.cache.remote import envelope
 from epctx.cache.remote.signing import SigningKey, Voucher
-from epctx.cache.remote.store import StoreError
 from epctx.cache.remote.tier import Tier, object_name, record_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
 from epctx.files.digest import Digest
+from epctx.transfer.attempts import StoreError
 from tests.kit.stores import FaultyStore, failing
 from tests.kit.vouching import KEY, action, key_pair, keyed, machine, stored, voucher
 

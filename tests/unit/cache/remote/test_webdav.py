@@ -3,7 +3,8 @@
 import pytest
 
 from epctx.cache.remote import webdav
-from epctx.cache.remote.store import Stored, StoreError
+from epctx.cache.remote.store import Stored
+from epctx.transfer.attempts import StoreError
 
 ONE = (
     "<D:response><D:href>{href}</D:href><D:propstat><D:prop><D:getcontentlength>{size}"

@@ -8,13 +8,26 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from epctx import limits
-from epctx.cache.remote.store import StoreError
 
 _T = TypeVar("_T")
 _PROGRESS: Final = 1 << 20
 _PACE: Final = 1 << 14
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
+
+
+class StoreError(Exception):
+    """A store did not do what was asked: absent, slow, full, forbidding, or answering nonsense.
+
+    Its text is one clause for people, without credentials. Of a shared cache it never ends a build.
+
+    Attributes:
+        lasting: it will be the same for whatever else is asked, as with a wrong password.
+    """
+
+    def __init__(self, text: str, *, lasting: bool = False) -> None:
+        super().__init__(text)
+        self.lasting = lasting
 
 
 class Passing(StoreError):

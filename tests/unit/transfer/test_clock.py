@@ -8,7 +8,7 @@ import time
 import pytest
 import requests
 
-from epctx.cache.remote import clock
+from epctx.transfer import clock
 
 
 def test_a_connection_breaks_when_its_time_is_over() -> None:

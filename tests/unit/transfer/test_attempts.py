@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from epctx.cache.remote.attempts import Passing, exactly, repeatedly, resumed
-from epctx.cache.remote.store import StoreError
+from epctx.transfer.attempts import Passing, StoreError, exactly, repeatedly, resumed
 
 
 @pytest.fixture
