@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from epctx.commands.inspect.inspection import Inspection
     from epctx.commands.package.report import PackageReport
     from epctx.commands.plan.command import PlanReport
+    from epctx.commands.pull.report import PullReport
+    from epctx.commands.push.report import PushReport
     from epctx.commands.reproduce.result import Reproduction
     from epctx.engine.events import Listener
     from epctx.engine.report import BuildReport
@@ -451,6 +453,74 @@ def doctor() -> Diagnosis:
     from epctx.commands.doctor import command
 
     return command.diagnose()
+
+
+def push(
+    package: str | os.PathLike[str],
+    reference: str,
+    *,
+    insecure: bool = False,
+    mount: str | None = None,
+    listener: Listener | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> PushReport:
+    """Push a package to a registry, with the signature in it and the attestation beside it.
+
+    Args:
+        package: a model package, or a folder of built groups.
+        reference: `oci://HOST/REPO:TAG`.
+        insecure: the registry speaks plain HTTP.
+        mount: another repository of the registry, which may have some of the files.
+        listener: hears which files move.
+        waiting: called when a build holds the package.
+
+    Raises:
+        UsageError: the reference is none, or there is no package.
+        VerificationError: the package is not what its SHA256SUMS say; nothing was pushed.
+        StorageError: the registry does not take it.
+    """
+    from epctx.commands.push import command
+    from epctx.oci import reference as references
+
+    return command.run(
+        Path(package),
+        references.parse(reference),
+        insecure=insecure,
+        mount=mount,
+        listener=listener or (lambda event: None),
+        waiting=waiting,
+    )
+
+
+def pull(
+    reference: str,
+    folder: str | os.PathLike[str],
+    *,
+    insecure: bool = False,
+    listener: Listener | None = None,
+) -> PullReport:
+    """Pull a package from a registry into a folder, whole or not at all.
+
+    Args:
+        reference: `oci://HOST/REPO:TAG`, or with `@sha256:…`, which goes before the tag.
+        folder: it must not be there, or be empty, or be that package already.
+        insecure: the registry speaks plain HTTP.
+        listener: hears which files move.
+
+    Raises:
+        UsageError: the reference is none, or something else is in the folder.
+        VerificationError: what the registry has is not what it says.
+        StorageError: the registry does not give it, or the disk refuses.
+    """
+    from epctx.commands.pull import command
+    from epctx.oci import reference as references
+
+    return command.run(
+        references.parse(reference),
+        Path(folder),
+        insecure=insecure,
+        listener=listener or (lambda event: None),
+    )
 
 
 def report(

@@ -94,6 +94,7 @@ class Code(StrEnum):
     CACHE_REFUSED = "E0901"
     CACHE_CORRUPT = "E0902"
     OUTPUT_CHANGED = "E0903"
+    REGISTRY = "E0904"
 
     TIMED_OUT = "E1001"
 

@@ -154,7 +154,12 @@ REMOTE_ANSWER_SECONDS: Final = Limit(
 PUSH_SECONDS: Final = Limit(
     "PUSH_SECONDS", 600, "s", "what a build waits at its end for what is pushed to a shared cache"
 )
-SIGNING_SECONDS: Final = Limit("SIGNING_SECONDS", 60, "s", "the command that prints a signing key")
+SIGNING_SECONDS: Final = Limit(
+    "SIGNING_SECONDS",
+    60,
+    "s",
+    "the command that prints a signing key, or docker's that has credentials",
+)
 TENSOR_RANK: Final = 64
 """Dimensions of a tensor: numpy's own limit."""
 LOG_BYTES: Final = Limit(
@@ -212,29 +217,46 @@ READ_BINARY_SECONDS: Final = Limit(
 )
 
 REMOTE_CONNECT_SECONDS: Final = Limit(
-    "REMOTE_CONNECT_SECONDS", 5, "s", "the wait for a connection to a shared cache"
+    "REMOTE_CONNECT_SECONDS", 5, "s", "the wait for a connection to a shared cache or a registry"
 )
 REMOTE_STALL_SECONDS: Final = Limit(
-    "REMOTE_STALL_SECONDS", 20, "s", "the wait for the next byte from a shared cache"
+    "REMOTE_STALL_SECONDS", 20, "s", "the wait for the next byte from a shared cache or a registry"
 )
 REMOTE_SECONDS: Final = Limit(
     "REMOTE_SECONDS",
     60,
     "s",
-    "one attempt at a blob of a shared cache, however steadily its bytes come: so much, and a"
-    " second for each 16 KiB of it",
+    "one attempt at a blob of a shared cache or a registry, however steadily its bytes come: so"
+    " much, and a second for each 16 KiB of it",
 )
 REMOTE_ATTEMPTS: Final = Limit(
     "REMOTE_ATTEMPTS",
     4,
     "attempts",
-    "attempts at a blob of a shared cache; one that brought a mebibyte is not counted",
+    "attempts at a blob of a shared cache or a registry; one that brought a mebibyte is not"
+    " counted",
 )
 REMOTE_WAIT_SECONDS: Final = Limit(
-    "REMOTE_WAIT_SECONDS", 30, "s", "the wait between two attempts that a shared cache may ask for"
+    "REMOTE_WAIT_SECONDS",
+    30,
+    "s",
+    "the wait between two attempts that a shared cache or a registry may ask for",
 )
 REMOTE_NAMES: Final = Limit(
     "REMOTE_NAMES", 1_000_000, "names", "the blobs in one listing of a shared cache"
+)
+REGISTRY_MANIFEST_BYTES: Final = Limit(
+    "REGISTRY_MANIFEST_BYTES",
+    4 << 20,
+    "bytes",
+    "a manifest of a registry, a list of what refers to one, a token, and docker's configuration",
+)
+REGISTRY_FILES: Final = Limit("REGISTRY_FILES", 10_000, "files", "files of one artifact")
+REGISTRY_REFERRERS: Final = Limit(
+    "REGISTRY_REFERRERS", 100, "artifacts", "what refers to one artifact"
+)
+REGISTRY_ATTACHED_BYTES: Final = Limit(
+    "REGISTRY_ATTACHED_BYTES", 64 << 20, "bytes", "a signature or an attestation of an artifact"
 )
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Limit))

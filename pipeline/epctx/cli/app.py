@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("init", "import", "validate", "plan", "build", "package", "verify", "reproduce", "inspect"),
-    *("diff", "worker", "run", "report", "doctor", "env", "explain", "schema", "cache"),
+    *("diff", "push", "pull", "worker", "run", "report", "doctor", "env", "explain", "schema"),
+    "cache",
 )
 """One module each, with `_` behind a word of Python's: its `app`, or its function of its name."""
 

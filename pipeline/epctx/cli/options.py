@@ -93,6 +93,10 @@ Insecure = Annotated[
     typer.Option("--insecure", help="Reach other machines without certificates: who can, may."),
 ]
 
+PlainHttp = Annotated[
+    bool, typer.Option("--insecure", help="The registry speaks plain HTTP: who listens, reads all.")
+]
+
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None, insecure: bool) -> Tls:
     """What was said of certificates."""

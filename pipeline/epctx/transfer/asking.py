@@ -35,7 +35,7 @@ class Absent(StoreError):
     """There is nothing of that name, or not any more."""
 
     def __init__(self) -> None:
-        super().__init__("a blob went away while it was read")
+        super().__init__("it has nothing of that name")
 
 
 class Asking:

@@ -1,0 +1,81 @@
+"""Files that go to a registry or come from one, several at a time; how far they are is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Final, TypeVar
+
+from epctx.engine.events import Event, Listener
+from epctx.oci.artifact import Blob
+from epctx.text import size_words
+from epctx.transfer.attempts import StoreError
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_AT_A_TIME: Final = 4
+_PAUSE: Final = 0.5
+"""Seconds between two words about one file."""
+
+
+class Moving:
+    """Files on their way. Thread-safe.
+
+    Args:
+        name: who speaks, in events.
+        stage: `push` or `pull`.
+    """
+
+    def __init__(self, name: str, stage: str, listener: Listener) -> None:
+        self._name, self._stage, self._listener = name, stage, listener
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def each(
+        self, work: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> dict[_Item, _Result]:
+        """What `work` says of each item. The first that fails ends the others at their next piece.
+
+        Raises what `work` raised first.
+        """
+        with ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix=f"epctx-{self._stage}") as threads:
+            futures = {threads.submit(work, item): item for item in items}
+            try:
+                return {futures[each]: each.result() for each in as_completed(futures)}
+            except BaseException:
+                self._over.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def begin(self, path: str, blob: Blob) -> Callable[[int], None]:
+        """A file begins to move; what comes back hears how many of its bytes have, and raises
+        StoreError when another one failed.
+        """
+        told = 0.0
+        self._tell(path, f"0 of {size_words(blob.size)}")
+
+        def moved(done: int) -> None:
+            nonlocal told
+            if self._over.is_set():
+                raise StoreError("another file failed")
+            if done >= blob.size:
+                self._tell(path, None)
+            elif time.monotonic() - told > _PAUSE:
+                told = time.monotonic()
+                self._tell(path, f"{size_words(done)} of {size_words(blob.size)}")
+
+        return moved
+
+    def _tell(self, path: str, detail: str | None) -> None:
+        """That it is so far; None: it is done."""
+        event = Event(
+            group=self._name,
+            subject=path,
+            state="done" if detail is None else "running",
+            stage=None if detail is None else self._stage,
+            detail=detail,
+        )
+        with self._lock:
+            self._listener(event)

@@ -1,0 +1,1 @@
+"""`epctx pull`: a package, out of a registry."""

@@ -1,0 +1,1 @@
+"""`epctx push`: a package, into a registry."""

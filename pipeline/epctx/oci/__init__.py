@@ -1,0 +1,1 @@
+"""Registries of the Open Container Initiative: packages as CNCF ModelPack artifacts."""

@@ -1,0 +1,297 @@
+"""The manifests of artifacts: always the same bytes for the same files, and believed in nothing.
+
+A package is a CNCF ModelPack (model-spec 0.0.7): a layer is a file as it is, its path in two
+annotations, of which foreign clients read one or the other. Nothing in it tells of a time, a host
+or a user. What is said of it, its signature and its attestation, are artifacts of their own that
+refer to it. https://github.com/modelpack/model-spec, https://github.com/opencontainers/image-spec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from epctx import codec, limits
+from epctx.files import digest as digests
+from epctx.files import filenames, paths
+from epctx.files.digest import Digest
+from epctx.files.filenames import fold
+
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+INDEX: Final = "application/vnd.oci.image.index.v1+json"
+EMPTY: Final = "application/vnd.oci.empty.v1+json"
+MODEL: Final = "application/vnd.cncf.model.manifest.v1+json"
+CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
+SIGNATURE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+ATTESTATION: Final = "application/vnd.in-toto+json"
+SIGNATURE_FILE: Final = "model.sig"
+"""OpenSSF Model Signing's name of a signature in what it signs; it is no file of the package."""
+ATTESTATION_FILES: Final = (".intoto.json", ".intoto.jsonl")
+"""What the name of an attestation ends with, which lies beside the package."""
+PATH: Final = "org.cncf.model.filepath"
+TITLE: Final = "org.opencontainers.image.title"
+_KIND: Final = "application/vnd.cncf.model.{}.v1.raw"
+_RAW: Final = frozenset(
+    _KIND.format(each) for each in ("weight", "weight.config", "doc", "code", "dataset")
+)
+_CONFIGURES: Final = re.compile(r"SHA256SUMS|.*\.(json|jinja|model|txt|ya?ml)", re.IGNORECASE)
+_DOCUMENTS: Final = re.compile(r"(LICENSE|NOTICE|README).*|.*\.md", re.IGNORECASE)
+_SHA256: Final = "sha256:"
+
+
+class Damaged(Exception):
+    """A manifest is none, or tells of what cannot be; the text is one clause."""
+
+
+class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a manifest tells of a blob or of another manifest, in the words of its JSON."""
+
+    mediaType: str
+    digest: str
+    size: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    artifactType: str | None = None
+
+
+class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A manifest, in the words of its JSON."""
+
+    schemaVersion: int
+    mediaType: str | None = None
+    artifactType: str | None = None
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    subject: Descriptor | None = None
+
+
+class Index(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What refers to a manifest, in the words of its JSON."""
+
+    schemaVersion: int
+    mediaType: str | None = None
+    manifests: tuple[Descriptor, ...] = ()
+
+
+class Blob(Struct, frozen=True, kw_only=True):
+    """Content by its SHA-256, `size` in bytes."""
+
+    digest: Digest
+    size: int
+
+
+def blob_of(content: bytes) -> Blob:
+    """The blob that has this content."""
+    return Blob(digest=digests.of_bytes(content, "sha256"), size=len(content))
+
+
+NOTHING: Final = b"{}"
+"""The configuration of what has none."""
+
+
+class Artifact(Struct, frozen=True, kw_only=True):
+    """What is pushed: a manifest, and the configuration that it names."""
+
+    manifest: bytes
+    config: bytes
+
+    @property
+    def digest(self) -> Digest:
+        """Of the manifest: the artifact's name."""
+        return digests.of_bytes(self.manifest, "sha256")
+
+
+def package(files: Mapping[str, Blob], *, name: str | None = None) -> Artifact:
+    """The artifact of a package.
+
+    Args:
+        files: every file of it, by its path, with `/`.
+        name: what the package calls itself; None: it does not.
+    """
+    listed = [(path, files[path]) for path in sorted(files, key=str.encode)]
+    config = digests.canonical_json(
+        {
+            "config": {"format": "onnx"},
+            "descriptor": {} if name is None else {"name": name},
+            "modelfs": {"type": "layers", "diffIds": [str(each.digest) for _, each in listed]},
+        }
+    )
+    layers = (_descriptor(_kind(path), each, {PATH: path, TITLE: path}) for path, each in listed)
+    described = _descriptor(CONFIG, blob_of(config))
+    return Artifact(manifest=_encoded(MODEL, described, layers), config=config)
+
+
+def referrer(kind: str, name: str, content: bytes, subject: Descriptor) -> Artifact:
+    """The artifact of a file that is about another artifact.
+
+    Args:
+        kind: its media type, and the artifact's.
+        name: of the file.
+        subject: the manifest that it is about.
+    """
+    layer = _descriptor(kind, blob_of(content), {TITLE: name})
+    config = _descriptor(EMPTY, blob_of(NOTHING))
+    return Artifact(manifest=_encoded(kind, config, [layer], subject), config=NOTHING)
+
+
+def descriptor(content: bytes, *, artifact_type: str | None = None, name: str = "") -> Descriptor:
+    """What names a manifest; `name` is that of the file in it, if it has one alone."""
+    annotations = {TITLE: name} if name else {}
+    made = _descriptor(MANIFEST, blob_of(content), annotations)
+    return msgspec.structs.replace(made, artifactType=artifact_type)
+
+
+def index(manifests: Iterable[Descriptor]) -> bytes:
+    """The index of these, in their order."""
+    made = Index(schemaVersion=2, mediaType=INDEX, manifests=tuple(manifests))
+    return digests.canonical_json(msgspec.to_builtins(made))
+
+
+def fallback(subject: Digest) -> str:
+    """The tag with the index of what refers to a manifest, where a registry has no such list."""
+    return f"sha256-{subject.hex}"
+
+
+def replaces(new: Descriptor, old: Descriptor) -> bool:
+    """Whether a file of the same kind and name comes in the place of another in such an index."""
+    names = (each.annotations.get(TITLE) for each in (new, old))
+    return new.artifactType == old.artifactType and len(set(names)) == 1
+
+
+def read(content: bytes) -> Manifest:
+    """A manifest that somebody else may have written. Raises Damaged."""
+    try:
+        found = codec.decode(content, Manifest)
+    except msgspec.MsgspecError as error:
+        raise Damaged("is no manifest of an artifact") from error
+    if found.schemaVersion != 2 or found.mediaType not in (None, MANIFEST):
+        raise Damaged("is no manifest of an artifact")
+    if len(found.layers) > limits.REGISTRY_FILES.value:
+        raise Damaged(f"tells of more than {limits.REGISTRY_FILES}")
+    return found
+
+
+def read_index(content: bytes) -> tuple[Descriptor, ...]:
+    """The manifests of an index. Raises Damaged."""
+    try:
+        found = codec.decode(content, Index)
+    except msgspec.MsgspecError as error:
+        raise Damaged("is no list of what refers to it") from error
+    if found.schemaVersion != 2 or len(found.manifests) > limits.REGISTRY_REFERRERS.value:
+        raise Damaged(f"is no list of what refers to it, of at most {limits.REGISTRY_REFERRERS}")
+    return found.manifests
+
+
+def blob(told: Descriptor) -> Blob:
+    """The blob that a descriptor tells of. Raises Damaged where there can be none."""
+    if not told.digest.startswith(_SHA256) or not 0 <= told.size <= limits.FILE_BYTES.value:
+        raise Damaged("tells of a file that cannot be")
+    try:
+        return Blob(digest=Digest("sha256", told.digest.removeprefix(_SHA256)), size=told.size)
+    except ValueError:
+        raise Damaged("tells of a file that cannot be") from None
+
+
+def files(manifest: Manifest) -> dict[str, Blob]:
+    """The files of a package, by path; of a foreign client's, too, whose layers are as ours are.
+
+    Raises:
+        Damaged: it is another artifact, or a file in it would lie elsewhere or be two.
+    """
+    if manifest.artifactType not in (None, MODEL):
+        raise Damaged(f"is an artifact of another type, {manifest.artifactType[:100]!r}")
+    found: dict[str, Blob] = {}
+    for layer in manifest.layers:
+        if layer.mediaType not in _RAW:
+            raise Damaged(f"has a layer that is no file as it is: {layer.mediaType[:100]!r}")
+        path = _path(layer)
+        if path in found:
+            raise Damaged(f"tells of {path[:100]!r} twice")
+        found[path] = blob(layer)
+    _refuse_collisions(found)
+    if not found:
+        raise Damaged("has no files")
+    return found
+
+
+def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
+    """The file that is about an artifact, and its name; None: it is none that a package may have.
+
+    Raises:
+        Damaged: it is too large, or there can be none.
+    """
+    about = manifest.subject is not None and manifest.subject.digest == str(subject)
+    if not about or len(manifest.layers) != 1:
+        return None
+    (layer,) = manifest.layers
+    name = layer.annotations.get(TITLE, "")
+    attests = manifest.artifactType == ATTESTATION and name.endswith(ATTESTATION_FILES)
+    signs = manifest.artifactType == SIGNATURE and name == SIGNATURE_FILE
+    if not (attests or signs) or filenames.problem(name):
+        return None
+    found = blob(layer)
+    if found.size > limits.REGISTRY_ATTACHED_BYTES.value:
+        raise Damaged(f"has a {name} of more than {limits.REGISTRY_ATTACHED_BYTES}")
+    return name, found
+
+
+def _path(layer: Descriptor) -> str:
+    told = {layer.annotations[key] for key in (PATH, TITLE) if key in layer.annotations}
+    if len(told) != 1:
+        raise Damaged("has a layer without a path, or with two")
+    (path,) = told
+    if not paths.is_plain(path) or max(map(len, path.encode().split(b"/"))) > 255:
+        raise Damaged(f"has a path that leads elsewhere or is none: {path[:100]!r}")
+    return path
+
+
+def _refuse_collisions(found: Iterable[str]) -> None:
+    """No two are one file on some system, and no file is another's folder."""
+    seen = {fold(path): path for path in found}
+    folders = {parent for path in seen for parent in _parents(path)}
+    if len(seen) < len(list(found)) or folders & seen.keys():
+        raise Damaged("has two files of one path")
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if _DOCUMENTS.fullmatch(name):
+        return _KIND.format("doc")
+    return _KIND.format("weight.config" if _CONFIGURES.fullmatch(name) else "weight")
+
+
+def _descriptor(
+    kind: str, content: Blob, annotations: Mapping[str, str] | None = None
+) -> Descriptor:
+    return Descriptor(
+        mediaType=kind,
+        digest=str(content.digest),
+        size=content.size,
+        annotations=annotations or {},
+    )
+
+
+def _encoded(
+    kind: str,
+    config: Descriptor,
+    layers: Iterable[Descriptor],
+    subject: Descriptor | None = None,
+) -> bytes:
+    made = Manifest(
+        schemaVersion=2,
+        mediaType=MANIFEST,
+        artifactType=kind,
+        config=config,
+        layers=tuple(layers),
+        subject=subject,
+    )
+    return digests.canonical_json(msgspec.to_builtins(made))

@@ -1,0 +1,52 @@
+"""A repository that is asked, and what goes wrong there as an error of epctx's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from epctx.error_codes import Code
+from epctx.errors import StorageError, UsageError, VerificationError
+from epctx.oci.artifact import Damaged
+from epctx.oci.reference import Reference
+from epctx.transfer.attempts import StoreError
+
+if TYPE_CHECKING:
+    from epctx.oci.registry import Repository
+
+
+@contextlib.contextmanager
+def opened(reference: Reference, *, insecure: bool) -> Iterator[Repository]:
+    """The repository of a reference; nothing is asked of it yet.
+
+    Raises:
+        UsageError: the extra is not installed.
+        StorageError: the registry does not do what it is asked for.
+        VerificationError: what it has is not what it must be.
+    """
+    try:
+        from epctx.oci.registry import Repository
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a registry needs {error.name}, which is not installed",
+            remedy='install it: pip install "epctx[oci]"',
+            code=Code.ENVIRONMENT,
+        ) from error
+    try:
+        yield Repository(reference, insecure=insecure)
+    except StoreError as error:
+        raise StorageError(
+            f"the registry does not do it: {error}",
+            where=str(reference),
+            remedy="check the name, and that `docker login` is of who may; then run the command "
+            "again: what is there already is not sent again",
+            code=Code.REGISTRY,
+        ) from None
+    except Damaged as error:
+        raise VerificationError(
+            f"what the registry has {error}",
+            where=str(reference),
+            remedy="do not use it: push it anew, or ask who did",
+            code=Code.INTEGRITY,
+        ) from None

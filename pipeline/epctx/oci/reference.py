@@ -1,0 +1,81 @@
+"""`oci://HOST/REPO:TAG@sha256:…`: where an artifact is, or goes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from epctx.error_codes import Code
+from epctx.errors import UsageError
+from epctx.files.digest import Digest
+
+SCHEME: Final = "oci://"
+_WORD: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+REPOSITORY: Final = re.compile(rf"{_WORD}(?:/{_WORD})*")
+"""What the distribution specification lets a repository be called."""
+_REFERENCE: Final = re.compile(
+    r"oci://(?P<host>(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?)"
+    rf"/(?P<repository>{REPOSITORY.pattern})"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
+)
+_LONGEST: Final = 255
+"""Characters of a repository, with its host."""
+_HUB: Final = "docker.io"
+_HUB_REGISTRY: Final = "registry-1.docker.io"
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """An artifact in a registry.
+
+    Attributes:
+        host: with its port, if that is told.
+        repository: its path.
+        tag: None: it is named by its digest alone.
+        digest: of its manifest; None: whatever the tag stands for now.
+    """
+
+    host: str
+    repository: str
+    tag: str | None = None
+    digest: Digest | None = None
+
+    @property
+    def registry(self) -> str:
+        """Who is asked: Docker Hub answers elsewhere than its name says."""
+        return _HUB_REGISTRY if self.host == _HUB else self.host
+
+    @property
+    def name(self) -> str:
+        """What the registry is asked for: a digest goes before a tag, which may move."""
+        return str(self.digest) if self.digest is not None else self.tag or "latest"
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{SCHEME}{self.host}/{self.repository}{tag}{digest}"
+
+
+def is_one(text: str) -> bool:
+    """Whether a text is meant to be a reference, and no path."""
+    return text.startswith(SCHEME)
+
+
+def parse(text: str) -> Reference:
+    """The reference that a text is; without tag and digest it means `latest`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _REFERENCE.fullmatch(text)
+    if found is None or len(f"{found['host']}/{found['repository']}") > _LONGEST:
+        raise UsageError(
+            f"{text!r} names nothing in a registry",
+            remedy="write it as oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], the repository "
+            "in lower case, and no user name or password in it",
+            code=Code.COMMAND_LINE,
+        )
+    digest = Digest("sha256", found["digest"]) if found["digest"] else None
+    tag = found["tag"] if found["tag"] or digest else "latest"
+    return Reference(host=found["host"], repository=found["repository"], tag=tag, digest=digest)

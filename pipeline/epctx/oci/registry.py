@@ -1,0 +1,342 @@
+"""A repository of a registry, by the distribution specification 1.1, and nothing in it believed.
+
+https://github.com/opencontainers/distribution-spec. Whatever comes is held to its digest by whoever
+asked; here it is bounded in size and time, asked for again where that may help, and credentials go
+to the registry alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import requests
+
+from epctx import limits
+from epctx.files import digest as digests
+from epctx.files.digest import Digest
+from epctx.oci import artifact, credentials
+from epctx.oci.access import Access, Header
+from epctx.oci.artifact import Blob, Descriptor
+from epctx.oci.reference import Reference
+from epctx.transfer import asking
+from epctx.transfer.asking import Absent, Asking
+from epctx.transfer.attempts import Passing, StoreError, repeatedly, resumed
+
+CHUNK: Final = 16 << 20
+"""Bytes of a blob that are sent at a time; what is smaller is sent whole."""
+_HOPS: Final = 3
+_PAGES: Final = 20
+_UNAUTHORIZED: Final = frozenset({401})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_NO_REFERRERS: Final = frozenset({400, 404, 405, 501})
+_LOST: Final = frozenset({404, 416})
+_NEXT: Final = re.compile(r'<([^>]+)>;\s*rel="?next"?')
+Came = Literal["there", "mounted", "sent"]
+"""How a blob came to be in a repository."""
+_BYTES: Final = {"Content-Type": "application/octet-stream"}
+_ACCEPTED: Final = {"Accept": f"{artifact.MANIFEST}, {artifact.INDEX}"}
+
+
+class _LostUpload(Passing):
+    """An upload that the registry knows no more, or of which it has something else: begin anew."""
+
+
+class Repository:
+    """A repository. Thread-safe.
+
+    Args:
+        reference: what is in it.
+        insecure: it speaks plain HTTP.
+    """
+
+    def __init__(self, reference: Reference, *, insecure: bool) -> None:
+        host = reference.registry
+        self._insecure = insecure
+        self._root = f"{'http' if insecure else 'https'}://{host}"
+        self._base = f"{self._root}/v2/{reference.repository}"
+        self._asking = Asking()
+        self._access = Access(host, insecure=insecure, find=lambda: credentials.of(reference.host))
+
+    def manifest(self, name: str) -> bytes | None:
+        """What a tag stands for, or the manifest that has a digest; None: there is none.
+
+        Raises:
+            StoreError: it does not answer, or answers what has another digest.
+        """
+        content = self._read(f"{self._base}/manifests/{name}", _ACCEPTED)
+        if content is not None and ":" in name and str(_digest(content)) != name:
+            raise StoreError("it sends a manifest of another digest")
+        return content
+
+    def put_manifest(self, name: str, content: bytes, kind: str = artifact.MANIFEST) -> bool:
+        """Put a manifest under a tag or its digest; whether it notes what the manifest is about.
+
+        Raises:
+            StoreError: it does not take it, or has something else under its digest afterwards.
+        """
+
+        def attempt() -> bool:
+            place, told = f"{self._base}/manifests/{name}", {"Content-Type": kind}
+            with self._asked("PUT", place, size=len(content), headers=told, data=content) as answer:
+                return "OCI-Subject" in answer.headers
+
+        noted = repeatedly(attempt)
+        if self.manifest(name) != content:
+            raise StoreError("it has another manifest than the one that it took")
+        return noted
+
+    def stream(self, blob: Blob, begun: int = 0) -> Iterator[bytes]:
+        """A blob from some byte on, resumed where it breaks; what comes is to be hashed.
+
+        Raises:
+            StoreError: it is not there, or there is less or more of it than is told.
+        """
+        return resumed(lambda done: self._body(blob, begun + done), blob.size - begun)
+
+    def attached(self, content: Digest) -> tuple[Descriptor, ...]:
+        """What refers to a manifest.
+
+        Raises:
+            StoreError: it does not answer, or no list of that.
+            Damaged: as `artifact.read_index`.
+        """
+        place: str | None = f"{self._base}/referrers/{content}"
+        found: tuple[Descriptor, ...] = ()
+        for _ in range(_PAGES):
+            if place is None:
+                return found
+            page = self._page(place)
+            if page is None:
+                listed = self.manifest(artifact.fallback(content))
+                return () if listed is None else artifact.read_index(listed)
+            found += page[0]
+            place = page[1]
+        raise StoreError("its list of what refers to the artifact does not end")
+
+    def upload(
+        self, blob: Blob, source: Path | bytes, sent: Callable[[int], None], mount: str | None
+    ) -> Came:
+        """See that a blob is there, and how it came: it was, or was in the repository `mount`.
+
+        Args:
+            sent: hears how many of its bytes were sent so far.
+
+        Raises:
+            StoreError: the registry does not take it.
+            OSError: the file cannot be read.
+        """
+
+        def attempt() -> Came:
+            if self._has(blob):
+                return "there"
+            return self._uploaded(blob, source, sent, mount)
+
+        return repeatedly(attempt)
+
+    def _has(self, blob: Blob) -> bool:
+        try:
+            with self._asked("HEAD", self._blob(blob)) as answer:
+                return answer.headers.get("Content-Length", str(blob.size)) == str(blob.size)
+        except Absent:
+            return False
+
+    def _blob(self, blob: Blob) -> str:
+        return f"{self._base}/blobs/{blob.digest}"
+
+    def _read(self, place: str, headers: Mapping[str, str]) -> bytes | None:
+        most = limits.REGISTRY_MANIFEST_BYTES.value
+
+        def attempt() -> bytes:
+            with self._followed(place, size=most, headers=headers) as answer:
+                return asking.whole(answer, most)
+
+        try:
+            return repeatedly(attempt)
+        except Absent:
+            return None
+
+    def _page(self, place: str) -> tuple[tuple[Descriptor, ...], str | None] | None:
+        """A part of what refers to a manifest, and where the next is; None: it has no such list."""
+        most = limits.REGISTRY_MANIFEST_BYTES.value
+
+        def attempt() -> tuple[tuple[Descriptor, ...], str | None] | None:
+            with self._asked("GET", place, size=most, taken=_NO_REFERRERS) as answer:
+                kind = answer.headers.get("Content-Type", "").partition(";")[0]
+                if answer.status_code in _NO_REFERRERS or kind != artifact.INDEX:
+                    return None
+                listed = artifact.read_index(asking.whole(answer, most))
+                following = _NEXT.search(answer.headers.get("Link", ""))
+                return listed, self._own(place, following[1]) if following else None
+
+        return repeatedly(attempt)
+
+    def _own(self, place: str, told: str) -> str:
+        """A place that the registry names, if it is its own."""
+        found = urljoin(place, told)
+        if not found.startswith(f"{self._root}/"):
+            raise StoreError("it names a place that is not its own", lasting=True)
+        return found
+
+    def _body(self, blob: Blob, done: int) -> Iterator[bytes]:
+        headers = {"Range": f"bytes={done}-"} if done else {}
+        with self._followed(self._blob(blob), size=blob.size, headers=headers) as answer:
+            yield from asking.body(answer, blob.size, done)
+
+    @contextlib.contextmanager
+    def _followed(
+        self, place: str, *, size: int, headers: Mapping[str, str]
+    ) -> Iterator[requests.Response]:
+        """A GET that may be sent elsewhere, where no credentials go."""
+        for _ in range(_HOPS):
+            with self._asked("GET", place, size=size, headers=headers, taken=_REDIRECTS) as answer:
+                if answer.status_code not in _REDIRECTS:
+                    yield answer
+                    return
+                place = self._elsewhere(urljoin(place, answer.headers.get("Location", "")))
+        raise StoreError("it redirects without end", lasting=True)
+
+    def _elsewhere(self, place: str) -> str:
+        """Where it redirects to, if that may be asked."""
+        parts = urlsplit(place)
+        if parts.hostname and (
+            parts.scheme == "https" or (self._insecure and parts.scheme == "http")
+        ):
+            return place
+        raise StoreError("it redirects to a place that is not safe", lasting=True)
+
+    @contextlib.contextmanager
+    def _asked(
+        self,
+        method: str,
+        place: str,
+        *,
+        size: int = 0,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        taken: frozenset[int] = frozenset(),
+    ) -> Iterator[requests.Response]:
+        """As `Asking.asked`; where the registry wants credentials they are found, and it is asked
+        once more.
+        """
+
+        def ask(header: str, also: frozenset[int]) -> AbstractContextManager[requests.Response]:
+            return self._asking.asked(
+                method,
+                place,
+                auth=Header(header),
+                size=size,
+                headers=headers,
+                data=data,
+                taken=taken | also,
+            )
+
+        if not place.startswith(f"{self._root}/"):
+            with ask("", frozenset()) as answer:
+                yield answer
+            return
+        header = self._access.header
+        with ask(header, _UNAUTHORIZED) as answer:
+            if answer.status_code not in _UNAUTHORIZED:
+                yield answer
+                return
+            challenge = answer.headers.get("WWW-Authenticate", "")
+        self._access.renew(header, challenge)
+        with ask(self._access.header, frozenset()) as answer:
+            yield answer
+
+    def _uploaded(
+        self, blob: Blob, source: Path | bytes, sent: Callable[[int], None], mount: str | None
+    ) -> Came:
+        asked = {"mount": str(blob.digest), "from": mount} if mount else {}
+        query = f"?{urlencode(asked)}" if asked else ""
+        with self._asked("POST", f"{self._base}/blobs/uploads/{query}", data=b"") as answer:
+            if answer.status_code == requests.codes.created:
+                return "mounted"
+            place = self._upload_place(f"{self._base}/blobs/uploads/", answer)
+            least = answer.headers.get("OCI-Chunk-Min-Length", "")
+        chunk = max(CHUNK, int(least[:12]) if least.isdecimal() else 0)
+        if isinstance(source, bytes):
+            self._finish(place, blob, source)
+        else:
+            with source.open("rb") as stream:
+                self._send(place, blob, stream, chunk, sent)
+        return "sent"
+
+    def _send(
+        self,
+        place: str,
+        blob: Blob,
+        stream: BinaryIO,
+        chunk: int,
+        sent: Callable[[int], None],
+    ) -> None:
+        """Send a file in pieces, each again from where the registry says that it stopped."""
+        done, failed = 0, 0
+        while blob.size - done > chunk:
+            stream.seek(done)
+            piece = stream.read(chunk)
+            try:
+                place, end = self._patched(place, done, piece)
+            except _LostUpload:
+                raise
+            except Passing:
+                failed += 1
+                if failed >= limits.REMOTE_ATTEMPTS.value:
+                    raise
+                place, end = repeatedly(partial(self._stopped, place))
+            if not done <= end <= done + len(piece):
+                raise StoreError("it tells of other bytes than it was sent")
+            failed = 0 if end > done else failed
+            done = end
+            sent(done)
+        stream.seek(done)
+        self._finish(place, blob, stream.read(blob.size - done + 1))
+        sent(blob.size)
+
+    def _patched(self, place: str, done: int, piece: bytes) -> tuple[str, int]:
+        span = {"Content-Range": f"{done}-{done + len(piece) - 1}", **_BYTES}
+        with self._asked(
+            "PATCH", place, size=len(piece), headers=span, data=piece, taken=_LOST
+        ) as answer:
+            if answer.status_code in _LOST:
+                raise _LostUpload("it does not go on with an upload")
+            return self._upload_place(place, answer), _end(answer)
+
+    def _stopped(self, place: str) -> tuple[str, int]:
+        """Where an upload goes on, and from which byte."""
+        with self._asked("GET", place, taken=_LOST) as answer:
+            if answer.status_code in _LOST:
+                raise _LostUpload("it does not go on with an upload")
+            return self._upload_place(place, answer), _end(answer)
+
+    def _upload_place(self, place: str, answer: requests.Response) -> str:
+        """Where the rest of an upload goes; elsewhere than to the registry without its token."""
+        return self._elsewhere(urljoin(place, answer.headers.get("Location", "")))
+
+    def _finish(self, place: str, blob: Blob, content: bytes) -> None:
+        joint = "&" if urlsplit(place).query else "?"
+        place = f"{place}{joint}{urlencode({'digest': str(blob.digest)})}"
+        with self._asked(
+            "PUT", place, size=len(content), headers=_BYTES, data=content, taken=_LOST
+        ) as answer:
+            if answer.status_code in _LOST:
+                raise _LostUpload("it does not go on with an upload")
+
+
+def _digest(content: bytes) -> Digest:
+    return digests.of_bytes(content, "sha256")
+
+
+def _end(answer: requests.Response) -> int:
+    """How many bytes of an upload a registry has: the end of its range is the last of them."""
+    last = answer.headers.get("Range", "").rpartition("-")[2]
+    if not (last.isdecimal() and len(last) < 16):
+        raise StoreError("it does not tell how much of an upload it has")
+    return int(last) + 1 if int(last) else 0  # of nothing some tell that they have the first byte
