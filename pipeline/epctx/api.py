@@ -162,6 +162,8 @@ def package(
     verify: bool = True,
     cache: bool = True,
     locked: bool = False,
+    attest: bool = False,
+    builder: str | None = None,
     allow_outside: bool = False,
     remote_cache: str | None = None,
     trust: str | os.PathLike[str] | None = None,
@@ -177,11 +179,18 @@ def package(
             the disk refuses.
     """
     from epctx.commands.package import command
+    from epctx.engine.asked import Release
     from epctx.engine.build import Options
 
     done, failure = command.run(
         Path(manifest),
-        Options(out=Path(out), jobs=jobs or 0, numbers=verify, locked=locked),
+        Options(
+            out=Path(out),
+            jobs=jobs or 0,
+            numbers=verify,
+            locked=locked,
+            release=Release(attest=attest, packaged=True, builder=builder),
+        ),
         cached=cache,
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
@@ -201,6 +210,7 @@ def verify(
     golden: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
+    insecure: bool = False,
     waiting: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
     """Verify what was built: group folders and packages at or below `paths`, models in them.
@@ -209,13 +219,15 @@ def verify(
     that publishes there is waited for, and one that comes later waits.
 
     Args:
-        paths: folders, EPContext models; with a lock, archives and attestations.
+        paths: folders, EPContext models, `oci://` references; with a lock, archives and
+            attestations.
         manifest: what they were built from: its options and prefixes are checked, and numbers
             against its source models.
         lock: the lock that a release holds to: every byte must follow from it.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
+        insecure: registries speak plain HTTP.
         waiting: called when a build holds what is to be verified.
 
     Raises:
@@ -225,15 +237,22 @@ def verify(
     """
     from epctx import lockfile as locks
     from epctx.commands.package import checking, finding
-    from epctx.commands.verify import command, releases
+    from epctx.commands.verify import command, registries, releases
     from epctx.commands.verify import folders as group_folders
     from epctx.engine import ranges as calibrated
     from epctx.engine.output import reading
+    from epctx.oci import reference as references
     from epctx.parsing import load
 
-    named = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
-    with reading.undisturbed(named, waiting):
-        locked = None if lock is None else locks.read(Path(lock))
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    places = [t if references.is_one(t := os.fspath(each)) else Path(t) for each in given]
+    locked = None if lock is None else locks.read(Path(lock))
+    name = None if locked is None else locked.name
+    with (
+        registries.fetched(places, insecure=insecure, name=name) as fetched,
+        reading.undisturbed(fetched.paths, waiting),
+    ):
+        named = list(fetched.paths)
         where = "" if lock is None else f"the lock {Path(lock).name}"
         files = releases.named(named)
         named = [each for each in named if each not in files]
@@ -262,7 +281,8 @@ def verify(
             released += [each for each in found if each is not None]
             told = {each.folder for each in missing}
             missing += [each for each in unlocked if each.folder not in told]
-        return command.run(
+        released += fetched.findings(locked, where)
+        done = command.run(
             [*(replace(each, golden=golden) for each in requests), *inside],
             missing,
             others=[*released, *(package.report for package in packages)],
@@ -270,6 +290,7 @@ def verify(
             golden=golden,
             strict=strict,
         )
+        return fetched.told(done)
 
 
 def reproduce(

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from epctx.cli import github
 from epctx.cli.options import (
     AllowOutside,
+    Attest,
+    BuilderId,
     Insecure,
     Jobs,
     Locked,
@@ -79,16 +81,8 @@ def build(
     archive: Annotated[
         bool, typer.Option("--archive", help="Write all of it as one .tar, too.")
     ] = False,
-    attest: Annotated[
-        bool,
-        typer.Option("--attest", help="Write an in-toto attestation with SLSA provenance, too."),
-    ] = False,
-    builder_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI", help="Who builds, for --attest; else what the CI system's variables say."
-        ),
-    ] = None,
+    attest: Attest = False,
+    builder_id: BuilderId = None,
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,

@@ -93,6 +93,16 @@ Insecure = Annotated[
     typer.Option("--insecure", help="Reach other machines without certificates: who can, may."),
 ]
 
+Attest = Annotated[
+    bool,
+    typer.Option("--attest", help="Write an in-toto attestation with SLSA provenance, too."),
+]
+BuilderId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI", help="Who builds, for --attest; else what the CI system's variables say."
+    ),
+]
 PlainHttp = Annotated[
     bool, typer.Option("--insecure", help="The registry speaks plain HTTP: who listens, reads all.")
 ]

@@ -10,6 +10,8 @@ from rich.text import Text
 
 from epctx.cli.options import (
     AllowOutside,
+    Attest,
+    BuilderId,
     Jobs,
     Locked,
     Manifest,
@@ -38,6 +40,8 @@ def package(
     no_verify: NoVerify = False,
     locked: Locked = False,
     no_cache: NoCache = False,
+    attest: Attest = False,
+    builder_id: BuilderId = None,
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,
@@ -50,12 +54,20 @@ def package(
     from epctx.cache.opening import Shared
     from epctx.cli import progress, step_summary, summary
     from epctx.commands.package import command
+    from epctx.engine.asked import Release
     from epctx.engine.build import Options
 
     with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),
-            Options(out=out, jobs=jobs, numbers=not no_verify, locked=locked, expect=shown.expect),
+            Options(
+                out=out,
+                jobs=jobs,
+                numbers=not no_verify,
+                locked=locked,
+                expect=shown.expect,
+                release=Release(attest=attest, packaged=True, builder=builder_id),
+            ),
             cached=not no_cache,
             shared=Shared(url=remote_cache, trust=trust),
             allow_outside=allow_outside,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
 from rich.text import Text
 
-from epctx.cli.options import STARTER, AllowOutside, Sarif
+from epctx.cli.options import STARTER, AllowOutside, PlainHttp, Sarif
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
@@ -31,13 +31,19 @@ STYLES: dict[Outcome, str] = {"pass": "green", "fail": "bold red", "not checkabl
 WORDS: dict[Outcome, str] = {"pass": "ok", "fail": "failed", "not checkable": "not checkable"}
 
 
+def _place(text: str) -> Path | str:
+    """A path, or a reference to what is in a registry."""
+    return text if text.startswith("oci://") else Path(text)
+
+
 def verify(
     ui: UI,
     paths: Annotated[
-        list[Path],
+        list[Any],
         typer.Argument(
-            metavar="DIR|MODEL",
+            metavar="DIR|MODEL|oci://…",
             help="Folders of built groups, packages, models; with --lock, files of a release.",
+            parser=_place,
         ),
         Existing(),
     ],
@@ -66,6 +72,7 @@ def verify(
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
     allow_outside: AllowOutside = False,
+    insecure: PlainHttp = False,
 ) -> None:
     """Check every file against SHA256SUMS and its format, and run it against its source model.
 
@@ -81,6 +88,7 @@ def verify(
         golden=golden,
         strict=strict,
         allow_outside=allow_outside,
+        insecure=insecure,
         waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
     )
     if junit is not None:

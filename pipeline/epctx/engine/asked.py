@@ -20,12 +20,14 @@ class Release(Struct, frozen=True, kw_only=True):
         golden: golden inputs and expected outputs in each group's folder.
         archive: `dist/<name>.tar` of all that was published.
         attest: `dist/<name>.intoto.json`.
+        packaged: a package comes after the build, and the attestation after it.
         builder: who builds, a URI, for the attestation; None: as the CI system says.
     """
 
     golden: bool = False
     archive: bool = False
     attest: bool = False
+    packaged: bool = False
     builder: str | None = None
 
     @property

@@ -17,7 +17,7 @@ from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor, Executors
 from epctx.engine.lock import locked_mode
-from epctx.engine.output import archive, attestation, builder, record
+from epctx.engine.output import archive, artifacts, attestation, builder, record
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events, Progress
@@ -60,6 +60,7 @@ class Releasing:
         self._executors = executors
         self._locked = locked
         self._signers = signers
+        self._oci = lock.oci
 
     def release(self, asked: Release, report: BuildReport) -> BuildReport:
         """Make what is asked for; return the report with it.
@@ -89,7 +90,7 @@ class Releasing:
             if self._note(made.archive):
                 stale.add(place.attestation.name)
         self._withdraw(stale)
-        if asked.attest:
+        if asked.attest and not asked.packaged:
             self._emit("attestation")
             content = attestation.make(
                 self._plan.manifest,
@@ -102,6 +103,39 @@ class Releasing:
             made = replace(made, attestation=_file(place.attestation.name, content))
             self._note(made.attestation)
         return replace(report, release=made)
+
+    def refuse_other(self, artifact: Digest) -> None:
+        """Before a package is published: its artifact is that of the lock.
+
+        Raises:
+            LockError: the lock that the build is held to has another one.
+        """
+        if self._locked:
+            locked_mode.refuse_other_artifact(self._lock, self._with(artifact), self._plan)
+
+    def _with(self, artifact: Digest) -> Lock:
+        """The lock with the artifact of the package."""
+        return replace(self._lock, oci={hosts.label(hosts.kind(self._lock)): str(artifact)})
+
+    def package(self, asked: Release, report: BuildReport, artifact: Digest) -> BuildReport:
+        """After a package was written: its artifact is in the lock, and in the attestation.
+
+        Args:
+            artifact: of the manifest that is pushed of it.
+
+        Raises:
+            ModelError, StorageError: as `release`.
+        """
+        new = self._with(artifact)
+        self._oci = new.oci
+        if new != self._lock and not self._locked:
+            path = lockfile.place(self._plan.manifest.path)
+            whole = lockfile.read(path)
+            whole = replace(whole, oci={**whole.oci, **new.oci})
+            atomic.replace(path, lockfile.text(whole).encode())
+            self._lock = new
+            self._withdraw({self._place.attestation.name})
+        return self.release(replace(asked, packaged=False), report)
 
     def _builder(self, asked: Release) -> str:
         found = asked.builder or builder.identify(os.environ)
@@ -133,7 +167,7 @@ class Releasing:
         left = {name: file for name, file in known.released.items() if name not in old}
         record.write(self._place, self._plan.manifest.path, left, known.of)
         for name in record.remove(self._place, old):
-            self._notice(f"{name} was of other golden files or another archive: it is removed")
+            self._notice(f"{name} was of other golden files, archive or lock: it is removed")
 
     def _with_golden(self) -> list[str]:
         """The folders that have the golden files of the lock."""
@@ -145,6 +179,10 @@ class Releasing:
         """Everything that is released, by path from the output folder."""
         place = self._place
         subjects = {f"{place.name}/{name}": file for name, file in files.items()}
+        subjects[place.name] = artifacts.of_release(files)
+        packaged = place.package.name in self._known and place.package.exists()
+        for content in self._oci.values() if packaged else ():
+            subjects[place.package.name] = artifacts.named(content)
         if (archived := self._known.get(place.archive.name)) and place.archive.exists():
             subjects[place.archive.name] = archived
         return subjects

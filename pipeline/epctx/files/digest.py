@@ -43,6 +43,14 @@ class Digest(Struct, frozen=True, order=True):
         return f"{self.algorithm}:{self.hex}"
 
 
+def parsed(text: str, algorithm: Algorithm) -> Digest:
+    """The digest that is printed as `algorithm:hex`. Raises ValueError where it is none."""
+    found, _, digits = text.partition(":")
+    if found != algorithm:
+        raise ValueError(f"{text[:100]!r} is no digest: {algorithm}: and 64 hex digits are one")
+    return Digest(algorithm, digits)
+
+
 class HashingWriter:
     """Writes to a binary stream and takes both digests of what goes through."""
 

@@ -86,6 +86,7 @@ def part_of(lock: Lock, groups: Collection[str], compositions: Collection[str]) 
         compositions=_only(lock.compositions, compositions),
         execution_providers=_only(lock.execution_providers, providers),
         golden=_only(lock.golden, {*groups, *compositions}),
+        oci={},
         package=None,
         sources=_only(lock.sources, sources),
     )

@@ -14,7 +14,7 @@ import msgspec
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import LockError
-from epctx.files import filenames, paths
+from epctx.files import digest, filenames, paths
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.lockfile import hosts, yaml_text
@@ -35,7 +35,7 @@ def place(manifest: Path) -> Path:
 def text(lock: Lock) -> str:
     """A lock as it is written: sorted, one entry a line, the same for the same lock."""
     plain = msgspec.to_builtins(lock)
-    for name in ("compositions", "golden", "hosts", "package", "ranges"):
+    for name in ("compositions", "golden", "hosts", "oci", "package", "ranges"):
         if not plain.get(name):
             plain.pop(name, None)
     return HEAD + yaml_text.text(plain)
@@ -98,6 +98,8 @@ def _check(lock: Lock) -> None:
     if (lock.lock_version == 2) is not bool(lock.hosts):
         raise ValueError("lock_version is 2 with `hosts`, and 1 without")
     _check_hosts(lock)
+    for content in lock.oci.values():
+        digest.parsed(content, "sha256")
     for view in hosts.views(lock) if lock.hosts else (lock,):
         _check_view(view)
 

@@ -39,6 +39,11 @@ def name(kind: Kind) -> str:
     return f"host-{digest.of_json(kind).hex[:12]}"
 
 
+def label(kind: Kind) -> str:
+    """What `oci` of a lock calls a kind of host."""
+    return name(kind) if kind else "any"
+
+
 def words(kind: Kind, *, beside: Kind | None = None) -> str:
     """The facts of a kind, or those that are others beside another kind, in words."""
     known = {} if beside is None else _facts(beside)
@@ -80,6 +85,7 @@ def on(lock: Lock, here: Kind) -> Lock:
         groups=groups,
         hosts={},
         lock_version=1,
+        oci={name: each for name, each in lock.oci.items() if name == label(here)},
     )
 
 
@@ -110,7 +116,8 @@ def added(old: Lock, new: Lock) -> Lock:
     sessions = [each for entry in hosts.values() for each in entry.groups.values()]
     sessions += [group.session_groups for group in one.groups.values()]
     cpus = _used({**other.cpus, **one.cpus}, *sessions)
-    return replace(one, cpus=cpus, hosts=hosts, lock_version=2)
+    oci = {n: each for n, each in old.oci.items() if n in others} | dict(new.oci)
+    return replace(one, cpus=cpus, hosts=hosts, lock_version=2, oci=oci)
 
 
 _FEW = 6

@@ -270,6 +270,8 @@ class Lock(Struct, frozen=True, kw_only=True):
             `compositions` have no outputs that depend on the host, and `host` of EPs is empty.
         lock_version: of the form: 2 with `hosts`, else 1.
         ranges: `<manifest stem>.ranges.json`, which models are quantized with; None: none is.
+        oci: the digest of the manifest that `epctx push` makes of the package, `sha256:…`, by the
+            kind of host (`hosts`; `any` where nothing depends on it); `epctx package` writes it.
         package: what `epctx package` makes of them; None: nothing is packaged, or the lock is
             of a part of a manifest, or of an older epctx, which said nothing of packages.
     """
@@ -282,6 +284,7 @@ class Lock(Struct, frozen=True, kw_only=True):
     hosts: Mapping[str, LockedHost] = field(default_factory=dict)
     lock_version: Literal[1, 2] = 1
     name: str
+    oci: Mapping[str, str] = field(default_factory=dict)
     package: LockedPackage | None = None
     ranges: LockedFile | None = None
     sources: Mapping[str, LockedSource]

@@ -40,7 +40,6 @@ _RAW: Final = frozenset(
 )
 _CONFIGURES: Final = re.compile(r"SHA256SUMS|.*\.(json|jinja|model|txt|ya?ml)", re.IGNORECASE)
 _DOCUMENTS: Final = re.compile(r"(LICENSE|NOTICE|README).*|.*\.md", re.IGNORECASE)
-_SHA256: Final = "sha256:"
 
 
 class Damaged(Exception):
@@ -187,10 +186,11 @@ def read_index(content: bytes) -> tuple[Descriptor, ...]:
 
 def blob(told: Descriptor) -> Blob:
     """The blob that a descriptor tells of. Raises Damaged where there can be none."""
-    if not told.digest.startswith(_SHA256) or not 0 <= told.size <= limits.FILE_BYTES.value:
-        raise Damaged("tells of a file that cannot be")
     try:
-        return Blob(digest=Digest("sha256", told.digest.removeprefix(_SHA256)), size=told.size)
+        found = digests.parsed(told.digest, "sha256")
+        if not 0 <= told.size <= limits.FILE_BYTES.value:
+            raise ValueError(told.size)
+        return Blob(digest=found, size=told.size)
     except ValueError:
         raise Damaged("tells of a file that cannot be") from None
 

@@ -16,9 +16,12 @@ from epctx.engine.build import Options
 from epctx.engine.events import Event, Listener
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan
+from epctx.engine.progress import Events
+from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.lockfile import hosts
+from epctx.worker.pool import Pool
 
 
 class Packaging(Struct, frozen=True, kw_only=True):
@@ -62,16 +65,29 @@ def run(
         listener(Event(group=done.plan.manifest.name, state="waiting", detail=what))
 
     assert done.report.lock is not None
+    # What the build left of it says the same, and is what the package will be held to.
+    lock = hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock))
+    place = _place(options.out, done.plan)
+    releasing = Releasing(
+        done.plan,
+        place,
+        Events(listener),
+        lock,
+        executors=Pool,
+        locked=options.locked,
+        signers=done.cache.signers if done.cache is not None else {},
+    )
     package = writing.write(
         done.plan.manifest,
         done.report,
-        # What the build left of it says the same, and is what the package will be held to.
-        hosts.on(lockfile.read(lockfile.place(manifest)), hosts.kind(done.report.lock)),
-        _place(options.out, done.plan),
+        lock,
+        place,
         digests=done.cache.digests
         if done.cache is not None and not options.locked
         else FreshDigests(),
         waiting=waiting,
+        releasing=releasing,
+        asked=options.release,
     )
     return Packaging(build=done.report, package=package), None
 

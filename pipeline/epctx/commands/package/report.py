@@ -39,6 +39,7 @@ class PackageReport(Brief, frozen=True, kw_only=True):
         files: how many files it has.
         size: of all of them, in bytes.
         saved: bytes that would be stored again if variants shared nothing.
+        oci: the digest of the manifest that `epctx push` makes of it, `sha256:…`.
         variants: by component, in the order in which ONNX Runtime tries them.
         build: the build that it holds.
     """
@@ -48,5 +49,6 @@ class PackageReport(Brief, frozen=True, kw_only=True):
     files: int
     size: int
     saved: int
+    oci: str
     variants: tuple[PackagedVariant, ...]
     build: BuildReport

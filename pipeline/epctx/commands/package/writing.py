@@ -12,9 +12,11 @@ from epctx.commands.package.derived import Derived
 from epctx.commands.package.form import Package
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.commands.package.variants import BuiltGroup
+from epctx.engine.asked import Release
 from epctx.engine.lock import packaged
 from epctx.engine.output import record
 from epctx.engine.output.place import Place
+from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
@@ -23,6 +25,8 @@ from epctx.files.digest import Digest
 from epctx.files.items import Item
 from epctx.lockfile.types import Lock
 from epctx.manifest import Manifest
+from epctx.oci import artifact
+from epctx.oci.artifact import Blob
 
 _AGAIN = "run the command again, and let nothing else write there meanwhile"
 
@@ -35,6 +39,8 @@ def write(
     *,
     digests: FileDigests,
     waiting: Callable[[], None],
+    releasing: Releasing,
+    asked: Release,
 ) -> PackageReport:
     """Write the package of a build beside it, unless the same is there already.
 
@@ -43,26 +49,33 @@ def write(
         lock: that the build was held to, or that it wrote: the package follows from it.
         digests: tells what the package that is there has in it.
         waiting: called once if another command uses the output.
+        releasing: makes what follows from the package.
+        asked: what of it is asked for.
 
     Raises:
-        LockError: the lock says nothing of a package.
+        LockError: the lock says nothing of a package, or of another one.
         ModelError: a file of `package` cannot be read.
         StorageError: the disk refuses, or something changed files meanwhile.
     """
     with place.locked(waiting):
         made = _derived(manifest, report, lock, place)
         items = made.items
+        blobs = {name: Blob(digest=item.sha256, size=item.size) for name, item in items.items()}
+        pushed = artifact.package(blobs, name=made.package.package_name).digest
+        releasing.refuse_other(pushed)
         same = _is_there(place.package, items, digests)
         if not same:
             _stage(items, place.staged_package)
             place.publish_package()
         record.add(place, manifest.path, place.package.name, record.of_package(place), lock)
+        report = releasing.package(asked, report, pushed)
     return PackageReport(
         path=place.package.name,
         state="up to date" if same else "written",
         files=len(items),
         size=sum(item.size for item in items.values()),
         saved=made.saved,
+        oci=str(pushed),
         variants=tuple(_variants(made.package, made.groups)),
         build=report,
     )

@@ -11,7 +11,8 @@ from typing import Final
 from epctx import limits
 from epctx import lockfile as locks
 from epctx.commands.verify.folders import words
-from epctx.engine.output import archive, attestation
+from epctx.engine.output import archive, artifacts, attestation
+from epctx.engine.output.place import PACKAGE
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.files import digest
@@ -117,6 +118,9 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
     archived = subjects.pop(f"{lock.name}{ARCHIVE}", None)
     present = [folder for folder in lock.golden if _has_golden(lock, folder, subjects)]
     expected = {f"{lock.name}/{n}": f for n, f in released.files(lock, present).items()}
+    pushed = {f"{lock.name}{PACKAGE}": each for each in map(artifacts.named, lock.oci.values())}
+    pushed[lock.name] = artifacts.of_release(released.files(lock, present))
+    expected |= {subject: each for subject, each in pushed.items() if subject in subjects}
     faults = list(_differences(subjects, expected))
     for subject, fault in faults:
         yield _finding(subject, "fail", f"{fault}, by {where}", _CHANGED)

@@ -161,6 +161,22 @@ def refuse_other_golden(
             )
 
 
+def refuse_other_artifact(locked: Lock, made: Lock, plan: Plan) -> None:
+    """Before a package is published: its artifact is that of the lock, if that knows of one.
+
+    Raises:
+        LockError: it is another.
+    """
+    for entry, content in made.oci.items():
+        if locked.oci.get(entry, content) != content:
+            raise LockError(
+                f"the package's artifact is {content}, not {locked.oci[entry]}",
+                file=lock_place(plan.manifest.path).name,
+                remedy="undo the change; if it is meant, `epctx package` writes the lock anew",
+                code=Code.LOCK_DIFFERS,
+            )
+
+
 def refuse_sources_in_outputs(plan: Plan, place: Place) -> None:
     """No input of the build lies where its outputs are swapped in, which removes what is there.
 
