@@ -31,7 +31,7 @@ PYTHONS = tuple(
     if line.startswith(_PYTHON)
 )
 """The versions of Python that epctx says it is for."""
-EXTRAS = ("", "qnn", "openvino", "remote", "dask")
+EXTRAS = ("", "qnn", "openvino", "remote", "oci", "dask")
 PROMISED: Mapping[str, tuple[str, ...]] = {
     "Windows x64": ("3.11, 3.12, 3.13",) * 5,
     "Windows Arm64": (

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from epctx.commands.inspect.inspection import Inspection
     from epctx.commands.package.report import PackageReport
     from epctx.commands.plan.command import PlanReport
-    from epctx.commands.pull.report import PullReport
-    from epctx.commands.push.report import PushReport
+    from epctx.commands.pull.command import PullReport
+    from epctx.commands.push.command import PushReport
     from epctx.commands.reproduce.result import Reproduction
     from epctx.engine.events import Listener
     from epctx.engine.report import BuildReport

@@ -1,4 +1,4 @@
-"""A proxy before a server of a shared cache, with one fault at a time."""
+"""A proxy before a server of a shared cache or a registry, with one fault at a time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 READS: Final = frozenset({"GET"})
-WRITES: Final = frozenset({"PUT", "POST"})
-ALL: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "PROPFIND", "MKCOL"})
+WRITES: Final = frozenset({"PUT", "POST", "PATCH"})
+ALL: Final = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "PROPFIND", "MKCOL"})
 _DROPPED: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
@@ -107,18 +107,19 @@ class Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.before is not None:
             fault.before(self)
             return
-        answer = self._ask()
+        answer = self.ask()
         if fault is not None and fault.change is not None:
             fault.change(answer)
         (fault.send if fault is not None and fault.send is not None else Handler.tell)(self, answer)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_PROPFIND = do_MKCOL = _handle
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_PROPFIND = do_MKCOL = _handle
 
     def body(self) -> bytes:
         """What the client sends."""
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _ask(self) -> Answer:
+    def ask(self) -> Answer:
+        """What the server answers."""
         headers = {name: text for name, text in self.headers.items() if name != "Connection"}
         asked = http.client.HTTPConnection("127.0.0.1", self.server.upstream, timeout=30)
         with contextlib.closing(asked):

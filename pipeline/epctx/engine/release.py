@@ -134,7 +134,6 @@ class Releasing:
             whole = replace(whole, oci={**whole.oci, **new.oci})
             atomic.replace(path, lockfile.text(whole).encode())
             self._lock = new
-            self._withdraw({self._place.attestation.name})
         return self.release(replace(asked, packaged=False), report)
 
     def _builder(self, asked: Release) -> str:
@@ -167,7 +166,7 @@ class Releasing:
         left = {name: file for name, file in known.released.items() if name not in old}
         record.write(self._place, self._plan.manifest.path, left, known.of)
         for name in record.remove(self._place, old):
-            self._notice(f"{name} was of other golden files, archive or lock: it is removed")
+            self._notice(f"{name} was of other golden files or another archive: it is removed")
 
     def _with_golden(self) -> list[str]:
         """The folders that have the golden files of the lock."""

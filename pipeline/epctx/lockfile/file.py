@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from epctx import limits
 from epctx.error_codes import Code
@@ -39,6 +40,11 @@ def text(lock: Lock) -> str:
         if not plain.get(name):
             plain.pop(name, None)
     return HEAD + yaml_text.text(plain)
+
+
+def built(lock: Lock) -> bytes:
+    """A lock as a build writes it, of one kind of host: without what `epctx package` adds."""
+    return text(replace(lock, oci={})).encode()
 
 
 def read(path: Path) -> Lock:

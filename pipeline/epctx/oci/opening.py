@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError, VerificationError
@@ -14,6 +14,11 @@ from epctx.transfer.attempts import StoreError
 
 if TYPE_CHECKING:
     from epctx.oci.registry import Repository
+
+_REMEDY: Final = (
+    "check the name, and that who is logged in (`docker login`) may do it; what has moved already "
+    "does not move again"
+)
 
 
 @contextlib.contextmanager
@@ -39,8 +44,7 @@ def opened(reference: Reference, *, insecure: bool) -> Iterator[Repository]:
         raise StorageError(
             f"the registry does not do it: {error}",
             where=str(reference),
-            remedy="check the name, and that `docker login` is of who may; then run the command "
-            "again: what is there already is not sent again",
+            remedy=_REMEDY if insecure else f"{_REMEDY}; a registry of plain HTTP needs --insecure",
             code=Code.REGISTRY,
         ) from None
     except Damaged as error:

@@ -168,8 +168,10 @@ def telling() -> Iterator[None]:
     """What requests raises is a StoreError, in words of ours: its own have URLs and headers."""
     try:
         yield
-    except requests.exceptions.SSLError:
-        raise StoreError("its certificate is not accepted", lasting=True) from None
+    except requests.exceptions.SSLError as error:
+        plain = "WRONG_VERSION_NUMBER" in str(error) or "record layer" in str(error)
+        words = "it does not speak TLS" if plain else "its certificate is not accepted"
+        raise StoreError(words, lasting=True) from None
     except requests.Timeout:
         raise Passing("it does not answer in time") from None
     except (HTTPError, HTTPException, OSError):

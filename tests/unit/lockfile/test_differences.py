@@ -241,7 +241,8 @@ def edited(value: object) -> object:
 
 
 APART = {
-    "code", "epctx/compile", "cpus", "cpu", "golden", "hosts", "name", "lock_version", "sharing",
+    "code", "epctx/compile", "cpus", "cpu", "golden", "hosts", "name", "lock_version", "oci",
+    "sharing",
 }  # fmt: skip
 """Names, what tells where a binary was made, what is released beside what was built, what is of
 other kinds of host, and what matters only if bytes differ."""

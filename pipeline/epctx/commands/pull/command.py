@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from epctx import limits
 from epctx.commands.moving import Moving
 from epctx.commands.pull import fetching
-from epctx.commands.pull.report import PullReport
 from epctx.engine.events import Listener
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -19,10 +18,33 @@ from epctx.files.digest import Digest
 from epctx.oci import artifact, opening
 from epctx.oci.artifact import ATTESTATION, SIGNATURE, SIGNATURE_FILE, Blob, Damaged
 from epctx.oci.reference import Reference
+from epctx.text import Brief
 from epctx.transfer.attempts import StoreError
 
 if TYPE_CHECKING:
     from epctx.oci.registry import Repository
+
+
+class PullReport(Brief, frozen=True, kw_only=True):
+    """A package out of a registry.
+
+    Attributes:
+        reference: where it is.
+        folder: where it is now.
+        digest: of its manifest, `sha256:…`.
+        state: pulled, or up to date: the same was there.
+        files: how many files it has.
+        size: of all different ones, in bytes.
+        attached: what came with it, by name: the signature in the folder, attestations beside it.
+    """
+
+    reference: str
+    folder: str
+    digest: str
+    state: Literal["pulled", "up to date"]
+    files: int
+    size: int
+    attached: tuple[str, ...]
 
 
 def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listener) -> PullReport:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from epctx.commands.moving import Moving
 from epctx.commands.push import contents
 from epctx.commands.push.contents import Attached
-from epctx.commands.push.report import PushReport
 from epctx.engine.events import Listener
 from epctx.engine.output import reading
 from epctx.error_codes import Code
@@ -19,9 +18,34 @@ from epctx.files.digest import Digest
 from epctx.oci import artifact, opening
 from epctx.oci.artifact import Artifact, Blob
 from epctx.oci.reference import Reference
+from epctx.text import Brief
 
 if TYPE_CHECKING:
     from epctx.oci.registry import Came, Repository
+
+
+class PushReport(Brief, frozen=True, kw_only=True):
+    """A package in a registry.
+
+    Attributes:
+        reference: where it is.
+        digest: of its manifest, `sha256:…`: always the same for the same package.
+        state: pushed, or up to date: the same was there.
+        files: how many files it has.
+        size: of all different ones, in bytes.
+        sent: bytes that were not in the repository.
+        mounted: bytes that the registry took from another repository of its own.
+        attached: the signature and the attestations that are there with it, by name.
+    """
+
+    reference: str
+    digest: str
+    state: Literal["pushed", "up to date"]
+    files: int
+    size: int
+    sent: int
+    mounted: int
+    attached: tuple[str, ...]
 
 
 def run(

@@ -131,7 +131,7 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
 
 
 def _digest(lock: Lock) -> str:
-    return digest.of_bytes(locks.text(lock).encode(), "sha256").hex
+    return digest.of_bytes(locks.built(lock), "sha256").hex
 
 
 def _archived(path: Path, named: str) -> Iterator[Finding]:

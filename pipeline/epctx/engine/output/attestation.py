@@ -52,7 +52,6 @@ def make(
     from in_toto_attestation.v1.statement import Statement
 
     entry = _descriptor(manifest.path.name, {"sha256": manifest.sha256})
-    written = locks.text(lock).encode()
     version = lock.toolchain["epctx"]
     predicate = provenance_pb2.Provenance()
     definition = predicate.build_definition
@@ -60,7 +59,7 @@ def make(
     definition.external_parameters.update({"manifest": _plain(entry), "name": lock.name})
     definition.internal_parameters.update(
         {
-            "lock": {"sha256": of_bytes(written, "sha256").hex},
+            "lock": {"sha256": of_bytes(locks.built(lock), "sha256").hex},
             "toolchain": dict(lock.toolchain),
             "execution_providers": {
                 name: {
