@@ -245,7 +245,7 @@ def test_whoever_is_logged_in_gets_a_token(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(StorageError, match="401") as error:
         api.push(package, name, insecure=True)
-    login(tmp_path, f"127.0.0.1:{proxy.server_port}")
+    registries.login(tmp_path, f"127.0.0.1:{proxy.server_port}")
     assert api.push(package, name, insecure=True).state == "pushed"
     assert api.pull(name, tmp_path / "got", insecure=True).state == "pulled"
     proxy.begin(Fault(name="", before=registries.guarded("http://127.0.0.1:9/token"), of=ALL))
@@ -256,14 +256,6 @@ def test_whoever_is_logged_in_gets_a_token(
         assert not any(secret in told for secret in registries.SECRETS)
 
 
-def login(folder: Path, host: str) -> None:
-    """As `docker login` writes it."""
-    import base64
-
-    auth = base64.b64encode(f"{registries.USER}:{registries.PASSWORD}".encode()).decode()
-    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
-
-
 def test_credentials_go_to_no_other_host(
     package: Path, port: int, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +264,7 @@ def test_credentials_go_to_no_other_host(
     name = registries.reference(proxy.server_port, "some/model")
     api.push(package, name, insecure=True)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    login(tmp_path, f"127.0.0.1:{proxy.server_port}")
+    registries.login(tmp_path, f"127.0.0.1:{proxy.server_port}")
     seen: list[str | None] = []
     with proxies.before(port) as elsewhere:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -161,3 +162,9 @@ def guarded(realm: str = "") -> Callable[[Handler], None]:
             handler.tell(Answer(401, [("WWW-Authenticate", wanted)], b"", 0))
 
     return answer
+
+
+def login(folder: Path, host: str) -> None:
+    """As `docker login` writes it."""
+    auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))

@@ -151,3 +151,10 @@ def running() -> Iterator[SmallRegistry]:
             yield server
         finally:
             server.shutdown()
+
+
+@contextlib.contextmanager
+def port() -> Iterator[int]:
+    """The port of a registry that has nothing."""
+    with running() as server:
+        yield server.server_port

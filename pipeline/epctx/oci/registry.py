@@ -154,7 +154,7 @@ class Repository:
         most = limits.REGISTRY_MANIFEST_BYTES.value
 
         def attempt() -> bytes:
-            with self._followed(place, size=most, headers=headers) as answer:
+            with self._followed(place, size=0, headers=headers) as answer:
                 return asking.whole(answer, most)
 
         try:
@@ -167,7 +167,7 @@ class Repository:
         most = limits.REGISTRY_MANIFEST_BYTES.value
 
         def attempt() -> tuple[tuple[Descriptor, ...], str | None] | None:
-            with self._asked("GET", place, size=most, taken=_NO_REFERRERS) as answer:
+            with self._asked("GET", place, taken=_NO_REFERRERS) as answer:
                 kind = answer.headers.get("Content-Type", "").partition(";")[0]
                 if answer.status_code in _NO_REFERRERS or kind != artifact.INDEX:
                     return None
@@ -257,7 +257,7 @@ class Repository:
         asked = {"mount": str(blob.digest), "from": mount} if mount else {}
         query = f"?{urlencode(asked)}" if asked else ""
         with self._asked("POST", f"{self._base}/blobs/uploads/{query}", data=b"") as answer:
-            if answer.status_code == requests.codes.created:
+            if asked and answer.status_code == requests.codes.created:
                 return "mounted"
             place = self._upload_place(f"{self._base}/blobs/uploads/", answer)
             least = answer.headers.get("OCI-Chunk-Min-Length", "")

@@ -83,7 +83,7 @@ def test_an_upload_that_the_registry_forgot_is_begun_anew(
     name = registries.reference(proxy.server_port, "large/model")
 
     def forget(handler: proxies.Handler) -> None:
-        server.uploads.clear()
+        server.uploads.pop(handler.path.rpartition("/")[2])
         handler.tell(handler.ask())
 
     proxy.begin(Fault(name="", before=forget, of=frozenset({"PATCH"}), times=1))
