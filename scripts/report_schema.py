@@ -14,23 +14,25 @@ from pathlib import Path
 import msgspec
 
 from epctx.commands.package.report import PackageReport
+from epctx.commands.pull.command import PullReport
+from epctx.commands.push.command import PushReport
 from epctx.engine.report import BuildReport
 from epctx.verification.findings import VerifyReport
 
 PATH = Path(__file__).parent.parent / "schemas" / "report.schema.json"
-REPORTS = (BuildReport, VerifyReport, PackageReport)
+REPORTS = (BuildReport, VerifyReport, PackageReport, PushReport, PullReport)
 _ATTRIBUTE = re.compile(r"(\w+): (.*)")
 
 
 def document() -> dict[str, object]:
-    """The schema of a build report, and of what `verify` and `package` print as JSON."""
+    """The schema of a build report, and of what other commands print as JSON."""
     _, components = msgspec.json.schema_components(REPORTS, ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:epctx:schema:report",
         "title": "epctx report",
-        "description": "What a build did (`dist/<name>.build.json`), what `epctx verify` found, or "
-        "what `epctx package` made. Times are in seconds, sizes in bytes.",
+        "description": "What a build did (`dist/<name>.build.json`), what `epctx verify` found, "
+        "what `epctx package` made, or what `epctx push` and `epctx pull` moved. Times are in seconds, sizes in bytes.",
         "anyOf": [{"$ref": f"#/$defs/{report.__name__}"} for report in REPORTS],
         "$defs": {name: described(each) for name, each in sorted(components.items())},
     }

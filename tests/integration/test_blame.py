@@ -129,7 +129,8 @@ TRIED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "run": (("run", "index.onnx", "--provider", QNN), 5, "hidden"),
 }  # fmt: skip
 WITHOUT_EP = {
-    "cache", "diff", "env", "explain", "import", "inspect", "report", "schema", "validate",
+    "cache", "diff", "env", "explain", "import", "inspect", "pull", "push", "report", "schema",
+    "validate",
 }  # fmt: skip
 """Commands that run no model and compile none."""
 TOLD_ELSEWHERE = {
