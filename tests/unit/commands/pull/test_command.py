@@ -1,0 +1,23 @@
+"""What a pull says. What it does: tests/integration/test_registry.py, tests/faults."""
+
+from pathlib import Path
+
+from epctx import api
+from tests.kit import pushed, registries, small_registry
+
+
+def test_what_is_there_is_not_pulled_again(tmp_path: Path) -> None:
+    folder = pushed.group(tmp_path, a_bin=b"same", b_bin=b"same")
+    (folder / "model.sig").write_bytes(b"sig")
+    with small_registry.running() as server:
+        name = registries.reference(server.server_port, "some/model")
+        digest = api.push(folder, name, insecure=True).digest
+        (tmp_path / "got").mkdir()
+        first = api.pull(name, tmp_path / "got", insecure=True)
+        assert (first.state, first.files, first.digest) == ("pulled", 3, digest)
+        (tmp_path / "got" / "model.sig").unlink()
+        again = api.pull(name, tmp_path / "got", insecure=True)
+        assert (again.state, again.attached) == ("up to date", ("model.sig",))
+        assert (tmp_path / "got" / "model.sig").read_bytes() == b"sig"
+    assert (tmp_path / "got" / "default" / "main" / "b.bin").read_bytes() == b"same"
+    assert first.attached == ("model.sig",)

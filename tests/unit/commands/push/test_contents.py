@@ -1,0 +1,57 @@
+"""What is pushed of a folder is what its SHA256SUMS list."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from epctx.commands.push import contents
+from epctx.errors import UsageError, VerificationError
+from epctx.oci.artifact import blob_of
+from tests.kit import pushed
+
+
+def test_files_of_groups_and_nothing_else(tmp_path: Path) -> None:
+    folder = pushed.group(tmp_path, a_onnx=b"one", b_bin=b"two")
+    (folder / "model.sig").write_bytes(b"sig")
+    found = contents.files(folder)
+    assert found["default/main/a.onnx"] == blob_of(b"one")
+    assert set(found) == {f"default/main/{n}" for n in ("a.onnx", "b.bin", "SHA256SUMS")}
+    assert contents.name(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda inner: (inner / "a.onnx").write_bytes(b"x"), "was changed"),
+        (lambda inner: (inner / "a.onnx").unlink(), "is missing"),
+        (lambda inner: (inner / "more").write_bytes(b""), "is in no SHA256SUMS"),
+        (lambda inner: (inner / "model.sig").write_bytes(b""), "is in no SHA256SUMS"),
+        (lambda inner: (inner / "empty").mkdir(), "is no file of a package"),
+        (lambda inner: (inner / "SHA256SUMS").write_text("x"), "line 1 is not"),
+    ],
+)
+def test_what_was_changed_is_told(tmp_path: Path, change: object, words: str) -> None:
+    folder = pushed.group(tmp_path, a_onnx=b"one")
+    assert callable(change)
+    change(folder / "default" / "main")
+    with pytest.raises(VerificationError, match=words):
+        contents.files(folder)
+
+
+def test_a_folder_without_sums_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(UsageError, match="is no package"):
+        contents.files(tmp_path)
+
+
+def test_an_attestation_is_of_the_artifact(tmp_path: Path) -> None:
+    folder, own = pushed.group(tmp_path, a_onnx=b"one"), blob_of(b"manifest").digest
+    statement = {"subject": [{"name": "m", "digest": {"sha256": own.hex}}]}
+    (folder.parent / "m.intoto.json").write_text(json.dumps(statement))
+    (folder / "model.sig").write_bytes(b"sig")
+    assert [each.name for each in contents.attached(folder, own)] == ["model.sig", "m.intoto.json"]
+    with pytest.raises(VerificationError, match="is of another package"):
+        list(contents.attached(folder, blob_of(b"other").digest))
+    for text in (b"", b"[]", b'{"subject": [7]}', b'{"subject": 7}'):
+        assert not contents.names(text, own)
