@@ -32,7 +32,8 @@ def document() -> dict[str, object]:
         "$id": "urn:epctx:schema:report",
         "title": "epctx report",
         "description": "What a build did (`dist/<name>.build.json`), what `epctx verify` found, "
-        "what `epctx package` made, or what `epctx push` and `epctx pull` moved. Times are in seconds, sizes in bytes.",
+        "what `epctx package` made, or what `epctx push` and `epctx pull` moved. Times are in "
+        "seconds, sizes in bytes.",
         "anyOf": [{"$ref": f"#/$defs/{report.__name__}"} for report in REPORTS],
         "$defs": {name: described(each) for name, each in sorted(components.items())},
     }

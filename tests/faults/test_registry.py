@@ -16,9 +16,8 @@ from typing import Any, Final
 import pytest
 
 from epctx import api
-from epctx.commands.pull import fetching
 from epctx.errors import EpctxError, StorageError
-from epctx.files import digest
+from epctx.files import digest, outputs
 from epctx.oci import artifact, registry
 from tests.kit import registries, small_registry
 from tests.kit import store_proxy as proxies
@@ -366,7 +365,8 @@ def test_what_is_pushed_is_whole(
     (own / "t" / "g" / "weights.bin").write_bytes(content)
     sums = f"{digest.of_bytes(content, 'sha256').hex}  weights.bin\n"
     (own / "t" / "g" / "SHA256SUMS").write_text(sums)
-    name, began, told, ended = _name(proxy, "new"), time.monotonic(), "", RIGHT
+    ended: str | int = RIGHT
+    name, began, told = _name(proxy, "new"), time.monotonic(), ""
     proxy.begin(fault)
     try:
         api.push(own, name, insecure=True)
@@ -405,7 +405,7 @@ def test_a_full_disk(
     target = tmp_path / "in" / "got"
     target.parent.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(fetching.outputs, "sync_files", full)
+        patch.setattr(outputs, "sync_files", full)
         code, told = _pulled(_name(proxy), target, folder)
         assert code == ERROR and "No space left" in told
     assert _pulled(_name(proxy), target, folder)[0] == RIGHT
