@@ -33,35 +33,53 @@ PYTHONS = tuple(
 """The versions of Python that epctx says it is for."""
 EXTRAS = ("", "qnn", "openvino", "remote", "oci", "dask")
 PROMISED: Mapping[str, tuple[str, ...]] = {
-    "Windows x64": ("3.11, 3.12, 3.13",) * 5,
+    "Windows x64": (
+        "3.11, 3.12, 3.13",
+        "3.11, 3.12, 3.13",
+        "3.11, 3.12, 3.13",
+        "3.11, 3.12, 3.13",
+        "3.11, 3.12, 3.13",
+        "3.11, 3.12, 3.13",
+    ),
     "Windows Arm64": (
         "3.12, 3.13; 3.11: no pyyaml",
         "3.12, 3.13; 3.11: no pyyaml",
         "no onnxruntime-ep-openvino",
-        *("3.12, 3.13; 3.11: no pyyaml",) * 2,
+        "3.12, 3.13; 3.11: no pyyaml",
+        "3.12, 3.13; 3.11: no pyyaml",
+        "3.12, 3.13; 3.11: no pyyaml",
     ),
     "Linux x86-64": (
         "3.11, 3.12, 3.13; glibc 2.28",
         "3.11, 3.12, 3.13; glibc 2.35",
-        *("3.11, 3.12, 3.13; glibc 2.28",) * 3,
+        "3.11, 3.12, 3.13; glibc 2.28",
+        "3.11, 3.12, 3.13; glibc 2.28",
+        "3.11, 3.12, 3.13; glibc 2.28",
+        "3.11, 3.12, 3.13; glibc 2.28",
     ),
     "Linux aarch64": (
         "3.11, 3.12, 3.13; glibc 2.28",
         "3.11, 3.12, 3.13; glibc 2.34",
         "no onnxruntime-ep-openvino",
-        *("3.11, 3.12, 3.13; glibc 2.28",) * 2,
+        "3.11, 3.12, 3.13; glibc 2.28",
+        "3.11, 3.12, 3.13; glibc 2.28",
+        "3.11, 3.12, 3.13; glibc 2.28",
     ),
     "macOS arm64": (
         "3.11, 3.12, 3.13; macOS 14",
         "no onnxruntime-qnn",
         "no onnxruntime-ep-openvino",
-        *("3.11, 3.12, 3.13; macOS 14",) * 2,
+        "3.11, 3.12, 3.13; macOS 14",
+        "3.11, 3.12, 3.13; macOS 14",
+        "3.11, 3.12, 3.13; macOS 14",
     ),
     "macOS x86-64": (
         "no onnxruntime",
         "no onnxruntime, onnxruntime-qnn",
         "no onnxruntime, onnxruntime-ep-openvino",
-        *("no onnxruntime",) * 2,
+        "no onnxruntime",
+        "no onnxruntime",
+        "no onnxruntime",
     ),
 }
 """For each platform and extra, the Pythons for which all wheels are there, and the least system."""
