@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         report,
         reproduce,
         schema,
+        sign,
         validate,
         verify,
     )
@@ -50,6 +51,7 @@ __all__ = [
     "run",
     "runtime",
     "schema",
+    "sign",
     "validate",
     "verify",
 ]

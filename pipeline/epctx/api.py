@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from epctx.commands.pull.command import PullReport
     from epctx.commands.push.command import PushReport
     from epctx.commands.reproduce.result import Reproduction
+    from epctx.commands.sign import SignReport
     from epctx.engine.events import Listener
     from epctx.engine.report import BuildReport
     from epctx.errors import Violation
     from epctx.machines.address import Tls
+    from epctx.signing.keys import Signer
     from epctx.verification.findings import VerifyReport
 
 
@@ -78,6 +80,9 @@ def build(
     archive: bool = False,
     attest: bool = False,
     builder_id: str | None = None,
+    sign: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    chain: str | os.PathLike[str] | None = None,
     allow_outside: bool = False,
     remote_cache: str | None = None,
     trust: str | os.PathLike[str] | None = None,
@@ -103,6 +108,8 @@ def build(
         archive: write `<name>.tar` with all that was published.
         attest: write `<name>.intoto.json`, an in-toto attestation with SLSA provenance.
         builder_id: who builds, a URI, for the attestation; None: as the CI system's variables say.
+        sign: a private key in PEM, which signs `<name>/` in `<name>/model.sig`, as `sign` does.
+        cert, chain: as in `sign`.
         allow_outside: paths may lead out of the manifest's folder.
         remote_cache: URL of a shared cache; empty: none; None: as `EPCTX_REMOTE_CACHE` says.
         trust: a file with the public keys of those whose signatures count there; None: as
@@ -131,7 +138,13 @@ def build(
             from_cache=from_cache,
             reports=None if reports is None else Path(reports),
             recalibrate=recalibrate,
-            release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
+            release=Release(
+                golden=golden,
+                archive=archive,
+                attest=attest,
+                signer=_signer(sign, cert, chain),
+                builder=builder_id,
+            ),
         ),
         listener=listener or (lambda event: None),
         only=only,
@@ -164,6 +177,9 @@ def package(
     locked: bool = False,
     attest: bool = False,
     builder: str | None = None,
+    sign: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    chain: str | os.PathLike[str] | None = None,
     allow_outside: bool = False,
     remote_cache: str | None = None,
     trust: str | os.PathLike[str] | None = None,
@@ -172,7 +188,7 @@ def package(
     """Build what `manifest` declares, all of it, and write `<out>/<name>.ortpackage/` of it.
 
     An ONNX Runtime model package, schema major 1, portable: a component for each model, a variant
-    for each target. The arguments are those of `build`.
+    for each target. The arguments are those of `build`; the package is what is signed.
 
     Raises:
         EpctxError: the build failed, and then no package was written; a file of `package` is gone;
@@ -195,6 +211,7 @@ def package(
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
+        signer=_signer(sign, cert, chain),
     )
     if failure is not None:
         raise failure
@@ -202,11 +219,55 @@ def package(
     return done.package
 
 
+def sign(
+    folder: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str],
+    cert: str | os.PathLike[str] | None = None,
+    chain: str | os.PathLike[str] | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> SignReport:
+    """Sign every file of a folder by OpenSSF Model Signing, in `model.sig` in the folder.
+
+    Args:
+        folder: a package, `dist/<name>`, any folder that is shipped.
+        key: the private key: ECDSA on P-256, P-384 or P-521, in PEM, without a password.
+        cert: its certificate; None: whoever verifies has the public key.
+        chain: the certificates of its issuers, the nearest first.
+        waiting: called when a build holds what is to be signed.
+
+    Raises:
+        UsageError: a file is not what it must be, the folder has nothing or a link in it, or
+            `cryptography` is not installed.
+        VerificationError: a file is not what a `SHA256SUMS` beside it says.
+    """
+    from epctx.commands import sign as command
+
+    signer = _signer(key, cert, chain)
+    assert signer is not None
+    return command.run(Path(folder), signer, waiting)
+
+
+def _signer(
+    key: str | os.PathLike[str] | None,
+    cert: str | os.PathLike[str] | None,
+    chain: str | os.PathLike[str] | None,
+) -> Signer | None:
+    if key is None:
+        return None
+    from epctx.signing.keys import Signer
+
+    named = (None if path is None else Path(path) for path in (cert, chain))
+    return Signer.load(Path(key), *named)
+
+
 def verify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     manifest: str | os.PathLike[str] | None = None,
     lock: str | os.PathLike[str] | None = None,
+    trusted_key: Sequence[str | os.PathLike[str]] = (),
+    trusted_ca: Sequence[str | os.PathLike[str]] = (),
     golden: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
@@ -224,6 +285,9 @@ def verify(
         manifest: what they were built from: its options and prefixes are checked, and numbers
             against its source models.
         lock: the lock that a release holds to: every byte must follow from it.
+        trusted_key: public keys in PEM: what is verified must be signed by one of them, or by a key
+            that one of `trusted_ca` certifies; nothing else of what is not is looked at.
+        trusted_ca: files of certificate authorities' certificates in PEM.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
@@ -237,13 +301,17 @@ def verify(
     """
     from epctx import lockfile as locks
     from epctx.commands.package import checking, finding
-    from epctx.commands.verify import command, registries, releases
+    from epctx.commands.verify import command, registries, releases, signatures
     from epctx.commands.verify import folders as group_folders
     from epctx.engine import ranges as calibrated
     from epctx.engine.output import reading
     from epctx.oci import reference as references
     from epctx.parsing import load
+    from epctx.signing.keys import Trusted
 
+    require_list("trusted_key", trusted_key)
+    require_list("trusted_ca", trusted_ca)
+    trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     places = [t if references.is_one(t := os.fspath(each)) else Path(t) for each in given]
     locked = None if lock is None else locks.read(Path(lock))
@@ -256,13 +324,18 @@ def verify(
         where = "" if lock is None else f"the lock {Path(lock).name}"
         files = releases.named(named)
         named = [each for each in named if each not in files]
-        files += releases.beside(named, locked) if locked is not None else []
-        released = [releases.check(each, locked, where) for each in files]
         requests = group_folders.find(named)
         folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
+        covered = {request.folder: request.label for request in requests}
+        covered |= {folder.resolve(): group_folders.words(folder) for folder in folders}
+        judged = signatures.judge(named, covered, files, trusted)
+        files = [each for each in files if judged.admits(each.resolve())]
+        files += releases.beside(named, locked) if locked is not None else []
+        released = [releases.check(each, locked, where) for each in files]
         packages = [
             checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
             for each in folders
+            if judged.admits(each.resolve())
         ]
         inside = [request for package in packages for request in package.requests]
         missing: list[group_folders.Missing] = []
@@ -283,9 +356,12 @@ def verify(
             missing += [each for each in unlocked if each.folder not in told]
         released += fetched.findings(locked, where)
         done = command.run(
-            [*(replace(each, golden=golden) for each in requests), *inside],
+            [
+                *(replace(e, golden=golden) for e in requests if judged.admits(e.folder)),
+                *inside,
+            ],
             missing,
-            others=[*released, *(package.report for package in packages)],
+            others=[*judged.reports, *released, *(package.report for package in packages)],
             ranges=ranges,
             golden=golden,
             strict=strict,

@@ -82,6 +82,7 @@ class Code(StrEnum):
     COMPATIBILITY = "E0703"
     NUMBERS = "E0704"
     INVALID_GRAPH = "E0705"
+    SIGNATURE = "E0706"
 
     LOCK_DIFFERS = "E0801"
     NO_LOCK = "E0802"

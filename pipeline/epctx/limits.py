@@ -94,6 +94,7 @@ MANIFEST_VALUES: Final = Limit(
 LOCK_BYTES: Final = Limit("LOCK_BYTES", 64 << 20, "bytes", "a lock file")
 LOCK_DEPTH: Final = Limit("LOCK_DEPTH", 16, "levels", "nesting in a lock file; it has no alias")
 SUMS_BYTES: Final = Limit("SUMS_BYTES", 16 << 20, "bytes", "a `SHA256SUMS`")
+SIGNATURE_BYTES: Final = Limit("SIGNATURE_BYTES", 64 << 20, "bytes", "a signature (`model.sig`)")
 REPORT_BYTES: Final = Limit("REPORT_BYTES", 512 << 20, "bytes", "a build report (`.build.json`)")
 FILE_BYTES: Final = Limit(
     "FILE_BYTES",

@@ -134,7 +134,7 @@ def resigned(change: Callable[[dict[str, Any]], object], kind: str = "compile") 
 
 def _sealed_again(told: dict[str, Any], key: SigningKey) -> bytes:
     content = json.dumps(told, separators=(",", ":")).encode()
-    signature = key._key.sign(envelope.pae(content))
+    signature = key._key.sign(envelope.signed(content))
     signed = {"keyid": key.name, "sig": base64.b64encode(signature).decode()}
     payload = base64.b64encode(content).decode()
     return json.dumps(

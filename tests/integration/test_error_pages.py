@@ -27,7 +27,7 @@ from epctx.error_codes import Code
 from epctx.keys import Toolchain
 from epctx.parsing.schema import apply as schemas
 from epctx.providers.onnxruntime import packages
-from tests.kit import command_line
+from tests.kit import command_line, signing
 from tests.kit.building import mlp
 from tests.kit.inline import Inline
 
@@ -131,6 +131,10 @@ def a_broken_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("site/broken-1.0.dist-info/entry_points.txt").write_text(points, encoding="utf-8")
 
 
+def a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    signing.write_key(Path.cwd(), "key")
+
+
 PREPARED: dict[Code, Prepare] = {
     Code.BUG: a_bug,
     Code.INTERRUPTED: an_interrupt,
@@ -138,6 +142,7 @@ PREPARED: dict[Code, Prepare] = {
     Code.CACHE_REFUSED: a_shared_folder,
     Code.OTHER_HOST: a_dependent_ep,
     Code.PROVIDER: a_broken_schema,
+    Code.SIGNATURE: a_key,
 }
 """What an example needs besides models: what the page says in words."""
 BEFORE_THE_LAST: dict[Code, Prepare] = {

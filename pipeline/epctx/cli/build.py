@@ -14,6 +14,8 @@ from epctx.cli.options import (
     AllowOutside,
     Attest,
     BuilderId,
+    Cert,
+    Chain,
     Insecure,
     Jobs,
     Locked,
@@ -23,11 +25,13 @@ from epctx.cli.options import (
     Only,
     Out,
     RemoteCache,
+    Sign,
     TlsCa,
     TlsCert,
     TlsKey,
     Trust,
     located,
+    signer,
     tls,
 )
 from epctx.cli.paths import Existing, Written
@@ -83,6 +87,9 @@ def build(
     ] = False,
     attest: Attest = False,
     builder_id: BuilderId = None,
+    sign: Sign = None,
+    cert: Cert = None,
+    chain: Chain = None,
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,
@@ -139,7 +146,13 @@ def build(
         from_cache=from_cache,
         reports=reports,
         recalibrate=recalibrate,
-        release=Release(golden=golden, archive=archive, attest=attest, builder=builder_id),
+        release=Release(
+            golden=golden,
+            archive=archive,
+            attest=attest,
+            signer=signer(sign, cert, chain),
+            builder=builder_id,
+        ),
     )
     machines = None
     if on is not None:

@@ -12,14 +12,18 @@ from epctx.cli.options import (
     AllowOutside,
     Attest,
     BuilderId,
+    Cert,
+    Chain,
     Jobs,
     Locked,
     Manifest,
     NoCache,
     NoVerify,
     RemoteCache,
+    Sign,
     Trust,
     located,
+    signer,
 )
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
@@ -42,6 +46,9 @@ def package(
     no_cache: NoCache = False,
     attest: Attest = False,
     builder_id: BuilderId = None,
+    sign: Sign = None,
+    cert: Cert = None,
+    chain: Chain = None,
     allow_outside: AllowOutside = False,
     remote_cache: RemoteCache = None,
     trust: Trust = None,
@@ -57,6 +64,7 @@ def package(
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
 
+    signs = signer(sign, cert, chain)
     with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),
@@ -72,6 +80,7 @@ def package(
             shared=Shared(url=remote_cache, trust=trust),
             allow_outside=allow_outside,
             listener=shown,
+            signer=signs,
         )
     ui.emit(done.package or done.build)
     summary.summary(ui, done.build, out)
@@ -97,6 +106,7 @@ def _show(ui: UI, report: PackageReport, out: Path) -> None:
             _selected_by(each),
         )
     words = [f"{report.files} files", size_words(report.size)]
+    words += [f"signed by {report.signer}"] if report.signer else []
     words += [f"sharing saved {size_words(report.saved)}"] if report.saved else []
     place = (out / report.path).as_posix()
     ui.print(shown, Text.assemble((f"{place}/", "bold"), f"  {report.state}: {', '.join(words)}"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from epctx.cli.render import shortened, visible
 from epctx.errors import Failure
 from epctx.text import size_words
-from epctx.verification.findings import CODES, POLICIES, VerifyReport
+from epctx.verification.findings import CODES, TOLD, VerifyReport
 
 if TYPE_CHECKING:
     from epctx.commands.package.report import PackageReport
@@ -99,10 +99,10 @@ def _verified(report: VerifyReport) -> Iterator[str]:
                 for outcome in ("pass", "fail", "not checkable")
                 if counts[policy, outcome]
             )
-            for policy in POLICIES
+            for policy in TOLD
         )
         rows.append((folder.folder, *told))
-    yield from _table(("folder", *POLICIES), rows)
+    yield from _table(("folder", *TOLD), rows)
     failed = [
         (folder.folder, CODES[finding.policy], finding.subject, finding.message, finding.remedy)
         for folder in report.folders

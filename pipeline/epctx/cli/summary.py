@@ -213,7 +213,7 @@ def _release(report: BuildReport, out: Path) -> Iterator[Text]:
         size = size_words(sum(file.size for group in report.groups for file in group.golden))
         yield Text(f"golden inputs and outputs in {count} group{'s' * (count != 1)}, {size}")
     made = report.release
-    for file in (made.archive, made.attestation) if made is not None else ():
+    for file in (made.archive, made.attestation, made.signature) if made is not None else ():
         if file is not None:
             place = (out / file.name).as_posix()
             yield Text.assemble(

@@ -17,7 +17,7 @@ from epctx.cli.render import UI
 from epctx.errors import VerificationError
 from epctx.verification.findings import (
     CODES,
-    POLICIES,
+    TOLD,
     Finding,
     FolderReport,
     Outcome,
@@ -58,6 +58,20 @@ def verify(
         typer.Option(help="Hold sizes and digests to this lock file, too."),
         Existing(otherwise="name the .lock.yaml beside a manifest, which `epctx build` writes"),
     ] = None,
+    trusted_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM", help="Ask for a signature by this public key; may be repeated."
+        ),
+        Existing(),
+    ] = None,
+    trusted_ca: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM", help="Or by a key that these authorities certify; may be repeated."
+        ),
+        Existing(),
+    ] = None,
     junit: Annotated[
         Path | None,
         typer.Option("--junit", metavar="FILE", help="Write what was found as JUnit XML, too."),
@@ -85,6 +99,8 @@ def verify(
         paths,
         manifest=manifest,
         lock=lock,
+        trusted_key=trusted_key or (),
+        trusted_ca=trusted_ca or (),
         golden=golden,
         strict=strict,
         allow_outside=allow_outside,
@@ -115,7 +131,7 @@ def verify(
 
 def _folder(report: FolderReport, *, every: bool) -> Text:
     lines = [Text(report.folder, style="bold")]
-    for policy in POLICIES:
+    for policy in TOLD:
         findings = [f for f in report.findings if f.policy == policy]
         if findings:
             lines.append(_policy(policy, findings))

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from epctx.engine.plan import Plan
 from epctx.errors import UsageError
+from epctx.signing.keys import Signer
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
 
@@ -21,6 +22,7 @@ class Release(Struct, frozen=True, kw_only=True):
         archive: `dist/<name>.tar` of all that was published.
         attest: `dist/<name>.intoto.json`.
         packaged: a package comes after the build, and the attestation after it.
+        signer: signs what was published, in `dist/<name>/model.sig`; None: nobody.
         builder: who builds, a URI, for the attestation; None: as the CI system says.
     """
 
@@ -28,12 +30,13 @@ class Release(Struct, frozen=True, kw_only=True):
     archive: bool = False
     attest: bool = False
     packaged: bool = False
+    signer: Signer | None = None
     builder: str | None = None
 
     @property
     def asked(self) -> bool:
         """Anything is."""
-        return self.golden or self.archive or self.attest
+        return self.golden or self.archive or self.attest or self.signer is not None
 
     def refuse(self, plan: Plan) -> None:
         """A release is of a whole manifest, and a builder is a URI.
@@ -44,7 +47,7 @@ class Release(Struct, frozen=True, kw_only=True):
         if self.asked and not plan.whole:
             raise UsageError(
                 "a release is of the whole manifest, and --only leaves something out",
-                remedy="leave out --only, or --golden, --archive and --attest",
+                remedy="leave out --only, or --golden, --archive, --attest and --sign",
             )
         if self.builder is not None and not self.attest:
             raise UsageError(

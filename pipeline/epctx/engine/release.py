@@ -1,4 +1,4 @@
-"""What a release has beside the groups' folders: golden files, an archive, an attestation.
+"""What a release has beside the groups' folders: golden files, archive, attestation, signature.
 
 Made while the output is held, after everything is published and the lock is written.
 """
@@ -25,9 +25,11 @@ from epctx.engine.report import BuildReport, GroupReport, ReleaseReport
 from epctx.engine.scheduler import Scheduler
 from epctx.files import atomic, outputs
 from epctx.files.digest import Digest, of_bytes
+from epctx.files.entries import discard
 from epctx.files.outputs import GOLDEN, SUMS, OutputFile
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
+from epctx.signing import oms
 from epctx.verification.request import Composed
 from epctx.worker.jobs import GoldenJob, GoldenResult
 
@@ -81,6 +83,7 @@ class Releasing:
             report = replace(report, groups=self._golden(report.groups))
             if self._lock.golden != before:
                 stale |= {place.archive.name, place.attestation.name}
+                discard(place.signature)
         files = released.files(self._lock, self._with_golden())
         made = ReleaseReport()
         if asked.archive:
@@ -102,6 +105,13 @@ class Releasing:
             atomic.replace(place.attestation, content)
             made = replace(made, attestation=_file(place.attestation.name, content))
             self._note(made.attestation)
+        if asked.signer is not None:
+            self._emit("signature")
+            signed = {name: file.sha256 for name, file in files.items()}
+            content = oms.sign(asked.signer, place.name, signed)
+            atomic.replace(place.signature, content)
+            name = place.signature.relative_to(place.out).as_posix()
+            made = replace(made, signature=_file(name, content))
         return replace(report, release=made)
 
     def refuse_other(self, artifact: Digest) -> None:

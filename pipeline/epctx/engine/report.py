@@ -145,15 +145,17 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseReport(Struct, frozen=True, kw_only=True):
-    """Files of a release beside `dist/<name>/`; None: not asked for.
+    """Files of a release; None: not asked for.
 
     Attributes:
         archive: `<name>.tar`, with every published file.
         attestation: `<name>.intoto.json`: in-toto, SLSA provenance.
+        signature: `<name>/model.sig`, of every published file: OpenSSF Model Signing.
     """
 
     archive: OutputFile | None = None
     attestation: OutputFile | None = None
+    signature: OutputFile | None = None
 
 
 class BuildReport(Brief, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
 from epctx.files.identity import of_content
 
 SUMS = "SHA256SUMS"
+SIGNATURE = "model.sig"
+"""The signature of a folder, in it: of all else there, so that no list of its files names it."""
 CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""

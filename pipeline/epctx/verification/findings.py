@@ -16,10 +16,13 @@ from epctx.manifest import Tolerance
 from epctx.providers.hooks import Outcome as Outcome
 from epctx.text import Brief
 
-PolicyName = Literal["integrity", "conformance", "compatibility", "numbers"]
+PolicyName = Literal["signature", "integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
 """In the order in which they are applied; only the last one runs models."""
+TOLD: Final[tuple[PolicyName, ...]] = ("signature", *POLICIES)
+"""In the order in which they are told: whose files they are comes before what is in them."""
 CODES: Final[dict[PolicyName, Code]] = {
+    "signature": Code.SIGNATURE,
     "integrity": Code.INTEGRITY,
     "conformance": Code.CONFORMANCE,
     "compatibility": Code.COMPATIBILITY,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from epctx.errors import InvalidGraph, ModelError
 from epctx.files import paths
-from epctx.files.outputs import GOLDEN, SUMS, context_file
+from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, context_file
 from epctx.graph import epcontext
 from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
@@ -157,7 +157,8 @@ def open_folder(
         file=str(path),
         remedy="name a folder that `epctx build` made, or a model",
     ):
-        entries = [e for e in paths.entries(path) if not e.startswith(f"{GOLDEN}/")]
+        found = paths.entries(path)
+    entries = [e for e in found if not e.startswith(f"{GOLDEN}/") and e != SIGNATURE]
     asked = [context_file(model.name) for model in group.models] if group else []
     found = [name for name in entries if "/" not in name and name.endswith(".onnx")]
     names = [n for n in asked if n in found] + [n for n in found if n not in asked]

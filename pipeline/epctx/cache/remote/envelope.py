@@ -9,7 +9,6 @@ verified again under the trust of another day. DSSE v1: https://github.com/secur
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Final, Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from epctx import codec, limits
 from epctx.cache.action import Action, ActionKind, Signature, StoredFile, key_of
 from epctx.files import paths
 from epctx.files.digest import Digest
+from epctx.signing import dsse
 
 TYPE: Final = "application/vnd.epctx.action+json"
 VERSION: Final = 1
@@ -59,10 +59,9 @@ def payload(key: Digest, action: Action[msgspec.Raw]) -> bytes:
     )
 
 
-def pae(content: bytes) -> bytes:
-    """DSSE's pre-authentication encoding of a payload: the bytes that Ed25519 signs."""
-    kind = TYPE.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(content), content)
+def signed(content: bytes) -> bytes:
+    """Of a payload the bytes that Ed25519 signs."""
+    return dsse.pae(TYPE, content)
 
 
 def seal(key: Digest, action: Action[msgspec.Raw]) -> bytes:
@@ -80,7 +79,7 @@ def unseal(key: Digest, envelope: bytes) -> Action[msgspec.Raw]:
     """
     try:
         sealed = codec.decode(envelope, _Envelope)
-        content = decoded(sealed.payload)
+        content = dsse.decoded(sealed.payload)
         told = codec.decode(content, _Payload)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Damaged(f"is no action of version {VERSION}") from error
@@ -100,14 +99,6 @@ def unseal(key: Digest, envelope: bytes) -> Action[msgspec.Raw]:
     if payload(key, action) != content:
         raise Damaged("is not written as epctx writes it")
     return action
-
-
-def decoded(text: str) -> bytes:
-    """The bytes of a base64 text. Raises ValueError."""
-    try:
-        return base64.b64decode(text.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise ValueError(str(error)) from error
 
 
 def _refuse_files(files: tuple[StoredFile, ...]) -> None:

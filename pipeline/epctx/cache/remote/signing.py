@@ -8,7 +8,6 @@ RFC 7468 allows any text.
 from __future__ import annotations
 
 import base64
-import importlib
 import os
 import re
 import subprocess
@@ -27,12 +26,14 @@ from epctx.errors import EpctxError, StorageError, UsageError
 from epctx.files import open_flags
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
+from epctx.signing import dsse
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
 SIGNING_VARIABLE: Final = "EPCTX_CACHE_SIGNING_KEY"
 TRUST_VARIABLE: Final = "EPCTX_CACHE_TRUST"
+EXTRA: Final = "remote"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASCII)
 _PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
 _NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
@@ -53,7 +54,7 @@ class SigningKey:
 
     def sign(self, key: Digest, action: Action[msgspec.Raw]) -> Signature:
         """Vouch for what the action `key` made."""
-        signed = self._key.sign(envelope.pae(envelope.payload(key, action)))
+        signed = self._key.sign(envelope.signed(envelope.payload(key, action)))
         return Signature(keyid=self.name, sig=base64.b64encode(signed).decode())
 
     @classmethod
@@ -108,7 +109,7 @@ class Trust:
             names = [each.keyid for each in action.signatures if _NAME.fullmatch(each.keyid)]
             named = f" ({', '.join(names[:3])})" if names else ""
             raise Untrusted(f"signed by nobody who is trusted{named}")
-        content = envelope.pae(envelope.payload(key, action))
+        content = envelope.signed(envelope.payload(key, action))
         for each in known:
             if not self._holds(each, content):
                 raise Untrusted(f"signed by {each.keyid}, and the signature does not hold")
@@ -120,7 +121,7 @@ class Trust:
 
         public = ed25519.Ed25519PublicKey.from_public_bytes(self._keys[signature.keyid])
         try:
-            public.verify(envelope.decoded(signature.sig), content)
+            public.verify(dsse.decoded(signature.sig), content)
         except (InvalidSignature, ValueError):
             return False
         return True
@@ -181,7 +182,7 @@ class Voucher:
         """
         if not self.signs:
             return None
-        require()
+        dsse.require(EXTRA)
         named = self._environment[SIGNING_VARIABLE].strip()
         content = _printed(named) if named.startswith("[") else _read(Path(named), SIGNING_VARIABLE)
         return SigningKey.parse(content, SIGNING_VARIABLE)
@@ -194,7 +195,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
         UsageError: a file is there already; the name is none.
         StorageError: the system refuses.
     """
-    require()
+    dsse.require(EXTRA)
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -220,17 +221,6 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
     _write(path, f"epctx key: {name}\n".encode() + pem, 0o600)
     _write(public, f"{line}\n".encode(), 0o644)
     return public, line
-
-
-def require() -> None:
-    """Raises UsageError where `cryptography` is not installed."""
-    try:
-        importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
-    except ImportError as error:
-        raise UsageError(
-            "signatures need a package that is not installed, cryptography",
-            remedy='pip install "epctx[remote]"',
-        ) from error
 
 
 def _words(text: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import digest, listing
-from epctx.files.outputs import GOLDEN, SUMS
+from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.stages.report import ModelReport
@@ -136,7 +136,7 @@ def _on_disk(folder: Path) -> dict[str, LockedFile]:
         )
         for sums in sorted(path for path in listing.below(folder) if path.name == SUMS)
         for path in sorted(sums.parent.iterdir())
-        if path.is_file() and path.name != SUMS
+        if path.is_file() and path.name not in (SUMS, SIGNATURE)
     }
 
 

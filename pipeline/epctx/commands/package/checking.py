@@ -29,7 +29,7 @@ from epctx.commands.package.verdicts import (
 )
 from epctx.files import paths
 from epctx.files.listing import is_link
-from epctx.files.outputs import CONTEXT_SUFFIX, SUMS
+from epctx.files.outputs import CONTEXT_SUFFIX, SIGNATURE, SUMS
 from epctx.lockfile.types import Lock
 from epctx.manifest import GENAI_CONFIG
 from epctx.verification.findings import Finding, FolderReport
@@ -80,7 +80,7 @@ class _Checking:
     def __init__(self, root: Path, label: str) -> None:
         self._root = root
         self._label = label
-        self._entries = paths.entries(root)
+        self._entries = [entry for entry in paths.entries(root) if entry != SIGNATURE]
         self._places = PackagePlaces(root=root, overrides={})
         self._folders: dict[str, _Folder] = {}
         self._used = {MANIFEST, SUMS}

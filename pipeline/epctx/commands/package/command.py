@@ -21,6 +21,7 @@ from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.lockfile import hosts
+from epctx.signing.keys import Signer
 from epctx.worker.pool import Pool
 
 
@@ -39,11 +40,12 @@ def run(
     allow_outside: bool,
     listener: Listener,
     shared: Shared | None = None,
+    signer: Signer | None = None,
 ) -> tuple[Packaging, EpctxError | None]:
     """Build all of a manifest, and write its package beside it.
 
     Returns what came of it, and the build's first failure in manifest order. The arguments are
-    those of `commands.build.run`.
+    those of `commands.build.run`; `signer`, if there is one, signs the package.
 
     Raises:
         EpctxError: as `commands.build.run` and `commands.package.writing.write` raise.
@@ -85,6 +87,7 @@ def run(
         digests=done.cache.digests
         if done.cache is not None and not options.locked
         else FreshDigests(),
+        signer=signer,
         waiting=waiting,
         releasing=releasing,
         asked=options.release,

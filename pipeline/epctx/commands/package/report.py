@@ -41,6 +41,7 @@ class PackageReport(Brief, frozen=True, kw_only=True):
         saved: bytes that would be stored again if variants shared nothing.
         oci: the digest of the manifest that `epctx push` makes of it, `sha256:…`.
         variants: by component, in the order in which ONNX Runtime tries them.
+        signer: who signed it, in `model.sig`; None: nobody was asked to.
         build: the build that it holds.
     """
 
@@ -51,4 +52,5 @@ class PackageReport(Brief, frozen=True, kw_only=True):
     saved: int
     oci: str
     variants: tuple[PackagedVariant, ...]
+    signer: str | None = None
     build: BuildReport

@@ -20,13 +20,16 @@ from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
-from epctx.files import digest, hashing, outputs
+from epctx.files import atomic, digest, hashing, outputs
 from epctx.files.digest import Digest
 from epctx.files.items import Item
+from epctx.files.outputs import SIGNATURE
 from epctx.lockfile.types import Lock
 from epctx.manifest import Manifest
 from epctx.oci import artifact
 from epctx.oci.artifact import Blob
+from epctx.signing import oms
+from epctx.signing.keys import Signer
 
 _AGAIN = "run the command again, and let nothing else write there meanwhile"
 
@@ -38,11 +41,12 @@ def write(
     place: Place,
     *,
     digests: FileDigests,
+    signer: Signer | None,
     waiting: Callable[[], None],
     releasing: Releasing,
     asked: Release,
 ) -> PackageReport:
-    """Write the package of a build beside it, unless the same is there already.
+    """Write the package of a build beside it, unless the same is there already; perhaps sign it.
 
     Args:
         report: of a whole successful build into `place`.
@@ -66,7 +70,10 @@ def write(
         same = _is_there(place.package, items, digests)
         if not same:
             _stage(items, place.staged_package)
+            _sign(signer, items, place, place.staged_package)
             place.publish_package()
+        else:
+            _sign(signer, items, place, place.package)
         record.add(place, manifest.path, place.package.name, record.of_package(place), lock)
         report = releasing.package(asked, report, pushed)
     return PackageReport(
@@ -77,6 +84,7 @@ def write(
         saved=made.saved,
         oci=str(pushed),
         variants=tuple(_variants(made.package, made.groups)),
+        signer=None if signer is None else signer.name,
         build=report,
     )
 
@@ -155,12 +163,19 @@ def _is_there(folder: Path, items: Mapping[str, Item], digests: FileDigests) -> 
     try:
         held = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
         files = {name: path for name, path in held.items() if path.is_symlink() or path.is_file()}
+        files.pop(SIGNATURE, None)
         return files.keys() == items.keys() and all(
             not path.is_symlink() and digests.of(path) == items[name].blake3
             for name, path in files.items()
         )
     except OSError:
         return False
+
+
+def _sign(signer: Signer | None, items: Mapping[str, Item], place: Place, folder: Path) -> None:
+    if signer is not None:
+        files = {name: item.sha256.hex for name, item in items.items()}
+        atomic.replace(folder / SIGNATURE, oms.sign(signer, place.package.name, files))
 
 
 def _stage(items: Mapping[str, Item], folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -56,10 +56,20 @@ def run(
                     for number, each in enumerate(requests)
                 ]
             )
-    folders = (*others, *reports, *map(_absent, missing))
+    folders = (*_merged(others), *reports, *map(_absent, missing))
     if golden and not any(request.golden for request in requests):
         folders += (_without_golden(),)
     return VerifyReport(folders=folders, strict=strict)
+
+
+def _merged(reports: Sequence[FolderReport]) -> Iterable[FolderReport]:
+    """One report of each folder: of a package, say, its signature and what is in it."""
+    merged: dict[str, FolderReport] = {}
+    for each in reports:
+        known = merged.get(each.folder)
+        findings = each.findings if known is None else known.findings + each.findings
+        merged[each.folder] = replace(each, findings=findings)
+    return merged.values()
 
 
 def _verify(

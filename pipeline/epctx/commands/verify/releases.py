@@ -17,7 +17,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 from epctx.files import digest
 from epctx.files import paths as paths_
-from epctx.files.outputs import GOLDEN
+from epctx.files.outputs import GOLDEN, SIGNATURE
 from epctx.files.regular import open_regular
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
@@ -45,7 +45,7 @@ def beside(paths: Sequence[Path], lock: Lock) -> list[Path]:
 def strays(root: Path, lock: Lock, where: str) -> FolderReport | None:
     """What lies in the folder of a whole release, and in no group's; None: nothing does."""
     held = tuple(f"{folder}/" for folder in lock.folders)
-    found = [entry for entry in paths_.entries(root) if not entry.startswith(held)]
+    found = [e for e in paths_.entries(root) if not e.startswith(held) and e != SIGNATURE]
     message = f"is of no group of {where}"
     remedy = "remove it: nothing but what was built belongs there; or name the right lock"
     findings = tuple(_finding(entry, "fail", message, remedy) for entry in found)

@@ -12,7 +12,7 @@ from epctx.engine.lock import writer
 from epctx.engine.lock.nondeterminism import known
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
-from epctx.engine.output.published import is_golden
+from epctx.engine.output.published import is_apart
 from epctx.engine.plan import Plan, PlannedGroup
 from epctx.engine.state import Compiled, Optimized
 from epctx.error_codes import Code
@@ -295,7 +295,7 @@ def _edits(folder: Path, expected: Mapping[str, LockedFile]) -> Iterator[tuple[s
     """How a published folder differs from the lock: file and what is wrong with it."""
     if not folder.is_dir():
         return
-    present = {entry.name for entry in folder.iterdir() if not is_golden(entry)} - {SUMS}
+    present = {entry.name for entry in folder.iterdir() if not is_apart(entry)} - {SUMS}
     for name in sorted(expected.keys() - present):
         yield name, "is missing"
     for name in sorted(present - expected.keys()):

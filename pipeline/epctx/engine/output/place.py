@@ -86,6 +86,11 @@ class Place(Struct, frozen=True, kw_only=True):
         return self.out / f"{self.name}.intoto.json"
 
     @property
+    def signature(self) -> Path:
+        """The signature of what is published."""
+        return self.root / outputs.SIGNATURE
+
+    @property
     def releases(self) -> tuple[Path, ...]:
         """What may have been released of what is published."""
         return self.archive, self.attestation, self.package

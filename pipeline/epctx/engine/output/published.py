@@ -9,12 +9,12 @@ from epctx.cache.digests import FileDigests
 from epctx.files import digest
 from epctx.files.digest import Digest
 from epctx.files.listing import is_folder
-from epctx.files.outputs import GOLDEN, SUMS, OutputFile, sums
+from epctx.files.outputs import GOLDEN, SIGNATURE, SUMS, OutputFile, sums
 
 
-def is_golden(entry: Path) -> bool:
-    """Whether it is the folder of golden inputs and outputs, which comes and goes by itself."""
-    return entry.name == GOLDEN and is_folder(entry)
+def is_apart(entry: Path) -> bool:
+    """Whether it comes and goes by itself: the folder of golden files, a signature."""
+    return entry.name == SIGNATURE or (entry.name == GOLDEN and is_folder(entry))
 
 
 def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) -> str | None:
@@ -25,7 +25,7 @@ def difference(folder: Path, files: Sequence[OutputFile], digests: FileDigests) 
     expected = contents_of(files)
     sizes = {file.name: file.size for file in files} | {SUMS: len(sums(files))}
     try:
-        entries = {entry.name: entry for entry in folder.iterdir() if not is_golden(entry)}
+        entries = {entry.name: entry for entry in folder.iterdir() if not is_apart(entry)}
     except FileNotFoundError:
         return "it is not published"
     except OSError as error:

@@ -22,7 +22,7 @@ from epctx.errors import EpctxError, ModelError, StorageError, UsageError
 from epctx.files import atomic, digest, hashing, paths
 from epctx.files.entries import discard, open_entry
 from epctx.files.filenames import fold
-from epctx.files.outputs import SUMS, OutputFile, sums, writing
+from epctx.files.outputs import SIGNATURE, SUMS, OutputFile, sums, writing
 from epctx.files.regular import open_regular
 from epctx.lockfile import released as lock_released
 from epctx.lockfile.types import Lock, LockedFile
@@ -177,7 +177,7 @@ def _is(path: Path, file: LockedFile) -> bool:
     try:
         if not path.is_dir():
             return _hash(path) == file.sha256
-        names = [name for name in paths.entries(path) if name != SUMS]
+        names = [name for name in paths.entries(path) if name not in (SUMS, SIGNATURE)]
         found = hashing.of_each(lambda name: digest.Digest("sha256", _hash(path / name)), names)
         return digest.of_folder(found).hex == file.sha256
     except (OSError, ModelError):

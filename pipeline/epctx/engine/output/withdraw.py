@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from epctx.engine.output import record
+from epctx.engine.output import record, signature
 from epctx.engine.output.place import Place
 from epctx.engine.state import CompositionState, GroupState
 from epctx.lockfile.types import LockedFile
@@ -22,7 +22,7 @@ def withdraw(
     *,
     whole: bool,
 ) -> None:
-    """Remove archives, packages and attestations of what is about to be replaced.
+    """Remove archives, packages, attestations and signatures of what is about to be replaced.
 
     Args:
         groups: what will be published, and what failed.
@@ -51,6 +51,8 @@ def withdraw(
         record.refuse_edited(place, stale)
         known = replace(known, released={}, of={})
     record.write(place, manifest, known.released, known.of)
+    if signature.withdraw(place, made, whole=whole):
+        notice("model.sig was of what was published before: it is removed")
     for name in record.remove(place, stale):
         notice(f"{name} was of what was published before: it is removed")
     changed = any(not each.up_to_date for each in groups)

@@ -18,6 +18,7 @@ from epctx.cache.remote.tier import Tier, object_name, record_name
 from epctx.cache.store import Cache
 from epctx.errors import StorageError
 from epctx.files.digest import Digest
+from epctx.signing import dsse
 from epctx.transfer.attempts import StoreError
 from tests.kit.stores import FaultyStore, failing
 from tests.kit.vouching import KEY, action, key_pair, keyed, machine, stored, voucher
@@ -284,7 +285,7 @@ def record(content: bytes) -> Callable[[Between], None]:
 def version(between: Between) -> None:
     path = between.store.folder / record_name(KEY)
     sealed = msgspec.json.decode(path.read_bytes())
-    content = envelope.decoded(sealed["payload"]).replace(b'"version":1', b'"version":0')
+    content = dsse.decoded(sealed["payload"]).replace(b'"version":1', b'"version":0')
     import base64
 
     sealed["payload"] = base64.b64encode(content).decode()

@@ -1,0 +1,140 @@
+"""Whether what is verified was signed by somebody who is trusted; before anything else opens it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from epctx import limits
+from epctx.commands.verify.folders import words
+from epctx.files import listing
+from epctx.files.entries import open_entry
+from epctx.files.outputs import SIGNATURE
+from epctx.signing import oms, tree
+from epctx.signing.keys import Trusted
+from epctx.verification.findings import Finding, FolderReport
+
+_finding: Final = partial(Finding, "signature")
+_CHANGED: Final = "do not ship it, and do not run it: get it again from whoever signed it"
+_UNSIGNED: Final = (
+    "name the folder that was signed, the one with model.sig in it; or sign it: `epctx sign`"
+)
+_NOBODY: Final = "name whose signatures count with --trusted-key or --trusted-ca"
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What was found about signatures.
+
+    Attributes:
+        reports: of each folder that is signed, or should be.
+        refused: folders that nothing more is to be read of.
+    """
+
+    reports: tuple[FolderReport, ...]
+    refused: frozenset[Path]
+
+    def admits(self, folder: Path) -> bool:
+        """Whether a folder may be looked at."""
+        return self.refused.isdisjoint((folder, *folder.parents))
+
+
+def judge(
+    named: Sequence[Path],
+    folders: Mapping[Path, str],
+    files: Sequence[Path],
+    trusted: Trusted | None,
+) -> Judged:
+    """Look at the signatures in or below the folders that were named.
+
+    Args:
+        named: what is verified, as it was typed: folders, models.
+        folders: those of groups and packages in them, absolute; what the report calls each.
+        files: archives and attestations: no signature is of them.
+        trusted: whose signatures count; None: nobody's was asked for.
+    """
+    signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
+    if trusted is None:
+        reports = [_report(label, [_unknown()]) for label in signed.values()]
+        return Judged(reports=tuple(reports), refused=frozenset())
+    found = {place: _report(label, _check(place, trusted)) for place, label in signed.items()}
+    for folder, label in folders.items():
+        if not any(_covers(place, folder) for place in signed):
+            found[folder] = _report(label, [_missing()])
+    found |= {file.resolve(): _report(words(file), [_missing()]) for file in files}
+    refused = (p for p, r in found.items() if any(f.outcome == "fail" for f in r.findings))
+    return Judged(reports=tuple(found.values()), refused=frozenset(refused))
+
+
+def _covers(place: Path, folder: Path) -> bool:
+    """Whether what is in a folder is signed by the signature in `place`."""
+    if not folder.is_relative_to(place):
+        return False
+    return not {*folder.relative_to(place).parts[:1]} & {*oms.IGNORED}
+
+
+def _report(label: str, findings: Iterable[Finding]) -> FolderReport:
+    return FolderReport(folder=label, findings=tuple(findings))
+
+
+def _signed(path: Path) -> Iterator[Path]:
+    """The outermost folders with a signature, at or below a folder, or that of a model."""
+    if not path.is_dir():
+        path = path.parent
+        yield from [path] if _has(path) else []
+        return
+    if _has(path):
+        yield path
+        return
+    inside = set[Path]()
+
+    def into(folder: Path) -> bool:
+        if _has(folder):
+            inside.add(folder)
+        return folder not in inside
+
+    for _ in listing.below(path, into=into):
+        pass
+    yield from sorted(inside)
+
+
+def _has(folder: Path) -> bool:
+    return os.path.lexists(folder / SIGNATURE)
+
+
+def _unknown() -> Finding:
+    message = "whose it is was not asked for: no key is trusted"
+    return _finding("signer", SIGNATURE, "not checkable", message, _NOBODY)
+
+
+def _missing() -> Finding:
+    message = f"is not signed: no {SIGNATURE} is of it"
+    return _finding("signed", ".", "fail", message, _UNSIGNED)
+
+
+def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:
+    most = limits.SIGNATURE_BYTES
+    try:
+        with open_entry(folder / SIGNATURE) as stream:
+            content = stream.read(most.value + 1)
+        if len(content) > most.value:
+            raise oms.Refused(f"is larger than {most}")
+        signer, files = oms.verified(content, trusted)
+        found = tree.read(folder)
+    except oms.Refused as error:
+        yield _finding("signer", SIGNATURE, "fail", str(error), _CHANGED)
+        return
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        yield _finding("signer", SIGNATURE, "fail", message, _CHANGED)
+        return
+    yield _finding("signer", SIGNATURE, "pass", f"is by {signer}")
+    differing = dict(tree.differences(files, found))
+    for name, what in differing.items():
+        yield _finding("signed", name, "fail", what, _CHANGED)
+    if not differing:
+        yield _finding("signed", ".", "pass", f"all {len(files)} files are those that were signed")

@@ -1,0 +1,250 @@
+"""OpenSSF Model Signing v1.0: a folder's files and their SHA-256, signed in a Sigstore bundle.
+
+The bundle holds a DSSE envelope, that an in-toto statement, that the files. Written and read by
+these types with `cryptography`: the bundle of one key and one folder is always the same bytes.
+https://github.com/ossf/model-signing-spec
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from epctx import codec
+from epctx.files import paths
+from epctx.files.outputs import SIGNATURE
+from epctx.signing import certificates, dsse, keys
+from epctx.signing.keys import Signer, Trusted
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+MEDIA_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+PREDICATE: Final = "https://model_signing/signature/v1.0"
+IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore")
+"""What lies in a folder, and is never signed."""
+
+
+class Refused(Exception):
+    """A signature does not count; the text is one clause."""
+
+
+class _PublicKey(Struct, frozen=True):
+    hint: str | None = None
+
+
+class _Certificate(Struct, frozen=True):
+    rawBytes: str
+
+
+class _Chain(Struct, frozen=True):
+    certificates: tuple[_Certificate, ...]
+
+
+class _Material(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    public_key: _PublicKey | None = None
+    x509_certificate_chain: _Chain | None = None
+    certificate: msgspec.Raw | None = None
+
+
+class _Signature(Struct, frozen=True, kw_only=True):
+    sig: str
+    keyid: str | None = None
+
+
+class _Envelope(Struct, frozen=True, kw_only=True, rename="camel"):
+    payload: str
+    payload_type: str
+    signatures: tuple[_Signature, ...]
+
+
+class _Bundle(Struct, frozen=True, kw_only=True, rename="camel"):
+    media_type: str
+    verification_material: _Material
+    dsse_envelope: _Envelope
+
+
+class _Subject(Struct, frozen=True, kw_only=True):
+    name: str
+    digest: Mapping[str, str]
+
+
+class _Resource(Struct, frozen=True, kw_only=True):
+    name: str
+    algorithm: str
+    digest: str
+
+
+class _Serialization(Struct, frozen=True, kw_only=True):
+    method: str
+    hash_type: str
+    allow_symlinks: bool
+    ignore_paths: tuple[str, ...] = ()
+
+
+class _Predicate(Struct, frozen=True, kw_only=True):
+    serialization: _Serialization
+    resources: tuple[_Resource, ...]
+
+
+class _Statement(Struct, frozen=True, kw_only=True, rename={"kind": "_type"}):
+    kind: str
+    subject: tuple[_Subject, ...]
+    predicateType: str
+    predicate: _Predicate
+
+
+def sign(signer: Signer, name: str, files: Mapping[str, str]) -> bytes:
+    """The bundle of a folder.
+
+    Args:
+        name: the folder's own.
+        files: the SHA-256 of each file in it, as hex, by its path in it, with `/`; at least one.
+    """
+    resources = tuple(
+        _Resource(name=each, algorithm="sha256", digest=files[each]) for each in sorted(files)
+    )
+    statement = _Statement(
+        kind=STATEMENT,
+        subject=(_Subject(name=name, digest={"sha256": _root(resources)}),),
+        predicateType=PREDICATE,
+        predicate=_Predicate(
+            serialization=_Serialization(
+                method="files",
+                hash_type="sha256",
+                allow_symlinks=False,
+                ignore_paths=(*IGNORED, SIGNATURE),
+            ),
+            resources=resources,
+        ),
+    )
+    content = codec.encode(statement)
+    signature = signer.sign(dsse.pae(PAYLOAD_TYPE, content))
+    bundle = _Bundle(
+        media_type=MEDIA_TYPE,
+        verification_material=_material(signer),
+        dsse_envelope=_Envelope(
+            payload=base64.b64encode(content).decode(),
+            payload_type=PAYLOAD_TYPE,
+            signatures=(_Signature(sig=base64.b64encode(signature).decode(), keyid=""),),
+        ),
+    )
+    return codec.encode(bundle, indent=2) + b"\n"
+
+
+def verified(content: bytes, trusted: Trusted) -> tuple[str, dict[str, str]]:
+    """Who signed, for people, and the SHA-256 of each file that was signed, as `sign` has them.
+
+    Raises:
+        Refused: it is no bundle, nobody who is trusted signed it, or it says what cannot be.
+    """
+    bundle, payload = _read(content)
+    try:
+        signature = dsse.decoded(bundle.dsse_envelope.signatures[0].sig)
+        key, signer = _key(bundle.verification_material, trusted)
+    except ValueError as error:
+        raise Refused("is no Sigstore bundle: it has no base64 where it must") from error
+    if not keys.holds(key, signature, dsse.pae(PAYLOAD_TYPE, payload)):
+        raise Refused(f"is not by {signer}, or was changed since")
+    return signer, _files(payload)
+
+
+def told(content: bytes) -> dict[str, str]:
+    """The files of a bundle, whoever signed it: to know whether it is of these. Raises Refused."""
+    return _files(_read(content)[1])
+
+
+def _read(content: bytes) -> tuple[_Bundle, bytes]:
+    try:
+        bundle = codec.decode(content, _Bundle)
+        payload = dsse.decoded(bundle.dsse_envelope.payload)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Refused(f"is no Sigstore bundle: {error}") from error
+    envelope = bundle.dsse_envelope
+    if bundle.media_type != MEDIA_TYPE:
+        raise Refused(f"is of another kind, {bundle.media_type!r}")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise Refused(f"is of a payload of another type, {envelope.payload_type!r}")
+    if len(envelope.signatures) != 1:
+        raise Refused(f"has {len(envelope.signatures)} signatures, not one")
+    return bundle, payload
+
+
+def _material(signer: Signer) -> _Material:
+    if signer.chain:
+        chain = tuple(_Certificate(keys.der(each)) for each in signer.chain)
+        return _Material(x509_certificate_chain=_Chain(chain))
+    return _Material(public_key=_PublicKey(keys.fingerprint(signer.key.public_key())))
+
+
+def _key(material: _Material, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
+    """The trusted key that a bundle says it is signed with; what else it says is not believed.
+
+    Raises:
+        Refused: there is none.
+        ValueError: a certificate is no base64.
+    """
+    kinds = (material.public_key, material.x509_certificate_chain, material.certificate)
+    if sum(each is not None for each in kinds) != 1:
+        raise Refused("does not say by one key or one certificate who signed")
+    if material.public_key is not None:
+        return _known(material.public_key.hint, trusted)
+    if material.x509_certificate_chain is None:
+        raise Refused("is signed without a key (Sigstore): verify it with `model_signing`")
+    if not trusted.authorities:
+        raise Refused("is signed with a certificate, and no authority is trusted")
+    chain = material.x509_certificate_chain.certificates
+    try:
+        decoded = [dsse.decoded(each.rawBytes) for each in chain]
+        return certificates.key_of(decoded, trusted.authorities)
+    except certificates.Unfit as error:
+        raise Refused(str(error)) from error
+
+
+def _known(hint: str | None, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
+    if not trusted.keys:
+        raise Refused("is signed with a key, and only authorities are trusted")
+    if hint is None and len(trusted.keys) == 1:  # as model-signing before 1.1 writes it
+        ((hint, key),) = trusted.keys.items()
+        return key, keys.named(hint)
+    if hint is None or hint not in trusted.keys:
+        raise Refused(f"is by {keys.named(hint or '?')}, which is not trusted")
+    return trusted.keys[hint], keys.named(hint)
+
+
+def _files(payload: bytes) -> dict[str, str]:
+    try:
+        statement = codec.decode(payload, _Statement)
+    except msgspec.MsgspecError as error:
+        raise Refused(f"signs no statement about a model: {error}") from error
+    if (statement.kind, statement.predicateType) != (STATEMENT, PREDICATE):
+        raise Refused(f"signs a statement of another type, {statement.predicateType!r}")
+    how, resources = statement.predicate.serialization, statement.predicate.resources
+    if (how.method, how.hash_type) != ("files", "sha256"):
+        raise Refused(f"signs {how.method} by {how.hash_type}; epctx verifies files by SHA-256")
+    files = {each.name: each.digest for each in resources}
+    if not files or len(files) < len(resources):
+        raise Refused("signs no file, or one twice")
+    for each in resources:
+        if each.algorithm != "sha256" or not _is_sha256(each.digest):
+            raise Refused(f"has no SHA-256 of {each.name!r}")
+        if paths.objection(each.name) or paths.normalize(each.name) != each.name:
+            raise Refused(f"signs {each.name!r}, which is no path inside the folder")
+    if [each.digest.get("sha256") for each in statement.subject] != [_root(resources)]:
+        raise Refused("contradicts itself: its digest is not that of its files")
+    return files
+
+
+def _root(resources: tuple[_Resource, ...]) -> str:
+    return hashlib.sha256(b"".join(bytes.fromhex(each.digest) for each in resources)).hexdigest()
+
+
+def _is_sha256(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
