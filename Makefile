@@ -76,7 +76,7 @@ $(BASE): pyproject.toml constraints.txt
 	touch $(BASE)
 
 $(READY): $(BASE)
-	$(call install,[dev$(comma)qnn$(comma)openvino$(comma)remote$(comma)oci$(comma)dask])
+	$(call install,[dev$(comma)qnn$(comma)openvino$(comma)remote$(comma)oci$(comma)dask$(comma)report$(comma)attest$(comma)sign])
 	$(BIN)/python -m compileall -qq -j 0 .venv || true
 	touch $(READY)
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / ".ci" / "requirements.txt"
-WHAT = ".[dev,qnn,openvino,remote,oci,dask]"
+WHAT = ".[dev,qnn,openvino,remote,oci,dask,report,attest,sign]"
 _HEAD = "# Written by `python -m scripts.hashes`: all that CI installs for {what}\n"
 
 

@@ -24,23 +24,36 @@ WORKFLOWS = [
     ROOT / "examples/ci/matrix.yml",
     ROOT / "examples/ci/release.yml",
 ]
+ACTION = ROOT / "action.yml"
 BASH = shutil.which("bash")
 
 
 def steps(workflow: Path) -> list[dict[str, Any]]:
-    jobs = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]
-    return [step for job in jobs.values() for step in job.get("steps", ())]
+    document = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+    jobs = [document["runs"]] if "runs" in document else document["jobs"].values()
+    return [step for job in jobs for step in job.get("steps", ())]
 
 
-def check(workflow: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "check_jsonschema"]
-    schema = ["--builtin-schema", "vendor.github-workflows"]
-    return subprocess.run([*command, *schema, str(workflow)], capture_output=True, text=True)
+def check(
+    workflow: Path, schema: str = "vendor.github-workflows"
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema]
+    return subprocess.run([*command, str(workflow)], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_is_one_by_the_schema(workflow: Path) -> None:
     checked = check(workflow)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [(ACTION, "vendor.github-actions"), (ROOT / ".github/dependabot.yml", "vendor.dependabot")],
+    ids=["action", "dependabot"],
+)
+def test_what_is_no_workflow_has_its_own_schema(path: Path, schema: str) -> None:
+    checked = check(path, schema)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -51,7 +64,7 @@ def test_the_schema_finds_what_is_wrong(tmp_path: Path) -> None:
     assert check(broken).returncode == 1
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("workflow", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_actions_of_others_are_named_by_their_commit(workflow: Path) -> None:
     """A tag can be moved. `your-organization/epctx` is whoever copies the example."""
     used = re.findall(
@@ -71,21 +84,25 @@ def test_a_workflow_may_read_at_most_but_for_the_job_that_publishes(workflow: Pa
     given = {name: job.get("permissions") for name, job in read["jobs"].items()}
     allowed = [None, {"contents": "read"}]
     assert [n for n, rights in given.items() if rights not in allowed] in ([], ["publish"])
-    assert given.get("publish") in (None, {"contents": "write"})
+    trusted = {"contents": "read", "id-token": "write", "attestations": "write"}
+    assert given.get("publish") in (None, {"contents": "write"}, trusted)
 
 
-def test_caches_are_restored_for_everyone_and_saved_on_the_default_branch() -> None:
+@pytest.mark.parametrize(("workflow", "count"), [(BUILD, 2), (ACTION, 1)], ids=["job", "action"])
+def test_caches_are_restored_for_everyone_and_saved_on_the_default_branch(
+    workflow: Path, count: int
+) -> None:
     """A change from a fork, or a release, fills no cache that others build from."""
-    caches = [step for step in steps(BUILD) if "cache" in step.get("uses", "")]
+    caches = [step for step in steps(workflow) if "cache" in step.get("uses", "")]
     saved = [step for step in caches if "/save@" in step["uses"]]
     restored = [step for step in caches if "/restore@" in step["uses"]]
-    assert caches == [*restored, *saved] and len(saved) == len(restored) == 2
+    assert caches == [*restored, *saved] and len(saved) == len(restored) == count
     branch = "github.ref_name == github.event.repository.default_branch"
     for step in saved:
         assert step["if"].startswith(f"github.ref_type == 'branch' && {branch}")
     assert not any("if" in step for step in restored)
     assert {s["with"]["path"] for s in saved} == {s["with"]["path"] for s in restored}
-    names = [step.get("name", step.get("uses")) for step in steps(BUILD)]
+    names = [step.get("name", step.get("uses")) for step in steps(workflow)]
     assert names.index("Bound the cache") < names.index(saved[0]["uses"])
 
 
@@ -142,7 +159,8 @@ def test_the_steps_of_the_shared_cache(tmp_path: Path) -> None:
 
 def test_ci_installs_nothing_whose_digest_is_not_known() -> None:
     workflow = ROOT / ".github" / "workflows" / "ci.yml"
-    commands = [step["run"] for step in steps(workflow) if "run" in step]
+    job = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]["test"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
     assert commands == [".ci/install", ".ci/run", "make docs"]
     install = (ROOT / ".ci" / "install").read_text(encoding="utf-8")
     installs = [line for line in install.splitlines() if "pip install" in line]
@@ -151,7 +169,7 @@ def test_ci_installs_nothing_whose_digest_is_not_known() -> None:
     assert "--no-deps --no-build-isolation --editable ." in installs[1]
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("workflow", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_no_expression_reaches_the_shell(workflow: Path) -> None:
     assert not [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")]
 
@@ -230,6 +248,74 @@ def test_the_steps_build_what_is_locked_verify_package_and_report_it(project: Pr
     assert JUnitXml.fromfile(str(dist / "verify.xml")).failures == 0
     assert (dist / "m.report.html").stat().st_size > 10_000
     assert (dist / "m" / "default" / "g" / "a_ctx.onnx").is_file()
+
+
+@needs_bash
+def test_the_action_builds_verifies_packages_and_tells(project: Project) -> None:
+    """Each step with the environment that it declares, its expressions filled in."""
+    declared = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
+    given = {name: spec.get("default", "") for name, spec in declared["inputs"].items()}
+    given |= {"manifest": "m.yaml", "package": "true"}
+    known = {f"inputs.{name}": value for name, value in given.items()}
+    known["github.workspace"] = str(project.folder)
+    known["inputs.locked == 'true' && '--locked' || ''"] = "--locked"
+    summary = project.folder / "summary.md"
+    ours = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    ours["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = []
+    for step in (s for s in steps(ACTION) if "run" in s and s["name"] != "Install epctx"):
+        own = {
+            name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
+            for name, value in step["env"].items()
+        }
+        assert BASH is not None and step["shell"] == "bash"
+        subprocess.run(
+            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=project.folder,
+            env=os.environ | ours | own,
+            check=True,
+        )
+        ran.append(step["name"])
+    assert ran == ["Build", "Package", "Bound the cache"]
+    dist = project.folder / given["out"]
+    assert (dist / "m.ortpackage" / "manifest.json").is_file() and (dist / "verify.xml").is_file()
+    told = summary.read_text(encoding="utf-8")
+    assert "### m\n" in told and "### epctx verify\n" in told
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=x", "-c", "user.email=me@example.com", *arguments]
+    return subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.mark.needs("program ssh-keygen", "git signs and verifies with it")
+@pytest.mark.parametrize("signer", ["trusted", "other", "nobody"])
+def test_a_release_is_of_a_tag_that_a_known_key_signed(tmp_path: Path, signer: str) -> None:
+    for name in ("trusted", "other"):
+        generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(generate, check=True)
+    repository = tmp_path / "r"
+    git(tmp_path, "init", "-q", "r")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "x")
+    key = f"user.signingkey={tmp_path / signer}"
+    signs = [] if signer == "nobody" else ["-c", "gpg.format=ssh", "-c", key]
+    git(repository, *signs, "tag", "-m", "v1", "-s" if signs else "-a", "v1")
+    git(repository, "remote", "add", "origin", str(repository))
+    public = (tmp_path / "trusted.pub").read_text(encoding="utf-8")
+    release = ROOT / ".github" / "workflows" / "release.yml"
+    (step,) = (step for step in steps(release) if step.get("name") == "Signed tag")
+    variables = {"TAG": "v1", "SIGNERS": f"me@example.com {public}", "HOME": str(tmp_path)}
+    assert BASH is not None
+    ran = subprocess.run(
+        [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=repository,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode == 0) == (signer == "trusted"), ran.stderr
 
 
 @needs_bash

@@ -4,24 +4,69 @@
 """
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from epctx import __version__
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = Path(__file__).parent / "wheel-files.txt"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what is released: the sdist, and the wheel that is built from it."""
+    out = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
     subprocess.run([*command, str(ROOT)], check=True, capture_output=True)
-    (path,) = out.glob("*.whl")
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (path,) = built.glob("*.whl")
     return path
+
+
+def test_an_index_takes_what_is_released(built: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0 and checked.stdout.count("PASSED") == 2, checked.stdout
+
+
+def test_the_source_has_what_a_wheel_is_made_of_and_no_tests(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        parts = {name.split("/", 1)[1].split("/")[0] for name in archive.getnames()}
+    files = {"README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "constraints.txt"}
+    assert parts == {*files, "pyproject.toml", ".gitignore", "pipeline", "schemas", "docs"}
+
+
+def test_links_of_the_long_description_are_absolute_and_lead_to_files_of_this_version(
+    wheel: Path,
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        text = archive.read(name).decode()
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    ours = re.compile(rf"https://github\.com/epctx/epctx/(blob|raw)/v{__version__}/([^#]+)(#.*)?")
+    found = [ours.fullmatch(link) for link in links if "/epctx/epctx/" in link]
+    assert all(link.startswith(("https://", "#")) for link in links) and len(found) > 20
+    assert all(match and (ROOT / match[2]).exists() for match in found)
+    assert {m[1] for m in found if m and m[2].endswith(".png")} == {"raw"}
+    assert "Project-URL: Changelog, https://github.com/epctx/epctx/" in text
+
+
+def test_the_version_is_in_one_place(wheel: Path) -> None:
+    assert wheel.name == f"epctx-{__version__}-py3-none-any.whl"
+    assert "version" not in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def test_the_wheel_has_exactly_these_files(wheel: Path) -> None:

@@ -152,10 +152,9 @@ class Cache:
         """Who of the trusted signed an action; None: nobody."""
         if self._voucher is None or not action.signatures or not self._voucher.trust:
             return None
-        from epctx.cache.remote.signing import EXTRA, Untrusted
-        from epctx.signing import dsse
+        from epctx.cache.remote.signing import Untrusted, require
 
-        dsse.require(EXTRA)
+        require()
         try:
             signer = self._voucher.trust.signer(key, action)
         except Untrusted:

@@ -42,13 +42,18 @@ class Release(Struct, frozen=True, kw_only=True):
         """A release is of a whole manifest, and a builder is a URI.
 
         Raises:
-            UsageError: a part of one was to be released; the builder makes no sense.
+            UsageError: a part of one was to be released; the builder makes no sense; the package
+                that makes attestations is not installed.
         """
         if self.asked and not plan.whole:
             raise UsageError(
                 "a release is of the whole manifest, and --only leaves something out",
                 remedy="leave out --only, or --golden, --archive, --attest and --sign",
             )
+        if self.attest:
+            from epctx.engine.output import attestation
+
+            attestation.require()
         if self.builder is not None and not self.attest:
             raise UsageError(
                 "--builder-id is of an attestation, and none is asked for",

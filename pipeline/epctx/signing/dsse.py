@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
-
-from epctx.errors import UsageError
 
 
 def pae(kind: str, content: bytes) -> bytes:
@@ -21,14 +18,3 @@ def decoded(text: str) -> bytes:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise ValueError(str(error)) from error
-
-
-def require(extra: str) -> None:
-    """Raises UsageError where `cryptography` is not installed; `extra` of epctx brings it."""
-    try:
-        importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
-    except ImportError as error:
-        raise UsageError(
-            "signatures need a package that is not installed, cryptography",
-            remedy=f'pip install "epctx[{extra}]"',
-        ) from error

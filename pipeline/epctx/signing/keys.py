@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
 
 from msgspec import Struct
 
+from epctx import extras
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.signing import dsse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
+PACKAGE: Final = "cryptography.hazmat.primitives.asymmetric"
 EXTRA: Final = "sign"
 _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 """The hash that ECDSA is used with, by curve."""
@@ -64,7 +65,7 @@ class Signer(Struct, frozen=True, kw_only=True):
             UsageError: one cannot be read, is not what it must be, or is not of the key;
                 `cryptography` is not installed.
         """
-        dsse.require(EXTRA)
+        extras.require(PACKAGE, EXTRA)
         from cryptography import x509
 
         private = _private(key)
@@ -95,7 +96,7 @@ class Trusted(Struct, frozen=True, kw_only=True):
         """
         if not keys and not authorities:
             return None
-        dsse.require(EXTRA)
+        extras.require(PACKAGE, EXTRA)
         from cryptography import x509
 
         read = x509.load_pem_x509_certificates

@@ -1,8 +1,5 @@
-import sys
-
 import pytest
 
-from epctx.errors import UsageError
 from epctx.signing import dsse
 
 
@@ -18,10 +15,3 @@ def test_base64_is_strict() -> None:
     for text in ("YQ", "Y Q==", "YQ==\n", "é"):
         with pytest.raises(ValueError):
             dsse.decoded(text)
-
-
-def test_without_cryptography_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
-    with pytest.raises(UsageError, match="not installed, cryptography") as caught:
-        dsse.require("sign")
-    assert caught.value.remedy == 'pip install "epctx[sign]"'

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from epctx import limits
+from epctx import extras, limits
 from epctx.cache.action import Action, Signature
 from epctx.cache.remote import envelope
 from epctx.error_codes import Code
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SIGNING_VARIABLE: Final = "EPCTX_CACHE_SIGNING_KEY"
 TRUST_VARIABLE: Final = "EPCTX_CACHE_TRUST"
-EXTRA: Final = "remote"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}-[0-9]{1,9}", re.ASCII)
 _PUBLIC: Final = re.compile(rf"({_NAME.pattern}):([A-Za-z0-9+/]{{43}}=)", re.ASCII)
 _NAMED: Final = re.compile(rf"^epctx key: ({_NAME.pattern})[ \t\r]*$", re.ASCII | re.MULTILINE)
@@ -182,7 +181,7 @@ class Voucher:
         """
         if not self.signs:
             return None
-        dsse.require(EXTRA)
+        require()
         named = self._environment[SIGNING_VARIABLE].strip()
         content = _printed(named) if named.startswith("[") else _read(Path(named), SIGNING_VARIABLE)
         return SigningKey.parse(content, SIGNING_VARIABLE)
@@ -195,7 +194,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
         UsageError: a file is there already; the name is none.
         StorageError: the system refuses.
     """
-    dsse.require(EXTRA)
+    require()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -221,6 +220,11 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
     _write(path, f"epctx key: {name}\n".encode() + pem, 0o600)
     _write(public, f"{line}\n".encode(), 0o644)
     return public, line
+
+
+def require() -> None:
+    """Raises UsageError where `cryptography` is not installed."""
+    extras.require("cryptography.hazmat.primitives.asymmetric.ed25519", "remote")
 
 
 def _words(text: str) -> Iterator[str]:

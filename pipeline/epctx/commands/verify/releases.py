@@ -72,6 +72,8 @@ def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
             remedy="name the lock with --lock, or unpack an archive and verify what is in it",
         )
     judge = _archive if path.name.endswith(ARCHIVE) else _attestation
+    if judge is _attestation:
+        attestation.require()
     return FolderReport(folder=words(path), findings=tuple(_findings(judge, path, lock, where)))
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from epctx import extras
 from epctx import lockfile as locks
 from epctx.engine.output import materials
 from epctx.errors import VerificationError
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/epctx#build/v1"
+
+
+def require() -> None:
+    """Raises UsageError where in-toto's bindings are not installed."""
+    extras.require("in_toto_attestation", "attest")
 
 
 def make(
