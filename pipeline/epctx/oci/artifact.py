@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from epctx import codec, limits
 from epctx.files import digest as digests
-from epctx.files import filenames, paths
+from epctx.files import filenames, outputs, paths
 from epctx.files.digest import Digest
 from epctx.files.filenames import fold
 
@@ -28,8 +28,6 @@ MODEL: Final = "application/vnd.cncf.model.manifest.v1+json"
 CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 SIGNATURE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 ATTESTATION: Final = "application/vnd.in-toto+json"
-SIGNATURE_FILE: Final = "model.sig"
-"""OpenSSF Model Signing's name of a signature in what it signs; it is no file of the package."""
 ATTESTATION_FILES: Final = (".intoto.json", ".intoto.jsonl")
 """What the name of an attestation ends with, which lies beside the package."""
 PATH: Final = "org.cncf.model.filepath"
@@ -229,7 +227,7 @@ def attached(manifest: Manifest, subject: Digest) -> tuple[str, Blob] | None:
     (layer,) = manifest.layers
     name = layer.annotations.get(TITLE, "")
     attests = manifest.artifactType == ATTESTATION and name.endswith(ATTESTATION_FILES)
-    signs = manifest.artifactType == SIGNATURE and name == SIGNATURE_FILE
+    signs = manifest.artifactType == SIGNATURE and name == outputs.SIGNATURE
     if not (attests or signs) or filenames.problem(name):
         return None
     found = blob(layer)

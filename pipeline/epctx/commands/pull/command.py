@@ -16,7 +16,7 @@ from epctx.errors import UsageError
 from epctx.files import atomic, digest, outputs, paths
 from epctx.files.digest import Digest
 from epctx.oci import artifact, opening
-from epctx.oci.artifact import ATTESTATION, SIGNATURE, SIGNATURE_FILE, Blob, Damaged
+from epctx.oci.artifact import ATTESTATION, SIGNATURE, Blob, Damaged
 from epctx.oci.reference import Reference
 from epctx.text import Brief
 from epctx.transfer.attempts import StoreError
@@ -69,8 +69,8 @@ def run(reference: Reference, folder: Path, *, insecure: bool, listener: Listene
         files = artifact.files(artifact.read(content))
         attached = _attached(repository, own)
         there = _is_there(folder, files)
-        signature = {n: c for n, c in attached.items() if n == SIGNATURE_FILE and n not in files}
-        beside = {folder.with_name(n): c for n, c in attached.items() if n != SIGNATURE_FILE}
+        signature = {n: c for n, c in attached.items() if n == outputs.SIGNATURE and n not in files}
+        beside = {folder.with_name(n): c for n, c in attached.items() if n != outputs.SIGNATURE}
         for path, told in beside.items():
             _refuse_other(path, told)
         if not there:
@@ -141,7 +141,7 @@ def _is_there(folder: Path, files: Mapping[str, Blob]) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
-        held = set(paths.entries(folder)) - ({SIGNATURE_FILE} - files.keys())
+        held = set(paths.entries(folder)) - ({outputs.SIGNATURE} - files.keys())
         same = held == files.keys() and all(
             paths.missing(folder, path) is None
             and digest.of_file(folder / path, "sha256") == blob.digest

@@ -16,11 +16,10 @@ from epctx.commands.package.form import MANIFEST
 from epctx.engine.output.place import PACKAGE
 from epctx.error_codes import Code
 from epctx.errors import UsageError, VerificationError
-from epctx.files import digest, hashing, paths
+from epctx.files import digest, hashing, outputs, paths
 from epctx.files.digest import Digest
-from epctx.files.outputs import SUMS
 from epctx.files.regular import open_regular
-from epctx.oci.artifact import ATTESTATION, ATTESTATION_FILES, SIGNATURE, SIGNATURE_FILE, Blob
+from epctx.oci.artifact import ATTESTATION, ATTESTATION_FILES, SIGNATURE, Blob
 from epctx.verification import integrity
 
 
@@ -44,16 +43,16 @@ def files(folder: Path) -> dict[str, Blob]:
         ModelError: a file cannot be read.
         VerificationError: a file is not what SHA256SUMS says, or is in none.
     """
-    names = [name for name in paths.entries(folder) if name != SIGNATURE_FILE]
+    names = [name for name in paths.entries(folder) if name != outputs.SIGNATURE]
     expected = _expected(folder, names)
     found = hashing.of_each(lambda name: _blob(folder / name), _regular(folder, names))
     for name in sorted({*found, *expected}):
         if name not in found:
-            raise _wrong(folder / name, f"is missing, and {SUMS} lists it")
-        if name not in expected and name.rpartition("/")[2] != SUMS:
-            raise _wrong(folder / name, f"is in no {SUMS}")
+            raise _wrong(folder / name, f"is missing, and {outputs.SUMS} lists it")
+        if name not in expected and name.rpartition("/")[2] != outputs.SUMS:
+            raise _wrong(folder / name, f"is in no {outputs.SUMS}")
         if name in expected and found[name].digest != expected[name]:
-            raise _wrong(folder / name, f"was changed: it is not what {SUMS} says")
+            raise _wrong(folder / name, f"was changed: it is not what {outputs.SUMS} says")
     return found
 
 
@@ -70,9 +69,9 @@ def attached(folder: Path, content: Digest) -> Iterator[Attached]:
     Raises:
         VerificationError: an attestation is about something else than the artifact of this digest.
     """
-    signature = folder / SIGNATURE_FILE
+    signature = folder / outputs.SIGNATURE
     if signature.is_file():
-        yield Attached(kind=SIGNATURE, name=SIGNATURE_FILE, content=_read(signature))
+        yield Attached(kind=SIGNATURE, name=outputs.SIGNATURE, content=_read(signature))
     stem = folder.name.removesuffix(PACKAGE)
     for place in (folder.with_name(f"{stem}{ending}") for ending in ATTESTATION_FILES):
         if place.is_file():
@@ -101,18 +100,20 @@ def _expected(folder: Path, names: Sequence[str]) -> Mapping[str, Digest]:
     """The digest of each file that a SHA256SUMS lists."""
     nested = finding.is_package(folder)
     sums = [
-        each for each in names if each.rpartition("/")[2] == SUMS and not (nested and "/" in each)
+        each
+        for each in names
+        if each.rpartition("/")[2] == outputs.SUMS and not (nested and "/" in each)
     ]
     if not sums:
         raise UsageError(
-            f"is no package, and has no group that was built: there is no {SUMS}",
+            f"is no package, and has no group that was built: there is no {outputs.SUMS}",
             file=folder.as_posix(),
             remedy="name dist/<name>.ortpackage, which `epctx package` writes, or dist/<name>",
             code=Code.NO_SUCH_PATH,
         )
     expected: dict[str, Digest] = {}
     for each in sums:
-        inner = each.removesuffix(SUMS)
+        inner = each.removesuffix(outputs.SUMS)
         listed, faults = integrity.read_sums(folder / inner, nested=nested)
         if faults:
             raise _wrong(folder / each, faults[0])
