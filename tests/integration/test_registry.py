@@ -23,6 +23,7 @@ from tests.kit import store_proxy as proxies
 from tests.kit.command_line import inside
 from tests.kit.packaged import tree
 from tests.kit.projects import Project
+from tests.kit.signing import write_key
 from tests.kit.store_proxy import ALL, WRITES, Fault, Proxy
 
 pytestmark = [registries.NEEDED, pytest.mark.usefixtures("jobs_inline")]
@@ -200,14 +201,19 @@ def test_a_signature_goes_with_it_and_comes_back(package: Path, port: int, tmp_p
     shutil.copytree(package, folder)
     name = registries.reference(port, "signed/model")
     first = api.push(folder, name, insecure=True)
-    for signature in (b"one", b"another"):
-        (folder / "model.sig").write_bytes(signature)
+    keys = {signer: write_key(tmp_path, signer) for signer in ("one", "another")}
+    for signer, (private, _) in keys.items():
+        api.sign(folder, key=private)
         again = api.push(folder, name, insecure=True)
         assert (again.digest, again.state) == (first.digest, "pushed")
         assert again.attached == ("model.sig",)
-        target = tmp_path / signature.decode()
+        target = tmp_path / signer
         assert api.pull(name, target, insecure=True).attached == ("model.sig",)
         assert content(target) == content(folder)
+        for other, (_, public) in keys.items():
+            options = ["--insecure", "--trusted-key", str(public)]
+            verified = inside("verify", name, *options, cwd=tmp_path)
+            assert verified.returncode == (0 if other == signer else 7), verified.stdout
     listed = document_of_index(port, "signed/model", first.digest)
     assert [each["artifactType"] for each in listed] == [artifact.SIGNATURE]
     assert api.pull(name, tmp_path / "another", insecure=True).state == "up to date"
