@@ -20,6 +20,7 @@ Nothing but `cli` turns one of them into an exit code. `error_codes` has the cod
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -230,6 +231,23 @@ class UsageError(EpctxError):
 
     exit_code = 2
     code = Code.USAGE
+
+    @classmethod
+    def if_missing(cls, module: str, extra: str) -> None:
+        """See that a module can be imported, which comes with an extra of epctx.
+
+        Raises:
+            UsageError: it cannot; the extra is named.
+        """
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            name = module.partition(".")[0]
+            raise cls(
+                f"this needs a package that is not installed, {name}",
+                remedy=f'pip install "epctx[{extra}]"',
+                code=Code.ENVIRONMENT,
+            ) from error
 
 
 class ManifestError(EpctxError):

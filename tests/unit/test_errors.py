@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from epctx.errors import (
     ManifestError,
     ModelError,
     StorageError,
+    UsageError,
     Violation,
 )
 from epctx.worker import protocol
@@ -169,3 +171,13 @@ def test_another_error_passes_through() -> None:
         StorageError.if_refused("cannot be read", remedy="look at the disk"),
     ):
         raise ManifestError("is empty", remedy="fill it")
+
+
+def test_what_is_there_is_no_error_and_what_is_not_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    UsageError.if_missing("jinja2", "report")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match="a package that is not installed, jinja2") as caught:
+        UsageError.if_missing("jinja2", "report")
+    assert caught.value.remedy == 'pip install "epctx[report]"'

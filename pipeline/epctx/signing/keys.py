@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
 
 from msgspec import Struct
 
-from epctx import extras
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 
@@ -65,7 +64,7 @@ class Signer(Struct, frozen=True, kw_only=True):
             UsageError: one cannot be read, is not what it must be, or is not of the key;
                 `cryptography` is not installed.
         """
-        extras.require(PACKAGE, EXTRA)
+        UsageError.if_missing(PACKAGE, EXTRA)
         from cryptography import x509
 
         private = _private(key)
@@ -96,7 +95,7 @@ class Trusted(Struct, frozen=True, kw_only=True):
         """
         if not keys and not authorities:
             return None
-        extras.require(PACKAGE, EXTRA)
+        UsageError.if_missing(PACKAGE, EXTRA)
         from cryptography import x509
 
         read = x509.load_pem_x509_certificates

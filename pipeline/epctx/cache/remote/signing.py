@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from epctx import extras, limits
+from epctx import limits
 from epctx.cache.action import Action, Signature
 from epctx.cache.remote import envelope
 from epctx.error_codes import Code
@@ -224,7 +224,7 @@ def keygen(path: Path, name: str | None) -> tuple[Path, str]:
 
 def require() -> None:
     """Raises UsageError where `cryptography` is not installed."""
-    extras.require("cryptography.hazmat.primitives.asymmetric.ed25519", "remote")
+    UsageError.if_missing("cryptography.hazmat.primitives.asymmetric.ed25519", "remote")
 
 
 def _words(text: str) -> Iterator[str]:

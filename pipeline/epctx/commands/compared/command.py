@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from epctx import extras
 from epctx.commands.report import command
 from epctx.errors import UsageError
 from epctx.files import atomic
@@ -28,7 +27,7 @@ def write(old: Path, new: Path, page: Path) -> None:
             file=old.as_posix(),
             remedy="build into two folders, with `epctx build --out`, and name both reports",
         )
-    extras.require("jinja2", "report")
+    UsageError.if_missing("jinja2", "report")
     from epctx.commands.compared.page import render
 
     atomic.replace(page, render(old, new).encode())

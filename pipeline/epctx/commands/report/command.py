@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from epctx import codec, extras, limits
+from epctx import codec, limits
 from epctx.commands.report import soundness
 from epctx.engine.report import SCHEMA_VERSION, BuildReport
 from epctx.error_codes import Code
@@ -119,7 +119,7 @@ def page_of(path: Path, kind: str = "report") -> Path:
 
 def write(path: Path, page: Path) -> BuildReport:
     """Write the page of the report at `path`; as `api.report`."""
-    extras.require("jinja2", "report")
+    UsageError.if_missing("jinja2", "report")
     from epctx.commands.report.page import render
 
     report = read(path)

@@ -12,10 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from epctx import extras
 from epctx import lockfile as locks
 from epctx.engine.output import materials
-from epctx.errors import VerificationError
+from epctx.errors import UsageError, VerificationError
 from epctx.files.digest import Digest, of_bytes
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
@@ -29,7 +28,7 @@ BUILD_TYPE: Final = "pkg:pypi/epctx#build/v1"
 
 def require() -> None:
     """Raises UsageError where in-toto's bindings are not installed."""
-    extras.require("in_toto_attestation", "attest")
+    UsageError.if_missing("in_toto_attestation", "attest")
 
 
 def make(

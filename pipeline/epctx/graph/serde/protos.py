@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import onnx
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+_PLACEHOLDERS: Final = frozenset({"", "?", "*", "-1"})
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -139,10 +141,9 @@ def symbol(dim: onnx.TensorShapeProto.Dimension) -> str | None:
     """The name of a symbolic dimension; None: it has a size, or nobody knows it.
 
     Exporters write "?" for each size that they do not know (paddle2onnx): to ONNX Runtime two of
-    them need not be the same, so a text without a letter or a digit is no name.
+    them need not be the same.
     """
-    name = dim.dim_param
-    return name if any(character.isalnum() for character in name) else None
+    return None if dim.dim_param in _PLACEHOLDERS else dim.dim_param
 
 
 def describe(node: onnx.NodeProto) -> str:
