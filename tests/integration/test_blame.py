@@ -130,7 +130,7 @@ TRIED: dict[str, tuple[tuple[str, ...], int, str]] = {
 }  # fmt: skip
 WITHOUT_EP = {
     "cache", "diff", "env", "explain", "import", "inspect", "pull", "push", "report", "schema",
-    "validate",
+    "sign", "validate",
 }  # fmt: skip
 """Commands that run no model and compile none."""
 TOLD_ELSEWHERE = {
