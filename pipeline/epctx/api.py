@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from epctx.errors import require_list
+from epctx.errors import UsageError, require_list
 
 if TYPE_CHECKING:
     from epctx.cache.opening import Shared
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from epctx.commands.doctor.diagnosis import Diagnosis
     from epctx.commands.explain import Explanation
     from epctx.commands.inspect.inspection import Inspection
+    from epctx.commands.kit.command import KitReport
     from epctx.commands.package.report import PackageReport
     from epctx.commands.plan.command import PlanReport
     from epctx.commands.pull.command import PullReport
@@ -269,6 +270,7 @@ def verify(
     trusted_key: Sequence[str | os.PathLike[str]] = (),
     trusted_ca: Sequence[str | os.PathLike[str]] = (),
     golden: bool = False,
+    device_results: str | os.PathLike[str] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
     insecure: bool = False,
@@ -289,13 +291,16 @@ def verify(
             that one of `trusted_ca` certifies; nothing else of what is not is looked at.
         trusted_ca: files of certificate authorities' certificates in PEM.
         golden: run the golden inputs in the folders, and compare with the golden outputs.
+        device_results: what `check_device.py` of a kit wrote on a device, its outputs beside it:
+            they are compared with the golden outputs in the folders.
         strict: what cannot be checked counts as a failure.
         allow_outside: the manifest's paths may lead out of its folder.
         insecure: registries speak plain HTTP.
         waiting: called when a build holds what is to be verified.
 
     Raises:
-        UsageError: there is nothing to verify, or a folder is of no group of manifest or lock.
+        UsageError: there is nothing to verify, a folder is of no group of manifest or lock, or the
+            results of the device cannot be read.
         LockError: the lock cannot be read.
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
@@ -308,7 +313,11 @@ def verify(
     from epctx.oci import reference as references
     from epctx.parsing import load
     from epctx.signing.keys import Trusted
+    from epctx.verification import device_results as results_of
 
+    results = None if device_results is None else Path(device_results).absolute()
+    if results is not None:
+        results_of.read(results)
     require_list("trusted_key", trusted_key)
     require_list("trusted_ca", trusted_ca)
     trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
@@ -357,16 +366,54 @@ def verify(
         released += fetched.findings(locked, where)
         done = command.run(
             [
-                *(replace(e, golden=golden) for e in requests if judged.admits(e.folder)),
+                *(
+                    replace(each, golden=golden, device=results)
+                    for each in requests
+                    if judged.admits(each.folder)
+                ),
                 *inside,
             ],
             missing,
             others=[*judged.reports, *released, *(package.report for package in packages)],
             ranges=ranges,
-            golden=golden,
+            golden=golden or results is not None,
             strict=strict,
         )
         return fetched.told(done)
+
+
+def kit(
+    source: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    golden: str | os.PathLike[str] | None = None,
+    expect_driver: str | None = None,
+) -> KitReport:
+    """Write what a device without epctx needs to check and time what was built.
+
+    The models, their golden inputs and outputs, and `check_device.py`, which needs Python, numpy,
+    onnxruntime and the EPs' packages. What is in `source` is checked before, and not changed.
+
+    Args:
+        source: a folder of built groups, with golden files, or a package.
+        out: the kit's folder, where nothing or a kit may be; None: `<source>.kit` beside the build.
+        golden: the folder of a build with golden files, for a package of it.
+        expect_driver: the version that the device's driver must have.
+
+    Raises:
+        UsageError: there is nothing to pack, golden files are missing, or something else lies where
+            the kit is to go.
+        VerificationError: what was built is not as it was built.
+        StorageError: the disk refuses.
+    """
+    from epctx.commands.kit import command
+
+    return command.write(
+        Path(source),
+        None if out is None else Path(out),
+        golden=None if golden is None else Path(golden),
+        expect_driver=expect_driver,
+    )
 
 
 def reproduce(
@@ -626,6 +673,7 @@ def report(
     *,
     out: str | os.PathLike[str] | None = None,
     dist: str | os.PathLike[str] = "dist",
+    device_results: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Write the build report of a manifest as one HTML page, which needs no network; its path.
 
@@ -639,19 +687,31 @@ def report(
         out: the page; None: beside the report, `<name>.report.html`; of two builds beside that of
             `new`, `<name>.compared.html`.
         dist: the folder with a manifest's report.
+        device_results: what `check_device.py` of a kit wrote, as for `verify`, which judges it; for
+            the page of one build.
 
     Raises:
-        UsageError: there is no report, or more than one; it is none of this version; both are one.
+        UsageError: there is no report, or more than one; it is none of this version; both are one;
+            the device's results cannot be read, or there are two builds.
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
     from epctx.commands.compared import command as compared
     from epctx.commands.report import command
+    from epctx.commands.report.device import section
+    from epctx.verification import device_results as results_of
 
     path = _report_of(Path(source), Path(dist))
+    if new is not None and device_results is not None:
+        raise UsageError("a device's results are of one build", remedy="name one build alone")
     if new is None:
         page = Path(out) if out is not None else command.page_of(path)
-        command.write(path, page)
+        on_device = None
+        if device_results is not None:
+            built = path.parent / command.read(path).name
+            judged = verify(built, device_results=device_results)
+            on_device = section(results_of.read(Path(device_results)), judged)
+        command.write(path, page, on_device)
         return page
     other = _report_of(Path(new), Path(dist))
     page = Path(out) if out is not None else compared.page_of(other)

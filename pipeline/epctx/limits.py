@@ -139,7 +139,7 @@ DOCUMENT_BYTES: Final = Limit(
 )
 DOCUMENT_DEPTH: Final = Limit("DOCUMENT_DEPTH", 16, "levels", "nesting in that table")
 RECORD_BYTES: Final = Limit(
-    "RECORD_BYTES", 256 << 20, "bytes", "a record of the cache, and golden.json"
+    "RECORD_BYTES", 256 << 20, "bytes", "a record of the cache, golden.json, results of a device"
 )
 REMOTE_RECORD_BYTES: Final = Limit(
     "REMOTE_RECORD_BYTES", 64 << 20, "bytes", "a record of a shared cache"

@@ -129,8 +129,8 @@ TRIED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "run": (("run", "index.onnx", "--provider", QNN), 5, "hidden"),
 }  # fmt: skip
 WITHOUT_EP = {
-    "cache", "diff", "env", "explain", "import", "inspect", "pull", "push", "report", "schema",
-    "sign", "validate",
+    "cache", "diff", "env", "explain", "import", "inspect", "kit", "pull", "push", "report",
+    "schema", "sign", "validate",
 }  # fmt: skip
 """Commands that run no model and compile none."""
 TOLD_ELSEWHERE = {

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context, Parameter  # typer has no public names for them
 
 COMMANDS = (
-    *("init", "import", "validate", "plan", "build", "package", "sign", "verify", "reproduce"),
-    *("inspect", "diff", "push", "pull", "worker", "run", "report", "doctor", "env", "explain"),
-    *("schema", "cache"),
+    *("init", "import", "validate", "plan", "build", "package", "kit", "sign", "verify"),
+    *("reproduce", "inspect", "diff", "push", "pull", "worker", "run", "report", "doctor", "env"),
+    *("explain", "schema", "cache"),
 )
 """One module each, with `_` behind a word of Python's: its `app`, or its function of its name."""
 

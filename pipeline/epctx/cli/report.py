@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from epctx.cli.options import STARTER, located
-from epctx.cli.paths import Written
+from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI
 
 
@@ -47,6 +47,15 @@ def report(
     dist: Annotated[
         Path, typer.Option(help="Where the outputs of a manifest are, its report among them.")
     ] = Path("dist"),
+    device_results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What check_device.py of a kit wrote on a device: it is judged, and shown beside "
+            "the build.",
+        ),
+        Existing(),
+    ] = None,
 ) -> None:
     """Write the report of the last build as one HTML page, which needs no network.
 
@@ -57,6 +66,6 @@ def report(
     """
     from epctx import api
 
-    page = api.report(located(source), new, out=out, dist=dist)
+    page = api.report(located(source), new, out=out, dist=dist, device_results=device_results)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

@@ -82,6 +82,14 @@ def verify(
         bool,
         typer.Option("--golden", help="Run the inputs that were shipped with it, and compare."),
     ] = False,
+    device_results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge what check_device.py of a kit (`epctx kit`) wrote on a device.",
+        ),
+        Existing(),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
@@ -102,6 +110,7 @@ def verify(
         trusted_key=trusted_key or (),
         trusted_ca=trusted_ca or (),
         golden=golden,
+        device_results=device_results,
         strict=strict,
         allow_outside=allow_outside,
         insecure=insecure,

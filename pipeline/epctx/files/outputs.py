@@ -26,9 +26,11 @@ SIGNATURE = "model.sig"
 CONTEXT_SUFFIX = "_ctx.onnx"
 GOLDEN = "golden"
 """The folder of golden inputs and outputs in a group's folder; it has sums of its own."""
+KIT = "kit.json"
+"""What makes a folder a kit for devices: it says what is to be loaded, and how."""
 BESIDE = (
-    *(".build.json", ".intoto.json", ".logs", ".ortpackage", ".record.json", ".report.html"),
-    *(".staging", ".tar"),
+    *(".build.json", ".intoto.json", ".kit", ".logs", ".ortpackage", ".record.json"),
+    *(".report.html", ".staging", ".tar"),
 )
 """What the names of files and folders beside `dist/<name>/` end with. No manifest's name may: the
 outputs of `m.staging` would lie where a build of `m` removes everything."""

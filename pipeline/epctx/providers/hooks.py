@@ -325,3 +325,43 @@ class DescribesSessions(Protocol):
     def inference_options(self) -> Mapping[str, str]:
         """The provider options that a session needs, as ONNX Runtime takes them; no paths."""
         ...
+
+
+class OnDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a process without epctx gets an EP from ONNX Runtime: what `check_device.py` is told.
+
+    Attributes:
+        ep: ONNX Runtime's name of it.
+        registration: the name that its library is registered under; None: it is built in.
+        package: what pip installs; empty: not known.
+        module: the Python module that knows where the library is; None: whoever runs it must say.
+        library: the module's function that gives the library's path.
+        kinds: the types of devices that load it, the best first; none: the first of any type.
+        metadata: what the device says of itself, besides.
+        options: provider options for inference.
+        paths: provider options that are paths, and the module's functions that give them.
+    """
+
+    ep: str
+    registration: str | None = None
+    package: str = ""
+    module: str | None = None
+    library: str = "get_library_path"
+    kinds: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class RunsOnDevices(Protocol):
+    """Its models run where there is ONNX Runtime and no epctx."""
+
+    def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
+        """What a session for a model must be told.
+
+        Args:
+            nodes: the model's EPContext nodes of this EP.
+            sharing: the model shares a context with others.
+        """
+        ...

@@ -77,10 +77,15 @@ def run(
 def _policies(
     request: VerifyRequest, started: Started, pausing: Callable[[Pause], None]
 ) -> list[Policy]:
+    from epctx.verification.device import OnDevice
     from epctx.verification.numbers.composed import ComposedNumbers
     from epctx.verification.numbers.golden import GoldenNumbers
 
-    golden = (GoldenNumbers(started=started, pausing=pausing),) if request.golden else ()
+    golden: tuple[Policy, ...] = ()
+    if request.golden:
+        golden += (GoldenNumbers(started=started, pausing=pausing),)
+    if request.device is not None:
+        golden += (OnDevice(results=request.device),)
     if golden and request.group is None and request.composed is None:
         numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
     elif request.composed is None:

@@ -29,9 +29,9 @@ CODES: Final[dict[PolicyName, Code]] = {
     "numbers": Code.NUMBERS,
 }
 """What kind of error a finding that failed is."""
-Sessions = Literal["generating", "files", "quantized"]
-"""Whose outputs were compared: of the sessions that made the context, of the files loaded, or of
-the model that was quantized in this build, which runs on the CPU EP."""
+Sessions = Literal["generating", "files", "quantized", "device"]
+"""Whose outputs were compared: of the sessions that made the context, of the files loaded, of the
+model that was quantized in this build, which runs on the CPU EP, or of a device's."""
 REBUILD: Final = "build it again, or ask whoever made it to"
 """The remedy of a finding that nothing but another build mends."""
 

@@ -119,6 +119,7 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         earlier: what was found of the folder before: nothing that failed there is loaded.
         spent: seconds of the group's budget that were spent before.
         golden: run the golden inputs that are in the folder, too.
+        device: results of a device (`verification.device`), which are judged; None: there are none.
         policies: which policies to apply. The order is fixed.
         data: models whose external data is in another folder, as a session is told it.
         claims: what a package says of the models.
@@ -138,6 +139,7 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
     earlier: tuple[Finding, ...] = ()
     spent: float = 0.0
     golden: bool = False
+    device: Path | None = None
     policies: tuple[PolicyName, ...] = POLICIES
     data: Mapping[str, Path] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import atomic
 from epctx.files.entries import open_entry
+
+if TYPE_CHECKING:
+    from epctx.commands.report.device import OnDevice
 
 SUFFIX = ".build.json"
 _DEPTH = 2
@@ -117,11 +121,11 @@ def page_of(path: Path, kind: str = "report") -> Path:
     return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.build')}.{kind}.html")
 
 
-def write(path: Path, page: Path) -> BuildReport:
+def write(path: Path, page: Path, device: OnDevice | None = None) -> BuildReport:
     """Write the page of the report at `path`; as `api.report`."""
     UsageError.if_missing("jinja2", "report")
     from epctx.commands.report.page import render
 
     report = read(path)
-    atomic.replace(page, render(report, path.parent, page.parent).encode())
+    atomic.replace(page, render(report, path.parent, page.parent, device).encode())
     return report

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from epctx import codec
 from epctx.commands.report import (
     contexts,
+    device,
     drawing,
     failures,
     histogram,
@@ -30,6 +31,7 @@ from epctx.commands.report import (
     tables,
     timeline,
 )
+from epctx.commands.report.device import OnDevice
 from epctx.commands.report.links import Links
 from epctx.engine.report import BuildReport, EpReport
 from epctx.lockfile import yaml_text
@@ -41,12 +43,15 @@ SCRIPTS: Final = ("viewport.js", "canvas.js", "nodes.js", "graph.js", "page.js")
 """In this order: one script, each part using those before it."""
 
 
-def render(report: BuildReport, folder: Path, page: Path | None = None) -> str:
+def render(
+    report: BuildReport, folder: Path, page: Path | None = None, on_device: OnDevice | None = None
+) -> str:
     """The report as one HTML page.
 
     Args:
         folder: where the report lies, and the groups' folders if they have not been moved.
         page: the folder that the page is for; None: the report's.
+        on_device: what a device computed; None: nobody says.
     """
     links = Links(folder=folder, page=page or folder)
     eps = overview.eps(report)
@@ -65,6 +70,7 @@ def render(report: BuildReport, folder: Path, page: Path | None = None) -> str:
         sections=sections.sections(report, eps, links),
         drawings=_Drawings(report, eps),
         contexts=rows,
+        device=on_device,
         links=links,
         numbers=tables.numbers(report.groups),
         checks=tables.checks(report.groups),
@@ -124,6 +130,7 @@ def _environment() -> jinja2.Environment:
         "left": tables.left,
         "loss_plot": losses.plot,
         "losses": losses.rows,
+        "milliseconds": device.milliseconds,
         "named": losses.named,
         "number": _number,
         "quantized_words": losses.summary,

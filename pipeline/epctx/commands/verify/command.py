@@ -39,7 +39,8 @@ def run(
         others: what was found about packages as a whole and files of a release: first in the
             report.
         ranges: of models that the manifest quantizes; None: there is no manifest.
-        golden: golden files are to be run: a folder must be there that can have some.
+        golden: golden files are to be run, or a device's results judged by them: a folder must be
+            there that can have some.
         strict: what cannot be checked counts as a failure.
 
     Raises:
@@ -57,7 +58,7 @@ def run(
                 ]
             )
     folders = (*_merged(others), *reports, *map(_absent, missing))
-    if golden and not any(request.golden for request in requests):
+    if golden and not any(each.golden or each.device for each in requests):
         folders += (_without_golden(),)
     return VerifyReport(folders=folders, strict=strict)
 

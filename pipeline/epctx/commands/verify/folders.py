@@ -16,7 +16,7 @@ from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
-from epctx.files.outputs import CONTEXT_SUFFIX, SUMS, context_file
+from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SUMS, context_file
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
@@ -198,7 +198,7 @@ def _group_folders(path: Path) -> list[Path]:
     found: list[Path] = []
 
     def into(folder: Path) -> bool:
-        if packages.is_package(folder):
+        if packages.is_package(folder) or (folder / KIT).is_file():
             return False
         if _is_group_folder(folder):
             found.append(folder)

@@ -20,6 +20,7 @@ from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers.base import Fingerprint
+from epctx.providers.hooks import OnDevice
 from epctx.providers.onnxruntime import packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.plugins import Plugin, Wanted, listed, wanted_index
@@ -27,6 +28,8 @@ from epctx.providers.onnxruntime.provider import OrtProvider
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from epctx.graph.epcontext import EPContextNode
 
 _PREFIX: Final = "plugin."
 _PLUGIN_KEYS: Final = frozenset(
@@ -128,6 +131,19 @@ class PluginProvider(OrtProvider):
         """The plugin's devices on this host."""
         plugin = Plugin(registration=self._registration, library=self._library, provider=self.name)
         return plugin.devices()
+
+    def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
+        """The library lies elsewhere there; its package may tell where."""
+        module = next(iter(self._version), None)
+        kinds = () if self._wanted.kind is None else (self._wanted.kind,)
+        return OnDevice(
+            ep=self.name,
+            registration=self._registration,
+            package=(module or "").replace("_", "-"),
+            module=module,
+            kinds=kinds,
+            options=self._options,
+        )
 
     def own_fingerprint(self) -> Fingerprint:
         """The package's version, if it is of one, and the libraries beside it: it may need them."""

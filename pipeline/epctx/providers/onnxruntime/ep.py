@@ -12,7 +12,7 @@ from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint, Kernel, SharedContexts
-from epctx.providers.hooks import BinaryGraph, Precision, PrefixPlace, Verdict
+from epctx.providers.hooks import BinaryGraph, OnDevice, Precision, PrefixPlace, Verdict
 from epctx.providers.onnxruntime import packages, plugins
 
 if TYPE_CHECKING:
@@ -120,6 +120,10 @@ class OrtEp(ABC):
     ) -> str | None:
         """Why this host cannot load a model; None: it may try."""
         return None
+
+    def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
+        """Of an EP that is built into ONNX Runtime."""
+        return OnDevice(ep=self.name)
 
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         """Of an EP of which nothing is known: what float16 arithmetic allows."""

@@ -184,6 +184,7 @@ _WHO: dict[Sessions, str] = {
     "generating": "of the generating sessions",
     "files": "of the files",
     "quantized": "of the quantized model",
+    "device": "of the device",
 }
 
 

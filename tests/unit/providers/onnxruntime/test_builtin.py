@@ -106,3 +106,16 @@ def test_the_registry_knows_what_no_entry_point_has(tmp_path: Path) -> None:
     assert isinstance(registry.bind("TensorrtExecutionProvider", {}), BuiltInProvider)
     with pytest.raises(ProviderUnavailable, match="QNNExecutionProvider"):
         registry.bind("QNNExecutionProvidr", {})
+
+
+def test_a_device_is_asked_where_the_library_of_a_plugin_is(tmp_path: Path) -> None:
+    bound = plugin(tmp_path, speed=11, **{"plugin.device_type": "NPU"})
+    assert isinstance(bound, PluginProvider)
+    found = bound.on_device([], sharing=False)
+    assert (found.registration, found.module) == ("AcmeExecutionProvider", None)
+    assert (found.kinds, found.options) == (("NPU",), {"speed": "11"})
+
+
+def test_a_built_in_ep_needs_no_library_on_a_device() -> None:
+    found = BuiltInProvider("X", {}).on_device([], sharing=False)
+    assert (found.ep, found.registration) == ("X", None)

@@ -29,6 +29,7 @@ from epctx.providers.hooks import (
     BinaryGraph,
     BinaryInfo,
     DeviceKind,
+    OnDevice,
     Precision,
     PrefixPlace,
     Verdict,
@@ -326,6 +327,18 @@ class OpenVINOExecutionProvider(OrtProvider):
     def inference_options(self) -> Mapping[str, str]:
         """All but the device, which is selected: OpenVINO applies properties when it imports."""
         return self._options
+
+    def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
+        """The device of `device_type`; of several of a kind the one with its number."""
+        return OnDevice(
+            ep=self.name,
+            registration=self.name,
+            package=self._package.distribution,
+            module="onnxruntime_ep_openvino",
+            kinds=(self.device_kind().upper(),),
+            metadata={"ov_device": self._device} if "." in self._device else {},
+            options=self._options,
+        )
 
     def _computes_float32(self) -> bool:
         hint = str(self._properties.get("INFERENCE_PRECISION_HINT", "")).lower()

@@ -40,6 +40,7 @@ from epctx.providers.hooks import (
     BinaryGraph,
     BinaryInfo,
     DeviceKind,
+    OnDevice,
     Precision,
     PrefixPlace,
     Verdict,
@@ -215,6 +216,19 @@ class QNNExecutionProvider(OrtProvider):
         """
         given = self._options.given
         return {name: value for name, value in given.items() if name in _WHERE_LOADED}
+
+    def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
+        """The NPU, or the x86 simulator for what that can load (`cannot_load`)."""
+        several = sharing or any(node.unknown.get(_FLEXIBLE) == 1 for node in nodes)
+        return OnDevice(
+            ep=self.name,
+            registration=self.name,
+            package="onnxruntime-qnn",
+            module="onnxruntime_qnn",
+            kinds=("NPU",) if several else ("NPU", "CPU"),
+            options=self.inference_options(),
+            paths={"backend_path": "get_qnn_htp_path"},
+        )
 
     def nothing_compiled_remedy(self) -> str:
         """What of the options decides what QNN takes."""

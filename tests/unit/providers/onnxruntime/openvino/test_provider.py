@@ -95,3 +95,15 @@ def test_its_tests_run_where_its_device_is() -> None:
     foreign = host.cpu().vendor != "GenuineIntel"
     assert (lacking(NAME) is not None) == foreign
     lacking.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("device", "kinds", "metadata"),
+    [("CPU", ("CPU",), {}), ("NPU", ("NPU",), {}), ("GPU.1", ("GPU",), {"ov_device": "GPU.1"})],
+)
+def test_a_device_is_told_which_of_its_devices_is_meant(
+    device: str, kinds: tuple[str, ...], metadata: dict[str, str]
+) -> None:
+    found = OpenVINOExecutionProvider({"device_type": device}).on_device([], sharing=True)
+    assert (found.kinds, found.metadata, found.options) == (kinds, metadata, {})
+    assert found.module == "onnxruntime_ep_openvino" and not found.paths

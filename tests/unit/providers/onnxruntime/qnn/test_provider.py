@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.hooks import (
     ChecksCompatibility,
@@ -19,6 +20,7 @@ from epctx.providers.hooks import (
 )
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
 
+FLEXIBLE = "is_multi_soc_ep_context"
 installed = pytest.mark.needs("module onnxruntime_qnn")
 
 
@@ -38,6 +40,16 @@ class TestBound:
             ExtendsSchema, PlacesPrefix,
         ):  # fmt: skip
             assert isinstance(bound, hook)
+
+    def test_a_device_is_told_what_a_session_needs(self) -> None:
+        bound = self.bind(soc_model="60", htp_performance_mode="burst")
+        alone = bound.on_device([], sharing=False)
+        assert alone.kinds == ("NPU", "CPU") and alone.package == "onnxruntime-qnn"
+        assert alone.options == {"htp_performance_mode": "burst"}, "the chip is the device's"
+        assert alone.paths == {"backend_path": "get_qnn_htp_path"}
+        several = EPContextNode(name="n", inputs=(), outputs=(), unknown={FLEXIBLE: 1})
+        for kinds in (bound.on_device([], sharing=True), bound.on_device([several], sharing=False)):
+            assert kinds.kinds == ("NPU",), "the simulator does not load it"
 
     def test_the_fingerprint_has_versions_and_libraries(self) -> None:
         found = self.bind().fingerprint()

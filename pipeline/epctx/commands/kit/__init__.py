@@ -1,0 +1,1 @@
+"""`epctx kit`: what a device needs that has ONNX Runtime and no epctx."""

@@ -1,0 +1,505 @@
+"""Checks the models of a kit where there is no epctx: README.txt beside it tells how.
+
+It needs Python 3.9, numpy, onnxruntime and the packages of the execution providers (EPs). Nothing
+is loaded whose SHA-256 is not the kit's. Models that share a context are loaded together, each such
+set in a process of its own: one that crashes or hangs is told, and the others are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+KIT = Path(__file__).resolve().parent
+SUMS, RECORD = "SHA256SUMS", "kit.json"
+SUM = re.compile(r"(?m)^([0-9a-f]{64})  (.+)$")
+MODULE, FUNCTION = re.compile(r"onnxruntime_\w+"), re.compile(r"get_\w+_path")
+
+
+class Problem(Exception):
+    """What keeps models from being checked."""
+
+
+def main() -> int:
+    """Check the kit; returns the exit code."""
+    given = arguments()
+    if given.child is not None:
+        return run_child(given)
+    damaged = dict(faults())
+    try:
+        if RECORD in damaged:
+            raise ValueError(damaged[RECORD])
+        results = check_kit(json.loads((KIT / RECORD).read_bytes()), damaged, given)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        print(f"FAILED: {RECORD}: {error!r}: copy the kit again", file=sys.stderr)
+        return 1
+    write(given.out, results)
+    told = [(each["model"], problem) for each in results["models"] for problem in each["problems"]]
+    told += [("the kit", problem) for problem in results["problems"]]
+    for subject, problem in told:
+        print(f"FAILED: {subject}: {problem}", file=sys.stderr)
+    for each in results["models"]:
+        if each.get("runs"):
+            times = ", ".join(f"{w} {1e3 * each[w]:.3f} ms" for w in ("first", "median", "p99"))
+            print(f"{each['model']}: load {each['load']:.3f} s, {times} ({each['runs']} runs)")
+    count = len(results["models"])
+    print(f"{'NOT ok' if told else 'ok'}: {count} model{'s' * (count != 1)}; see {given.out}")
+    return int(bool(told))
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for on the command line."""
+    parser = argparse.ArgumentParser(description="Check the models of this kit on this device.")
+    parser.add_argument("--out", type=Path, default=Path("device.json"), help="the results")
+    parser.add_argument("--runs", type=int, default=50, help="timed runs of a model")
+    parser.add_argument("--seconds", type=float, default=60, help="that its timed runs may take")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for a set of models")
+    parser.add_argument("--expect-driver", help="the version that a device's driver must have")
+    parser.add_argument(
+        "--library", action="append", default=[], metavar="EP=PATH", help="the library of an EP"
+    )
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--beside", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if not given.out.absolute().parent.is_dir():
+        parser.error(f"there is no folder {given.out.parent}")
+    return given
+
+
+def listed() -> dict[str, str]:
+    """The files of the kit, and the SHA-256 of each."""
+    return {name: found for found, name in SUM.findall(text(KIT / SUMS))}
+
+
+def faults() -> Iterator[tuple[str, str]]:
+    """What is wrong with the kit's files: name, and what."""
+    for name, wanted in {RECORD: "", **listed()}.items():
+        path = place(name)
+        if path is None:
+            yield name, "leads out of the kit"
+        elif not path.is_file():
+            yield name, "is missing"
+        elif digest(path) != wanted:
+            yield name, f"is damaged: its SHA-256 is not that of {SUMS}"
+
+
+def place(name: str) -> Path | None:
+    """A file of the kit; None: the name leads out of it."""
+    path = (KIT / name).resolve()
+    return path if KIT in path.parents else None
+
+
+def text(path: Path) -> str:
+    """What a file says; nothing if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+    beside.replace(path)
+
+
+def words(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join(str(error).split())[:400] or type(error).__name__
+
+
+def check_kit(
+    kit: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
+) -> dict[str, Any]:
+    """The results: where and with what the kit was checked, and what was found."""
+    results = about(kit, given)
+    for number, each in enumerate(kit["sets"]):
+        print(f"checking {', '.join(model['name'] for model in each['models'])}", flush=True)
+        found = check_set(number, each, damaged, given)
+        results["devices"] += [d for d in found["devices"] if d not in results["devices"]]
+        results["models"] += found["models"]
+    used = {name for each in kit["sets"] for name in needed(each)}
+    results["problems"] = [f"{n} {why}" for n, why in sorted(damaged.items()) if n not in used]
+    results["problems"] += wrong_drivers(results)
+    return results
+
+
+def about(kit: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
+    """The results without any model."""
+    wanted = {"numpy", "onnxruntime", *kit["built_with"]}
+    wanted |= {ep.get("package", "") for each in kit["sets"] for ep in each["eps"]}
+    cpu = re.search(r"(?m)^(?:model name|Hardware)\s*:\s*(.+)$", text(Path("/proc/cpuinfo")))
+    return {
+        "version": 1,
+        "kit": digest(KIT / RECORD),
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "machine": platform.machine(),
+            "cpu": cpu[1] if cpu else platform.processor(),
+            "python": platform.python_version(),
+        },
+        "packages": {name: found for name in sorted(wanted) if (found := version(name))},
+        "built_with": kit["built_with"],
+        "expect_driver": given.expect_driver or kit.get("expect_driver"),
+        "devices": [],
+        "models": [],
+    }
+
+
+def version(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+
+
+def wrong_drivers(results: dict[str, Any]) -> Iterator[str]:
+    """Devices whose driver is not the expected one, in words."""
+    wanted = results["expect_driver"]
+    for each in results["devices"] if wanted is not None else ():
+        if wanted not in each["drivers"].values():
+            told = ", ".join(f"{k} {v}" for k, v in each["drivers"].items()) or "not told"
+            yield f"the driver of {each['ep']} is {told}, expected is {wanted}"
+    if wanted is not None and not results["devices"]:
+        yield f"no device tells of a driver, expected is {wanted}"
+
+
+def check_set(
+    number: int, each: dict[str, Any], damaged: dict[str, str], given: argparse.Namespace
+) -> dict[str, Any]:
+    """What a process of its own found of models that are loaded together."""
+    models: list[dict[str, Any]] = [
+        {"model": m["name"], "sdk": m["sdk"], "files": {}, "problems": [], "done": False}
+        for m in each["models"]
+    ]
+    found: dict[str, Any] = {"devices": [], "models": models}
+    sums = listed()
+    bad = [name for name in needed(each) if name in damaged or name not in sums]
+    if bad:
+        whys = (f"{name} {damaged.get(name, f'is not in {SUMS}')}" for name in bad)
+        return failing(found, f"not loaded: {'; '.join(whys)}")
+    if each.get("why_not"):
+        return failing(found, f"not loaded: {each['why_not']}")
+    for position, model in enumerate(each["models"]):
+        start = len(model["file"].rpartition("/")[0]) + 1
+        models[position]["files"] = {name[start:]: sums[name] for name in model["files"]}
+    with tempfile.TemporaryDirectory(prefix="check-device-") as folder:
+        result, log = Path(folder, "result.json"), Path(folder, "log.txt")
+        write(result, {**found, "doing": "starting"})
+        problem = in_process(number, given, result, log)
+        found = json.loads(result.read_bytes())
+        doing = found.pop("doing", "it ended")
+        if problem is not None:
+            said = [line.strip() for line in text(log).splitlines() if line.strip()]
+            failing(found, f"{problem} while {doing}{f': {said[-1][:300]}' if said else ''}")
+    return found
+
+
+def needed(each: dict[str, Any]) -> list[str]:
+    """The files of a set's models."""
+    names = [n for model in each["models"] for n in (*model["files"], model["golden"])]
+    return list(dict.fromkeys(names))
+
+
+def failing(found: dict[str, Any], problem: str) -> dict[str, Any]:
+    """The results, with a problem of each model that was not done; of the last, if all were."""
+    for each in [m for m in found["models"] if not m["done"]] or found["models"][-1:]:
+        each["problems"].append(problem)
+    return found
+
+
+def in_process(number: int, given: argparse.Namespace, result: Path, log: Path) -> str | None:
+    """Let a process check a set; why it did not end well, or None."""
+    isolated = ["-I"] if sys.flags.isolated else []
+    command = [sys.executable, *isolated, str(KIT / Path(__file__).name), "--child", str(number)]
+    command += ["--out", str(result), "--beside", str(given.out.resolve())]
+    command += ["--runs", str(given.runs), "--seconds", str(given.seconds)]
+    command += [f"--library={each}" for each in given.library]
+    with log.open("wb") as stream:
+        try:
+            ended = subprocess.run(
+                command,
+                env={**os.environ, "ORT_DISABLE_TELEMETRY": "1"},
+                cwd=result.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=given.timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it did not end in {given.timeout:g} s"
+    code = ended.returncode
+    ending = f"signal {-code}" if code < 0 else f"exit code {code:#x}"
+    return None if code == 0 else f"its process ended with {ending}"
+
+
+def run_child(given: argparse.Namespace) -> int:
+    """Check a set in this process; what is known so far is always in the file of the results."""
+    each = json.loads((KIT / RECORD).read_bytes())["sets"][given.child]
+    found = json.loads(given.out.read_bytes())
+    try:
+        Checking(each, found, given).run()
+    except Problem as problem:
+        failing(found, str(problem))
+    found.pop("doing", None)
+    write(given.out, found)
+    return 0
+
+
+class Checking:
+    """One set of models, loaded together. What onnxruntime raises has no common class."""
+
+    def __init__(
+        self, each: dict[str, Any], found: dict[str, Any], given: argparse.Namespace
+    ) -> None:
+        self.set = each
+        self.found = found
+        self.given = given
+        self.np = imported("numpy", "numpy")
+        self.ort = imported("onnxruntime", "onnxruntime")
+
+    def run(self) -> None:
+        """Load all, run each on its golden inputs, time it."""
+        devices = [(ep, self.device(ep)) for ep in self.set["eps"]]
+        self.found["devices"] = [describe(device) for _, device in devices]
+        sessions = []
+        for number, model in enumerate(self.set["models"]):
+            result = self.found["models"][number]
+            result["compatibility"] = dict(self.compatibility(model, devices))
+            self.doing(f"loading {model['name']}")
+            start = time.perf_counter()
+            try:
+                sessions.append(self.session(model, devices))
+            except Exception as error:
+                raise Problem(f"{model['name']} cannot be loaded: {words(error)}") from error
+            result["load"] = time.perf_counter() - start
+        for number, model in enumerate(self.set["models"]):
+            result = self.found["models"][number]
+            self.doing(f"running {model['name']}")
+            try:
+                self.check(model, result, sessions[number])
+            except Exception as error:
+                result["problems"].append(f"does not run: {words(error)}")
+            result["done"] = True
+        while sessions:  # those that share a context are closed in reverse order
+            sessions.pop()
+
+    def doing(self, what: str) -> None:
+        """Before native code is called, which may end the process: what is known, and what."""
+        write(self.given.out, {**self.found, "doing": what})
+
+    def device(self, ep: dict[str, Any]) -> Any:
+        """The device that an EP's models are loaded on; its library is registered."""
+        name = ep["ep"]
+        self.doing(f"looking for devices of {name}")
+        if ep.get("registration") is not None:
+            library = self.library(ep)
+            try:
+                self.ort.register_execution_provider_library(ep["registration"], library)
+            except Exception as error:
+                raise Problem(f"the library of {name} is not taken: {words(error)}") from error
+        every = [each for each in self.ort.get_ep_devices() if each.ep_name == name]
+        kinds = [each.device.type.name for each in every]
+        for kind in ep.get("kinds") or kinds:
+            for each in every:
+                fits = ep.get("metadata", {}).items() <= dict(each.ep_metadata).items()
+                if fits and each.device.type.name == kind:
+                    return each
+        wanted, have = " or ".join(ep.get("kinds", ["device"])), ", ".join(kinds) or "nothing"
+        raise Problem(f"{name} needs a device {wanted} for these models, and has {have} here")
+
+    def library(self, ep: dict[str, Any]) -> str:
+        """Where the library of an EP is."""
+        given = dict(each.partition("=")[::2] for each in self.given.library)
+        known: str | None = given.get(ep["ep"])
+        if known is None and ep.get("module") is None:
+            raise Problem(f"where is the library of {ep['ep']}? Say --library {ep['ep']}=PATH")
+        return known or path_from(ep, ep.get("library", "get_library_path"))
+
+    def session(self, model: dict[str, Any], devices: list[Any]) -> Any:
+        """A session, by these devices or not at all."""
+        options = self.ort.SessionOptions()
+        options.log_severity_level = 3
+        if self.set["share"]:
+            options.add_session_config_entry("ep.share_ep_contexts", "1")
+        for ep, device in devices:
+            own = {key: path_from(ep, name) for key, name in ep.get("paths", {}).items()}
+            options.add_provider_for_devices([device], {**own, **ep.get("options", {})})
+        alone = {} if devices else {"providers": ["CPUExecutionProvider"]}
+        path = str(place(model["file"]))
+        return self.ort.InferenceSession(path, options, enable_fallback=0, **alone)
+
+    def compatibility(self, model: dict[str, Any], devices: list[Any]) -> Iterator[tuple[str, str]]:
+        """What ONNX Runtime says of each device and what the model says it is for."""
+        native = importlib.import_module("onnxruntime.capi._pybind_state")
+        ask = getattr(native, "get_model_compatibility_for_ep_devices", None)
+        for ep, device in devices:
+            info = model["compatibility"].get(ep["ep"])
+            if info is not None and ask is not None:
+                try:
+                    yield ep["ep"], ask([device], info).name
+                except Exception as error:
+                    yield ep["ep"], f"cannot tell: {words(error)}"
+
+    def check(self, model: dict[str, Any], result: dict[str, Any], session: Any) -> None:
+        """The golden inputs, the outputs kept and compared, and the times."""
+        names = [output.name for output in session.get_outputs()]
+        wanted = {each.name for each in session.get_inputs()}
+        outputs: dict[str, Any] = {}
+        every, times = [], []
+        rows = result["numbers"] = []
+        with self.np.load(place(model["golden"]), allow_pickle=False) as golden:
+            for number, each in enumerate(model["sets"]):
+                used = [name for name in each["inputs"] if name in wanted]
+                every.append({name: values(golden[f"{number}/inputs/{name}"]) for name in used})
+                start = time.perf_counter()
+                found = session.run(names, every[-1])
+                times.append(time.perf_counter() - start)
+                kept = {names[n]: self.np.asarray(array) for n, array in enumerate(found)}
+                for name, array in kept.items():
+                    plain = array.astype(str) if array.dtype.kind == "O" else array
+                    outputs[f"{number}/outputs/{name}"] = plain
+                for name in each["outputs"]:
+                    right = values(golden[f"{number}/outputs/{name}"])
+                    row = self.compare(right, kept.get(name), model["tolerances"].get(name, {}))
+                    rows.append({"set": each["label"], "output": name, **row})
+        result["problems"] += [
+            f"{row['set']}: output {row['output']}: {row['problem']}"
+            for row in rows
+            if row["problem"]
+        ]
+        path = self.given.beside
+        path = path.with_name(f"{path.stem}.{model['name'].replace('/', '.')}.npz")
+        self.np.savez(path, **outputs)
+        result.update(
+            sets=[{"label": each["label"], "outputs": names} for each in model["sets"]],
+            outputs=path.name,
+            sha256=digest(path),
+            first=times[0],
+            **self.times(session, names, every[0]),
+        )
+
+    def times(self, session: Any, names: list[str], feeds: Any) -> dict[str, Any]:
+        """Run it again and again."""
+        times: list[float] = []
+        end = time.perf_counter() + self.given.seconds
+        while not times or (len(times) < self.given.runs and time.perf_counter() < end):
+            start = time.perf_counter()
+            session.run(names, feeds)
+            times.append(time.perf_counter() - start)
+        median, p99 = map(float, self.np.percentile(times, (50, 99)))
+        return {"runs": len(times), "median": median, "p99": p99}
+
+    def compare(self, right: Any, found: Any, limits: dict[str, float]) -> dict[str, Any]:
+        """How far an output is off; `epctx verify --device-results` judges more finely."""
+        np = self.np
+        if found is None:
+            return {"problem": "it is missing"}
+        if (right.dtype, right.shape) != (found.dtype, found.shape):
+            what = f"{found.dtype}{list(found.shape)}, not {right.dtype}{list(right.shape)}"
+            return {"problem": f"it is {what}"}
+        if right.dtype.kind not in "fiu":
+            return {"problem": None if (right == found).all() else "it is not equal"}
+        x, y = right.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        if limits.get("saturates_at"):
+            x, y = (np.clip(a, -limits["saturates_at"], limits["saturates_at"]) for a in (x, y))
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        finite = np.isfinite(x) & np.isfinite(y)
+        if not (same | finite).all():
+            return {"problem": "NaN or infinities on one side only"}
+        equal = bool(same.all()) and (right.dtype.kind == "f" or bool((right == found).all()))
+        x, y = x[finite], y[finite]
+        error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))
+        p, q = x / (scale or 1), y / (float(np.abs(y).max(initial=0)) or 1)
+        norms = np.linalg.norm(p) * np.linalg.norm(q)
+        row = {
+            "cosine": float(p @ q / norms) if norms else None,
+            "max_abs": error,
+            "max_rel": error / scale if scale else None,
+        }
+        return {"problem": None if equal else excess(row, limits), **row}
+
+
+def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
+    """Which limits an output exceeds that is not equal."""
+    found = {"max_abs": row["max_abs"], "max_rel": row["max_rel"], "cosine_min": row["cosine"]}
+    held = {key: limit for key in found if (limit := limits.get(key)) is not None}
+    over = [
+        f"{key} {found[key]:.6g} (allowed: {limit:g})"
+        for key, limit in held.items()
+        if found[key] is not None
+        and (found[key] < limit if key == "cosine_min" else found[key] > limit)
+    ]
+    if row["max_rel"] is None or not held:
+        over.append("it is not equal")
+    return f"wrong numbers: {', '.join(over)}" if over else None
+
+
+def imported(module: str, package: str) -> Any:
+    """A module, or which package brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Problem(f"{words(error)}: run `pip install {package}`") from error
+
+
+def path_from(ep: dict[str, Any], function: str) -> str:
+    """A path that the package of an EP knows; no other function of any module is called."""
+    module = ep["module"]
+    if not MODULE.fullmatch(module) or not FUNCTION.fullmatch(function):
+        raise Problem(f"{RECORD} names {module}.{function}, which is no EP's")
+    found = getattr(imported(module, ep["package"]), function, None)
+    if found is None:
+        raise Problem(f"{module} has no {function}: say --library {ep['ep']}=PATH")
+    return str(found())
+
+
+def describe(device: Any) -> dict[str, Any]:
+    """A device as the results have it."""
+    told = {**dict(device.device.metadata), **dict(device.ep_metadata)}
+    told.pop("library_path", None)
+    return {
+        "ep": device.ep_name,
+        "kind": device.device.type.name,
+        "vendor": device.device.vendor,
+        "drivers": {key: value for key, value in told.items() if "driver" in key.lower()},
+        "metadata": told,
+    }
+
+
+def values(array: Any) -> Any:
+    """An array of a golden file as onnxruntime takes it."""
+    if array.dtype.kind == "V":
+        raise Problem("bfloat16 and float8 values need epctx")
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,301 @@
+"""Writes a kit: what a device needs to check and time models, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from epctx import codec
+from epctx._version import __version__
+from epctx.commands.kit import check_device
+from epctx.commands.package import checking, finding
+from epctx.commands.report import command as reports
+from epctx.commands.verify import command as verifying
+from epctx.commands.verify import folders
+from epctx.engine.report import BuildReport, GroupReport
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, UsageError, VerificationError
+from epctx.files import copying, digest, outputs
+from epctx.files.outputs import CONTEXT_SUFFIX, GOLDEN, KIT, SUMS
+from epctx.graph.epcontext import COMPATIBILITY
+from epctx.manifest import ProviderSpec, Tolerance
+from epctx.providers import hooks, registry
+from epctx.providers.hooks import OnDevice
+from epctx.verification import layout
+from epctx.verification.eps import Providers
+from epctx.verification.folder import ContextModel, GroupFolder, open_folder
+from epctx.verification.numbers import golden_files, tolerances
+from epctx.verification.numbers.golden_files import GoldenSet
+from epctx.verification.request import VerifyRequest
+
+_README: Final = """\
+Models of {name}, to be checked on a device that has no epctx.
+
+1. Copy this folder to the device.
+2. There, have Python 3.9 or later with numpy, onnxruntime and: {packages}
+   It was built with: {versions}
+3. Run:  python check_device.py --out device.json
+   It checks every SHA-256, loads each model, runs the golden inputs, compares the outputs,
+   and times loading and inference; exit code 0: all is well. --help lists its options.
+4. Bring device.json and the .npz files beside it back to where epctx is, and run:
+   epctx verify {source} --device-results device.json
+"""
+
+
+class KitModel(Struct, frozen=True, kw_only=True):
+    """A model of a kit; its files by their paths in it.
+
+    Attributes:
+        name: `<target>/<group>/<model>`.
+        golden: the inputs and outputs of `sets`.
+        tolerances: what each output may differ by.
+        compatibility: by EP, what the model says it is for.
+        sdk: versions of the SDKs that made its nodes.
+    """
+
+    name: str
+    file: str
+    files: tuple[str, ...]
+    golden: str
+    sets: tuple[GoldenSet, ...]
+    tolerances: Mapping[str, Tolerance]
+    compatibility: Mapping[str, str]
+    sdk: tuple[str, ...]
+
+
+class KitSet(Struct, frozen=True, kw_only=True):
+    """Models that are loaded together, in this order. `why_not`: why ONNX Runtime alone cannot."""
+
+    models: tuple[KitModel, ...]
+    eps: tuple[OnDevice, ...]
+    share: bool
+    why_not: str | None
+
+
+class Kit(Struct, frozen=True, kw_only=True):
+    """What kit.json says. `built_with`: versions of what compiled, as far as they are known."""
+
+    version: Literal[1] = 1
+    epctx: str = __version__
+    name: str
+    expect_driver: str | None
+    built_with: Mapping[str, str]
+    sets: tuple[KitSet, ...]
+
+
+class KitReport(Struct, frozen=True, kw_only=True):
+    """A kit that was written. `left`: models that only epctx runs, and why."""
+
+    path: Path
+    models: int
+    size: int
+    left: Mapping[str, str] = field(default_factory=dict)
+
+
+def write(
+    source: Path, out: Path | None, *, golden: Path | None, expect_driver: str | None
+) -> KitReport:
+    """Write the kit of what was built; as `api.kit`."""
+    report = _report(golden or source)
+    name = source.resolve().name.removesuffix(".ortpackage")
+    target = out or (report or source.resolve()).parent / f"{name}.kit"
+    if target.exists() and not (target / KIT).is_file():
+        raise UsageError(
+            "is no kit, and lies where one is to go",
+            file=target.as_posix(),
+            remedy="move it, or give another folder with -o",
+            code=Code.IN_THE_WAY,
+        )
+    built = None if report is None else reports.read(report)
+    groups = {f"{g.target}/{g.group}": g for g in built.groups} if built is not None else {}
+    kept = {_key(each.folder): each.folder for each in (folders.find([golden]) if golden else ())}
+    files: dict[str, Path] = {}
+    sets: list[KitSet] = []
+    for each in _requests(source):
+        key = _key(each.folder)
+        place = kept.get(key, each.folder) / GOLDEN
+        sets += _sets(each, place, groups.get(key), files)
+    versions = _versions(built) if built is not None else {}
+    kit = Kit(name=name, expect_driver=expect_driver, built_with=versions, sets=tuple(sets))
+    return KitReport(
+        path=target,
+        models=sum(len(each.models) for each in sets),
+        size=_write(kit, files, target, source),
+        left={m.name: each.why_not for each in sets if each.why_not for m in each.models},
+    )
+
+
+def _report(built: Path) -> Path | None:
+    """The report of the build that a folder is of, which knows options and versions."""
+    try:
+        return reports.of_folder(built)
+    except UsageError:
+        return None
+
+
+def _requests(source: Path) -> Sequence[VerifyRequest]:
+    """The group folders at or below a folder or a package, all of them as they were built."""
+    packages = [checking.check(p.resolve(), folders.words(p)) for p in finding.below(source)]
+    found = [*folders.find([source]), *(r for each in packages for r in each.requests)]
+    asked = [replace(each, policies=("integrity", "conformance")) for each in found]
+    verified = verifying.run(asked, others=[each.report for each in packages])
+    for failed in verified.findings("fail"):
+        raise VerificationError(
+            "is not as it was built, so no kit is made of it",
+            where=f"{folders.words(source)}: {failed.subject}",
+            why=failed.message,
+            remedy=failed.remedy,
+        )
+    return found
+
+
+def _key(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
+
+
+def _versions(report: BuildReport) -> dict[str, str]:
+    """The distributions that compiled: ONNX Runtime and those of its EPs; not their files."""
+    eps = (ep for group in report.groups for ep in group.execution_providers)
+    chains = [ep.toolchain for ep in eps if ep.traits is not None and ep.traits.native]
+    own = {name: v for name, v in report.host.packages.items() if name.startswith("onnxruntime")}
+    return own | {name: v for chain in chains for name, v in chain.items() if "/" not in name}
+
+
+def _sets(
+    request: VerifyRequest, place: Path, group: GroupReport | None, files: dict[str, Path]
+) -> Iterator[KitSet]:
+    """The models of a group's folder; what they need goes to `files`, by its path in the kit."""
+    folder = open_folder(
+        request.folder, providers=_providers(group), models=request.models, data=request.data
+    )
+    for models in layout.sharing_sets(folder):
+        eps, why_not = _eps(folder, models, group)
+        yield KitSet(
+            models=tuple(_model(folder, model, place, files) for model in models),
+            eps=eps,
+            share=len(models) > 1,
+            why_not=why_not,
+        )
+
+
+def _model(
+    folder: GroupFolder, model: ContextModel, place: Path, files: dict[str, Path]
+) -> KitModel:
+    key, name = _key(folder.path), model.file.removesuffix(CONTEXT_SUFFIX)
+    golden = (golden_files.read_record(place).models if place.is_dir() else {}).get(name)
+    if golden is None:
+        raise UsageError(
+            "has no golden inputs and outputs",
+            where=f"{key}/{name}",
+            remedy="build it with `epctx build --golden`; of a package, name that build's folder "
+            "with --golden",
+        )
+    sources = {f"{key}/{n}": folder.path / n for n in model.files}
+    sources |= {f"{key}/{n}": folder.data_folder(model) / n for n in model.data}
+    kept = f"{key}/{GOLDEN}/{name}.npz"
+    for path, source in {**sources, kept: place / f"{name}.npz"}.items():
+        if files.setdefault(path, source) != source:
+            remedy = "give `external_initializers.file` another name for each model"
+            raise UsageError("is two different files of a package", where=path, remedy=remedy)
+    providers = folder.providers.of(model.sources)
+    cases = golden_files.read(place, name, golden)
+    arrays = {output: array for case in cases for output, array in case.outputs.items()}
+    return KitModel(
+        name=f"{key}/{name}",
+        file=f"{key}/{model.file}",
+        files=tuple(sources),
+        golden=kept,
+        sets=golden.sets,
+        tolerances={
+            output: tolerances.limits(providers, golden.precision, str(a.dtype), golden.tolerance)
+            for output, a in arrays.items()
+        },
+        compatibility={
+            entry.removeprefix(COMPATIBILITY): value
+            for entry, value in model.metadata.items()
+            if entry.startswith(COMPATIBILITY)
+        },
+        sdk=tuple(dict.fromkeys(n.ep_sdk_version for n in model.nodes if n.ep_sdk_version)),
+    )
+
+
+def _providers(group: GroupReport | None) -> Providers:
+    """The EPs as the build bound them; without its report, with their default options."""
+    bound = []
+    for each in () if group is None else group.execution_providers:
+        try:
+            spec = ProviderSpec(alias=each.alias, provider=each.provider, options=each.options)
+            bound.append(registry.create(spec))
+        except EpctxError:  # not here, or an option is the digest of a file
+            return Providers()
+    return Providers(asked=tuple(bound)) if bound else Providers()
+
+
+def _eps(
+    folder: GroupFolder, models: Sequence[ContextModel], group: GroupReport | None
+) -> tuple[tuple[OnDevice, ...], str | None]:
+    """The EPs of one session in their order, or why there is none."""
+    order = [] if group is None else [each.provider for each in group.execution_providers]
+    found: list[OnDevice] = []
+    for source in dict.fromkeys(source for model in models for source in model.sources):
+        provider = folder.providers.find(source)
+        if provider is None:
+            return (), f"no EP here is known by the source '{source}'"
+        if not isinstance(provider, hooks.RunsOnDevices):
+            return (), f"{provider.name} has no library for ONNX Runtime: epctx alone runs it"
+        nodes = [node for model in models for node in model.nodes if node.source == source]
+        found.append(provider.on_device(nodes, sharing=len(models) > 1))
+    found.sort(key=lambda ep: order.index(ep.ep) if ep.ep in order else len(order))
+    return tuple(found), None
+
+
+def _write(kit: Kit, files: Mapping[str, Path], target: Path, source: Path) -> int:
+    """Write beside the target, then put it in its place; the size of all that is in it."""
+    making, old = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
+    with outputs.writing(target):
+        for each in (making, old):
+            shutil.rmtree(each, ignore_errors=True)
+        try:
+            _fill(making, kit, files, source)
+            if target.exists():
+                target.rename(old)
+            making.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        return sum(each.stat().st_size for each in target.rglob("*") if each.is_file())
+
+
+def _fill(folder: Path, kit: Kit, files: Mapping[str, Path], source: Path) -> None:
+    """Everything of a kit, flushed to the disk."""
+    folder.mkdir(parents=True)
+    for name, path in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copying.copy(path, folder / name)
+    shutil.copyfile(check_device.__file__, folder / "check_device.py")
+    (folder / KIT).write_bytes(codec.encode(kit, indent=2) + b"\n")
+    (folder / "README.txt").write_text(_readme(kit, source), encoding="utf-8", newline="\n")
+    written = sorted(each for each in folder.rglob("*") if each.is_file())
+    names = {each.relative_to(folder).as_posix(): each for each in written}
+    sums = (f"{digest.of_file(path, 'sha256').hex}  {name}\n" for name, path in names.items())
+    (folder / SUMS).write_text("".join(sums), encoding="utf-8", newline="\n")
+    outputs.sync_files([*written, folder / SUMS])
+
+
+def _readme(kit: Kit, source: Path) -> str:
+    packages = {ep.package for each in kit.sets for ep in each.eps if ep.package}
+    versions = (f"{name} {version}" for name, version in sorted(kit.built_with.items()))
+    return _README.format(
+        name=kit.name,
+        packages=" ".join(sorted(packages)) or "nothing else",
+        versions=", ".join(versions) or "what is not known",
+        source=folders.words(source),
+    )

@@ -1,0 +1,166 @@
+"""What a device computed with models, judged where epctx is (`device_results`).
+
+Nothing that a device says of its own success counts: its outputs are compared anew with the golden
+ones, and they are outputs of just the files that are in the folder, as their digests say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from epctx.errors import VerificationError
+from epctx.files import paths
+from epctx.files.digest import of_file
+from epctx.files.outputs import CONTEXT_SUFFIX
+from epctx.verification.device_results import DeviceModel, DeviceResults, read
+from epctx.verification.findings import Finding, Outcome, PolicyName
+from epctx.verification.folder import ContextModel, GroupFolder
+from epctx.verification.numbers import golden, golden_files
+from epctx.verification.numbers.golden_files import FOLDER, GoldenCase, GoldenModel, GoldenSet
+from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.runs import Found
+from epctx.verification.numbers.tasks import broken, finding, unchecked
+
+_AGAIN: Final = "make the kit again of this folder, and run its check_device.py on the device"
+_MADE: Final = "build it with `epctx build --golden`, or name the folder that the kit was made of"
+_THERE: Final = "mend it on the device, and run check_device.py again"
+_device: Final = partial(Finding, "compatibility", "device", ".")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDevice:
+    """The models of a folder, by what a device computed with them."""
+
+    results: Path
+    name: PolicyName = field(default="numbers", init=False)
+
+    def check(self, folder: GroupFolder, earlier: Sequence[Finding]) -> Iterator[Found]:
+        """Judge what there is of each model."""
+        results = read(self.results)
+        yield from _circumstances(results, folder)
+        if any(f.outcome == "fail" and f.subject.startswith(f"{FOLDER}/") for f in earlier):
+            return  # nothing of them is believed, and integrity has told why
+        try:
+            record = golden_files.read_record(folder.path / FOLDER).models
+        except VerificationError as error:
+            yield Finding("numbers", "golden", FOLDER, "fail", str(error.why or error.what), _MADE)
+            return
+        ran = {each.model: each for each in results.models}
+        for model in folder.models:
+            name = model.file.removesuffix(CONTEXT_SUFFIX)
+            found = ran.get(f"{folder.path.parent.name}/{folder.path.name}/{name}")
+            if (wrong := broken(model, earlier)) is not None:
+                yield unchecked(model, f"{wrong.subject} {wrong.message}", "mend that first")
+            elif found is None:
+                yield finding(model, "device", "fail", "the device has no result of it", _AGAIN)
+            elif name not in record:
+                yield finding(model, "golden", "fail", "has no golden inputs", _MADE)
+            else:
+                yield from self._judged(folder, model, found, record[name])
+
+    def _judged(
+        self, folder: GroupFolder, model: ContextModel, ran: DeviceModel, right: GoldenModel
+    ) -> Iterator[Found]:
+        there = [name for name in model.files if paths.missing(folder.path, name) is None]
+        own = {name: of_file(folder.path / name, "sha256").hex for name in there}
+        if ran.files and ran.files != own:
+            other = sorted(dict(ran.files.items() ^ own.items()))
+            message = f"the device had other files: {', '.join(other)}"
+            yield Finding("integrity", "device", model.file, "fail", message, _AGAIN)
+            return
+        for ep, verdict in ran.compatibility.items():
+            yield _verdict(model, ep, verdict)
+        for problem in ran.problems:
+            yield finding(model, "device", "fail", f"on the device: {problem}", _THERE)
+        if ran.outputs is None or not ran.files:
+            if not ran.problems:
+                yield finding(model, "device", "fail", "the device did not run it", _AGAIN)
+            return
+        try:
+            yield from self._numbers(folder, model, ran, right)
+        except VerificationError as error:
+            yield finding(model, "device", "fail", str(error.why or error.what), _AGAIN)
+
+    def _numbers(
+        self, folder: GroupFolder, model: ContextModel, ran: DeviceModel, right: GoldenModel
+    ) -> Iterator[Found]:
+        """Compare the outputs. Raises VerificationError where they cannot be read."""
+        labels = [each.label for each in ran.sets]
+        if labels != [each.label for each in right.sets]:
+            message = f"the device ran the input sets {labels}, not the golden ones"
+            yield finding(model, "device", "fail", message, _AGAIN)
+            return
+        name = model.file.removesuffix(CONTEXT_SUFFIX)
+        judge = Judge(
+            file=model.file,
+            sessions="device",
+            providers=folder.providers.of(model.sources),
+            precision=right.precision,
+            asked=right.tolerance,
+            right="the golden outputs",
+        )
+        expected = golden_files.read(folder.path / FOLDER, name, right)
+        for wanted, found in zip(expected, self._outputs(ran, right), strict=True):
+            given = golden.as_computed(wanted.outputs, found.outputs)
+            yield from judge.judge(wanted.label, given, found.outputs)
+        yield from judge.summary()
+
+    def _outputs(self, ran: DeviceModel, right: GoldenModel) -> tuple[GoldenCase, ...]:
+        """What the device computed. Raises VerificationError."""
+        name = ran.outputs or ""
+        beside = self.results.resolve().parent
+        why = None if paths.is_bare(name) else "is not beside them"
+        why = why or paths.missing(beside, name)
+        if why is None and of_file(beside / name, "sha256").hex != ran.sha256:
+            why = "is damaged: it has another SHA-256 than the results say"
+        if why is not None:
+            reason = f"{name!r} with the device's outputs: {why}"
+            raise VerificationError("cannot be read", why=reason, remedy=_AGAIN)
+        sets = tuple(GoldenSet(label=e.label, inputs=(), outputs=e.outputs) for e in ran.sets)
+        return golden_files.read(beside, name.removesuffix(".npz"), replace(right, sets=sets))
+
+
+def _circumstances(results: DeviceResults, folder: GroupFolder) -> Iterator[Finding]:
+    """Driver and versions of the device, where this folder's models need one."""
+    used = {p.name for model in folder.models for p in folder.providers.of(model.sources)}
+    wanted = results.expect_driver
+    devices = [device for device in results.devices if device.ep in used]
+    for device in devices if wanted is not None else ():
+        told = ", ".join(f"{k} {v}" for k, v in device.drivers.items()) or "not told"
+        same = wanted in device.drivers.values()
+        message = f"the driver of {device.ep} is {told}"
+        remedy = "" if same else "install that driver on the device, or build for this one"
+        expected = "" if same else f", expected is {wanted}"
+        yield _device("pass" if same else "fail", f"{message}{expected}", remedy)
+    if wanted is not None and used and not devices:
+        yield _device("fail", f"no device tells of a driver, expected is {wanted}", _AGAIN)
+    for package in sorted(results.packages.keys() & results.built_with.keys()):
+        there, here = results.packages[package], results.built_with[package]
+        message = f"the device has {package} {there}"
+        if there == here:
+            yield _device("pass", f"{message}, as the build had")
+        else:
+            remedy = "install that version there, or trust its numbers"
+            yield _device("not checkable", f"{message}, the build had {here}", remedy)
+
+
+def _verdict(model: ContextModel, ep: str, verdict: str) -> Finding:
+    """What ONNX Runtime said on the device of the model's compatibility."""
+    outcome: Outcome = "not checkable"
+    if verdict in ("EP_SUPPORTED_OPTIMAL", "EP_SUPPORTED_PREFER_RECOMPILATION"):
+        outcome = "pass"
+    elif verdict == "EP_UNSUPPORTED":
+        outcome = "fail"
+    word = verdict.removeprefix("EP_").replace("_", " ").lower()
+    said = word if verdict.startswith("EP_") else verdict
+    message = f"ONNX Runtime on the device, of {ep}: {said}"
+    remedies = {"fail": "build it for that device", "not checkable": "ask a device that it is for"}
+    return Finding(
+        "compatibility", "device", model.file, outcome, message, remedies.get(outcome, "")
+    )

@@ -1,0 +1,97 @@
+"""What check_device.py of a kit wrote on a device: JSON of somebody else, read with its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from epctx import codec, limits
+from epctx.errors import UsageError
+from epctx.files.entries import open_entry
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """A device that models were loaded on; `drivers`: what it says of its drivers."""
+
+    ep: str
+    kind: str
+    vendor: str = ""
+    drivers: Mapping[str, str]
+    metadata: Mapping[str, str] = {}
+
+
+class ResultSet(Struct, frozen=True, kw_only=True):
+    """An input set that was run, and the names of its outputs."""
+
+    label: str
+    outputs: tuple[str, ...]
+
+
+class DeviceModel(Struct, frozen=True, kw_only=True):
+    """What was found of a model: `<target>/<group>/<model>`.
+
+    Attributes:
+        files: name to SHA-256 of what was loaded.
+        problems: what went wrong, in words.
+        compatibility: by EP, ONNX Runtime's verdict on the device.
+        load, first, median, p99: of loading and of inferences, in seconds; None: it was not run.
+        outputs: a `.npz` beside the results, and its `sha256`; None: it was not run.
+    """
+
+    model: str
+    files: Mapping[str, str] = {}
+    problems: tuple[str, ...] = ()
+    compatibility: Mapping[str, str] = {}
+    load: Seconds | None = None
+    first: Seconds | None = None
+    median: Seconds | None = None
+    p99: Seconds | None = None
+    runs: Annotated[int, Meta(ge=0)] = 0
+    sets: tuple[ResultSet, ...] = ()
+    outputs: str | None = None
+    sha256: str | None = None
+
+
+class DeviceResults(Struct, frozen=True, kw_only=True):
+    """What check_device.py wrote. `expect_driver`: what the kit, or who ran it, asked for."""
+
+    version: Literal[1]
+    made: str
+    host: Mapping[str, str]
+    packages: Mapping[str, str]
+    built_with: Mapping[str, str]
+    expect_driver: str | None
+    devices: tuple[Device, ...]
+    models: tuple[DeviceModel, ...]
+
+
+def read(path: Path) -> DeviceResults:
+    """The results of a device.
+
+    Raises:
+        UsageError: they cannot be read, or are none.
+    """
+    most, remedy = limits.RECORD_BYTES, "name the file that check_device.py wrote"
+    with (
+        UsageError.if_refused("cannot be read", file=path.as_posix(), remedy=remedy),
+        open_entry(path.resolve()) as stream,
+    ):
+        content = stream.read(most.value + 1)
+    try:
+        if len(content) > most.value:
+            raise msgspec.DecodeError(f"it is larger than {most}")
+        found = codec.decode(content, DeviceResults)
+    except msgspec.DecodeError as error:
+        what = "is no file of results that check_device.py wrote"
+        raise UsageError(what, file=path.as_posix(), why=str(error), remedy=remedy) from error
+    names = [each.model for each in found.models]
+    if len(names) != len(set(names)):
+        what = "has several results of one model"
+        raise UsageError(what, file=path.as_posix(), remedy=remedy)
+    return found

@@ -1,0 +1,115 @@
+"""The script that a kit has for devices: plain Python, and how it compares."""
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epctx.commands.kit import check_device
+from epctx.commands.kit.check_device import Checking, Problem, path_from, values
+
+FLOATS = {"cosine_min": 0.99, "max_rel": 0.01}
+
+
+def test_it_is_python_3_9_and_imports_nothing_that_a_device_lacks() -> None:
+    tree = ast.parse(inspect.getsource(check_device), feature_version=(3, 9))
+    found = {
+        name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [each.name for each in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+    }
+    assert found <= set(sys.stdlib_module_names)
+
+
+def compare(right: Any, found: Any, **limits: float) -> str | None:
+    checking = object.__new__(Checking)
+    checking.np = np
+    told: str | None = checking.compare(
+        np.asarray(right), None if found is None else np.asarray(found), limits
+    )["problem"]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("right", "found", "limits", "told"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], {}, None),
+        ([1.0, 2.0], [1.0, 2.001], FLOATS, None),
+        ([1.0, 2.0], [1.0, 2.001], {}, "it is not equal"),
+        ([1.0, 2.0], [1.0, 2.1], FLOATS, "max_rel 0.05"),
+        ([1.0, 2.0], [2.0, -1.0], {"cosine_min": 0.99}, "cosine_min 0"),
+        ([0.0, 0.0], [0.0, 1e-9], FLOATS, "it is not equal"),
+        ([1.0, np.nan], [1.0, np.nan], {}, None),
+        ([1.0, np.nan], [1.0, 2.0], FLOATS, "NaN"),
+        ([1.0, np.inf], [1.0, -np.inf], FLOATS, "infinities"),
+        ([1.0, -1e9], [1.0, -65536.0], {**FLOATS, "saturates_at": 65504.0}, None),
+        ([1e308, 1e308], [1e308, 1e308 * 0.999], FLOATS, None),
+        ([1, 2], [1, 3], {}, "it is not equal"),
+        ([1, 2], [1, 3], {"max_abs": 1.0}, None),
+        ([2**60], [2**60 + 1], {}, "it is not equal"),
+        ([1.0], [[1.0]], FLOATS, "not float64[1]"),
+        ([1.0], [1], FLOATS, "it is int64"),
+        ([True], [False], {}, "it is not equal"),
+        (["a"], ["a"], {}, None),
+        ([], [], {}, None),
+        ([1.0], None, FLOATS, "it is missing"),
+    ],
+)
+def test_an_output_is_compared(right: Any, found: Any, limits: Any, told: str | None) -> None:
+    problem = compare(right, found, **limits)
+    assert problem is None if told is None else told in (problem or "")
+
+
+def test_a_row_of_numbers_is_json_whatever_the_numbers() -> None:
+    checking = object.__new__(Checking)
+    checking.np = np
+    row = checking.compare(np.array([1e200]), np.array([-1e200]), {"max_rel": 1.0})
+    assert row["cosine"] == -1.0 and row["max_rel"] == 2.0
+
+
+def test_values_that_numpy_does_not_know_are_told() -> None:
+    with pytest.raises(Problem, match="bfloat16"):
+        values(np.zeros(2, "V2"))
+    assert values(np.array(["x"])).dtype == object
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("os", "get_terminal_path"),
+        ("onnxruntime_qnn.x", "get_library_path"),
+        ("onnxruntime_qnn", "system"),
+    ],
+)
+def test_a_kit_cannot_have_any_function_called(module: str, function: str) -> None:
+    with pytest.raises(Problem, match="which is no EP's"):
+        path_from({"ep": "X", "module": module, "package": "x"}, function)
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    ep = {"ep": "X", "module": "onnxruntime_of_nobody", "package": "onnxruntime-of-nobody"}
+    with pytest.raises(Problem, match="run `pip install onnxruntime-of-nobody`"):
+        path_from(ep, "get_library_path")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "link"])
+def test_no_name_leads_out_of_the_kit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = tmp_path / "kit"
+    kit.mkdir()
+    (tmp_path / "x").touch()
+    if name == "link":
+        (kit / "link").symlink_to(tmp_path / "x")
+    monkeypatch.setattr(check_device, "KIT", kit.resolve())
+    assert check_device.place(name) is None
+    assert check_device.place("a/b") == kit.resolve() / "a" / "b"
