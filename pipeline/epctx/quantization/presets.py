@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from msgspec import Struct
 from onnxruntime.quantization import CalibrationMethod, QuantType, get_qdq_config
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
@@ -117,5 +118,6 @@ def _override(given: TensorOverride) -> dict[str, Any]:
     if given.symmetric is not None:
         found["symmetric"] = given.symmetric
     if given.range is not None:
-        found["rmin"], found["rmax"] = given.range
+        # onnxruntime asks an activation's range for its dtype, which a plain float does not have.
+        found["rmin"], found["rmax"] = map(np.float32, given.range)
     return found

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnxruntime.quantization import CalibrationMethod, QuantType
@@ -80,3 +81,13 @@ def test_weights_in_blocks_are_never_quantized_again(tmp_path: Path) -> None:
     found = presets.config(tmp_path / "m.onnx", asked, "qnn", exclude=[], op_types=())
     assert "MatMul" in found.op_types_to_quantize
     assert "MatMulNBits" not in found.op_types_to_quantize, "QNN crashes"
+
+
+@pytest.mark.parametrize("preset", ["qnn", "cpu"])
+def test_a_range_is_of_numbers_that_have_a_type(preset: Preset, model: Path) -> None:
+    """onnxruntime 1.31.1 asks those of an activation for it, and a float has none."""
+    settings = QuantizeSettings(overrides={"r0": TensorOverride(range=(-0.5, 2))})
+    found = presets.config(model, settings, preset, exclude=(), op_types=())
+    (override,) = found.extra_options["TensorQuantOverrides"]["r0"]
+    assert (override["rmin"], override["rmax"]) == (-0.5, 2.0)
+    assert override["rmin"].dtype == override["rmax"].dtype == np.float32
