@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # as of `typing`, which small processes need not import
 if TYPE_CHECKING:
     from epctx import errors, runtime
     from epctx.api import (
+        bisect,
         build,
         diff,
         doctor,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "bisect",
     "build",
     "compile_model",
     "diff",

@@ -13,6 +13,7 @@ from epctx.errors import UsageError, require_list
 
 if TYPE_CHECKING:
     from epctx.cache.opening import Shared
+    from epctx.commands.bisect.result import Bisection
     from epctx.commands.build import On
     from epctx.commands.diff.result import Comparison
     from epctx.commands.doctor.diagnosis import Diagnosis
@@ -457,6 +458,48 @@ def reproduce(
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
     )
+
+
+def bisect(
+    manifest: str | os.PathLike[str],
+    group: str,
+    model: str,
+    *,
+    cuts: int = 8,
+    budget: float | None = None,
+    out: str | os.PathLike[str] = "dist",
+    allow_outside: bool = False,
+    listener: Listener | None = None,
+) -> tuple[Bisection, Path]:
+    """The first node of a compiled model whose numbers are wrong, why, and what repairs the build.
+
+    Args:
+        group: `GROUP` or `GROUP@TARGET`.
+        cuts: nodes whose values are read at a time.
+        budget: in seconds, after which no further build begins.
+        out: the folder that gets what was found, as JSON and as a page.
+
+    Returns:
+        What was found, and the page.
+
+    Raises:
+        UsageError: there is no such group or model; `epctx[report]` is not installed.
+        VerificationError: this host cannot run what is compiled.
+        EpctxError: a build failed before there were numbers.
+    """
+    UsageError.if_missing("jinja2", "report")
+    from epctx.commands.bisect import command, page
+
+    found = command.bisect(
+        Path(manifest),
+        group,
+        model,
+        cuts=cuts,
+        budget=budget,
+        allow_outside=allow_outside,
+        listener=listener or (lambda event: None),
+    )
+    return found, page.write(found, Path(out))
 
 
 def inspect(file: str | os.PathLike[str]) -> Inspection:

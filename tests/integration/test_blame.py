@@ -122,6 +122,7 @@ def test_the_right_party_is_blamed(folder: Path) -> None:
 
 
 TRIED: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "bisect": (("bisect", "m.yaml", "right", "index"), 5, "hidden"),
     "build": (("build", "m.yaml"), 5, "hidden"),
     "package": (("package", "m.yaml"), 5, "hidden"),
     "plan": (("plan", "m.yaml", "--partition"), 5, "hidden"),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("init", "import", "validate", "plan", "build", "package", "kit", "sign", "verify"),
-    *("reproduce", "inspect", "diff", "push", "pull", "worker", "run", "report", "doctor", "env"),
-    *("explain", "schema", "cache"),
+    *("reproduce", "bisect", "inspect", "diff", "push", "pull", "worker", "run", "report"),
+    *("doctor", "env", "explain", "schema", "cache"),
 )
 """One module each, with `_` behind a word of Python's: its `app`, or its function of its name."""
 

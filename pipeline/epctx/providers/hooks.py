@@ -6,7 +6,7 @@ A provider that has none of them still builds and runs; what only it can know is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
@@ -242,6 +242,29 @@ class SetsTolerance(Protocol):
     def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         """The default tolerance for an output of type `dtype` of a model of this precision."""
         ...
+
+
+class KnownFault(Struct, frozen=True, kw_only=True, eq=False):
+    """Wrong numbers that an EP gives for some nodes, as it was measured.
+
+    Attributes:
+        op_type: of these nodes, in ONNX's own domain.
+        concerns: whether a node of that type is one of them.
+        what: it does, and which version.
+        remedy: what mends it.
+    """
+
+    op_type: str
+    concerns: Callable[[ir.Node], bool]
+    what: str
+    remedy: str
+
+
+@runtime_checkable
+class KnowsFaults(Protocol):
+    """It is known to compute some nodes wrongly."""
+
+    faults: tuple[KnownFault, ...]
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from msgspec import Struct
@@ -97,25 +97,29 @@ def rows(found: QuantizeReport) -> tuple[TensorLoss, ...]:
 
 def plot(found: QuantizeReport) -> Plot | None:
     """Its tensors by their loss; None: there is nothing to draw."""
-    every = rows(found)
+    return drawn(rows(found), {each.name for each in found.outputs})
+
+
+def drawn(every: Sequence[TensorLoss], outputs: Set[str]) -> Plot | None:
+    """Tensors of which the loss is known, in this order; None: there are none."""
     if not every:
         return None
-    outputs = {each.name for each in found.outputs}
     step = -(-len(every) // _COLUMNS)
     stretches = [every[start : start + step] for start in range(0, len(every), step)]
     width = min(WIDTH / len(stretches), _WIDEST)
+    by_loss = sorted(every, key=lambda each: each.sqnr or 0.0)
     return Plot(
         columns=tuple(
             _column(number * width, width, stretch, outputs)
             for number, stretch in enumerate(stretches)
         ),
         lines=tuple((round(HEIGHT - _height(level), 1), level) for level in (20, 40, 60, 80)),
-        words=f"{len(every):,} tensors from {every[0].sqnr:.1f} dB ({every[0].name}) "
-        f"to {every[-1].sqnr:.1f} dB",
+        words=f"{len(every):,} tensors from {by_loss[0].sqnr:.1f} dB ({by_loss[0].name}) "
+        f"to {by_loss[-1].sqnr:.1f} dB",
     )
 
 
-def _column(x: float, width: float, stretch: Sequence[TensorLoss], outputs: set[str]) -> Column:
+def _column(x: float, width: float, stretch: Sequence[TensorLoss], outputs: Set[str]) -> Column:
     shown = next((each for each in stretch if each.name in outputs), stretch[0])
     more = f" and {len(stretch) - 1} more" if len(stretch) > 1 else ""
     return Column(

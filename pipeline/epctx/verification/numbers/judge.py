@@ -15,16 +15,16 @@ from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sess
 from epctx.verification.numbers import compare, tolerances
 
 _REMEDY = (
-    "if the EP's precision explains it, set `verify.tolerance`; else find the nodes with "
-    "`partition.exclude`, and report them to who makes the EP"
+    "if the EP's precision explains it, set `verify.tolerance`; else find the first wrong node, "
+    "and what repairs it, with `epctx bisect MANIFEST GROUP MODEL`"
 )
 
 
 _QUANTIZED = (
     "give real inputs with `verify.inputs.files` (random ones may lie beyond what it was "
     "calibrated to), more samples with `quantize.calibration`; leave the nodes that lose most (the "
-    "report has them) out with `quantize.exclude`, or choose wider types; else set "
-    "`quantize.tolerance`"
+    "report has them; `epctx bisect` finds the first) out with `quantize.exclude`, or choose wider "
+    "types; else set `quantize.tolerance`"
 )
 _TELLING = (
     "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "

@@ -10,14 +10,35 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import onnx_ir as ir
+
 from epctx.errors import CompileError
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.serde import wire
 from epctx.manifest import OptionValue
-from epctx.providers.base import SessionGroupSpec, Workspace
+from epctx.providers.base import PartitionedModel, SessionGroupSpec, Workspace
 from epctx.providers.reference import ReferenceExecutionProvider
+from epctx.providers.reference.options import ReferenceOptions
+from epctx.providers.reference.workspace import ReferenceWorkspace
+
+
+class Damaging(ReferenceWorkspace):
+    """Turns the sign of every number of one weight, and says nothing."""
+
+    def __init__(self, weight: str, options: ReferenceOptions, spec: SessionGroupSpec) -> None:
+        super().__init__(options, spec)
+        self.weight = weight
+
+    def compile(
+        self, model: PartitionedModel, partitions: Sequence[Partition]
+    ) -> Sequence[Replacement]:
+        for value in (value for part in partitions for value in part.initializers):
+            if value.name == self.weight and value.const_value is not None:
+                value.const_value = ir.tensor(-value.const_value.numpy(), name=value.name)
+        return super().compile(model, partitions)
 
 
 class FaultyExecutionProvider(ReferenceExecutionProvider):
@@ -33,6 +54,7 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
         options = dict(options)
         self.fault = options.pop("fault", "none")
         self.notes = Path(str(options.pop("notes", "")))
+        self.weight = str(options.pop("weight", ""))
         super().__init__(options)
 
     def open_workspace(self, session_group: SessionGroupSpec) -> Workspace:
@@ -86,4 +108,6 @@ class FaultyExecutionProvider(ReferenceExecutionProvider):
             import atexit
 
             atexit.register(lambda: os._exit(134))
+        if self.fault == "weight":
+            return Damaging(self.weight, self.options, session_group)
         return super().open_workspace(session_group)

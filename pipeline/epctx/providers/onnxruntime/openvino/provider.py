@@ -37,6 +37,7 @@ from epctx.providers.hooks import (
 from epctx.providers.onnxruntime import host, packages
 from epctx.providers.onnxruntime.ep import text
 from epctx.providers.onnxruntime.openvino import binary as openvino_binary
+from epctx.providers.onnxruntime.openvino.faults import FAULTS
 from epctx.providers.onnxruntime.openvino.options import config_of, properties_of
 from epctx.providers.onnxruntime.plugins import Plugin, describe
 from epctx.providers.onnxruntime.provider import OrtProvider
@@ -75,6 +76,7 @@ class OpenVINOExecutionProvider(OrtProvider):
     tried = "onnxruntime-ep-openvino 1.8.1, Linux x86-64, Intel CPU"
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name", "graph"})
     finds_graphs_by: Literal["name", "partition_name"] = "partition_name"
+    faults = FAULTS
     binds_by_name = True
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:

@@ -50,6 +50,7 @@ from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
 from epctx.providers.onnxruntime.qnn import compatibility, dlc, socs
+from epctx.providers.onnxruntime.qnn.faults import FAULTS
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class QNNExecutionProvider(OrtProvider):
     extra_attributes = frozenset({_OVERRIDES, _FLEXIBLE})
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
     finds_graphs_by: Literal["name", "partition_name"] = "name"
+    faults = FAULTS
     unstable = (
         "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
         "constant of the other operand's shape (norms written as nodes), for Expand, and for "

@@ -1,0 +1,173 @@
+"""Why a node is wrong, of a closed list, and which changes of the manifest may repair it."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+from msgspec.structs import replace
+
+from epctx.commands.bisect.result import Cause, Kind, Proposal
+from epctx.manifest import ModelGroup, TensorOverride
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import FLOAT16_MAX, KnowsFaults, SetsTolerance
+from epctx.quantization.ranges import Ranges
+
+_FLOAT16_LEAST: Final = 2.0**-14
+"""The least magnitude that float16 has all its digits for."""
+_FLOAT16: Final[Mapping[Kind, str]] = {
+    "fp16 overflow": f"beyond {FLOAT16_MAX:g}, the largest number of the EP's float16",
+    "fp16 underflow": f"below {_FLOAT16_LEAST:.3g}, where the EP's float16 has fewer digits",
+}
+_CLIPPED: Final = 1.05
+_TOO_WIDE: Final = 4.0
+"""So many times as wide as the numbers a range loses two bits of eight."""
+Change = tuple[Proposal, ModelGroup]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inquiry:
+    """What is known of the first wrong node.
+
+    Attributes:
+        ranges: lowest and highest number of values of the source.
+        quantized: the ranges that values are quantized with.
+        quantizing: what is wrong is the quantized model, not what was compiled of it.
+    """
+
+    node: ir.Node
+    group: ModelGroup
+    providers: Sequence[ExecutionProvider]
+    ranges: Ranges = field(default_factory=dict)
+    quantized: Ranges = field(default_factory=dict)
+    quantizing: bool = False
+
+    def cause(self) -> Cause:
+        """The cause, of all that there are."""
+        about = {str(v.name): r for v in _values(self.node) if (r := self._range(v)) is not None}
+        if self.quantizing:
+            found = [words for name in about if (words := self._misfit(name)) is not None]
+            if found:
+                return Cause(kind="quantization range", why="; ".join(found), ranges=about)
+            why = "the ranges about it fit its numbers on these inputs"
+            return Cause(kind="unknown", why=why, ranges=about)
+        for kind, words in _FLOAT16.items() if any(map(_in_halves, self.providers)) else ():
+            beyond = [name for name, found_ in about.items() if _beyond(found_, kind)]
+            if beyond:
+                return Cause(kind=kind, why=f"{words}: {_listed(beyond)}", ranges=about)
+        why = "no number about it is too large or too small, and no fault of the EP is known"
+        unknown = Cause(kind="unknown", why=why)
+        return replace(known_fault(self.node, self.providers) or unknown, ranges=about)
+
+    def changes(self, cause: Cause) -> Iterator[Change]:
+        """What may repair it, the least first."""
+        if self.quantizing:
+            for ranges in (cause.ranges, self.ranges):
+                misfits = [name for name in ranges if self._misfit(name) is not None]
+                if misfits:
+                    yield self._override(misfits)
+            return
+        nodes = [self.node]
+        if cause.kind in _FLOAT16:
+            nodes = self._region(cause.kind)
+        elif cause.kind == "known EP fault":
+            nodes = [n for n in self.node.graph or () if known_fault(n, self.providers)]
+        names = sorted({glob.escape(node.name) for node in nodes if node.name})
+        yield self._exclude(names, sorted({_operator(node) for node in nodes if not node.name}))
+        yield self._exclude([], [_operator(self.node)])
+
+    def _override(self, names: Sequence[str]) -> Change:
+        settings = self.group.quantize
+        assert settings is not None
+        ranges = {name: tuple(float(f"{e:.6g}") for e in self.ranges[name]) for name in names}
+        overrides = {
+            name: replace(settings.overrides.get(name, TensorOverride()), range=both)
+            for name, both in ranges.items()
+        }
+        quantize = replace(settings, overrides={**settings.overrides, **overrides})
+        written = {"overrides": {name: {"range": list(both)} for name, both in ranges.items()}}
+        what = f"quantize.overrides of {_listed(names)}"
+        manifest = {"model_groups": {self.group.name: {"quantize": written}}}
+        return Proposal(what=what, manifest=manifest), replace(self.group, quantize=quantize)
+
+    def _exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
+        old = self.group.partition
+        nodes = tuple(dict.fromkeys((*old.exclude_nodes, *names)))
+        ops = tuple(dict.fromkeys((*old.exclude_op_types, *op_types)))
+        written = {key: list(all_) for key, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
+        partition = replace(old, exclude_nodes=nodes, exclude_op_types=ops)
+        what = f"partition.exclude of {_listed((*names, *op_types))}"
+        manifest = {"model_groups": {self.group.name: {"partition": {"exclude": written}}}}
+        return Proposal(what=what, manifest=manifest), replace(self.group, partition=partition)
+
+    def _region(self, kind: Kind) -> list[ir.Node]:
+        """The node, and what is joined to it by values that float16 does not hold."""
+        found: dict[ir.Node, None] = {}
+        left = [self.node]
+        while left:
+            node = left.pop()
+            if node in found:
+                continue
+            found[node] = None
+            for value in _values(node):
+                if not value.is_initializer() and _beyond(self._range(value), kind):
+                    left += [*filter(None, [value.producer()]), *value.consumers()]
+        return list(found)
+
+    def _range(self, value: ir.Value) -> tuple[float, float] | None:
+        if value.const_value is None or not value.const_value.size:
+            return self.ranges.get(str(value.name))
+        array = value.const_value.numpy().astype(np.float64)
+        return float(array.min()), float(array.max())
+
+    def _misfit(self, name: str) -> str | None:
+        """How the range that a value is quantized with does not fit its numbers; None: it does."""
+        if name not in self.quantized or name not in self.ranges:
+            return None
+        (low, high), (least, greatest) = self.quantized[name], self.ranges[name]
+        words = f"{name!r} is {least:.4g} to {greatest:.4g}, quantized from {low:.4g} to {high:.4g}"
+        least, greatest = min(least, 0.0), max(greatest, 0.0)
+        if least < low * _CLIPPED or greatest > high * _CLIPPED:
+            return f"{words}: what is beyond is clipped"
+        too_wide = high - low > _TOO_WIDE * (greatest - least)
+        return f"{words}: few steps are left for it" if too_wide else None
+
+
+def known_fault(node: ir.Node, providers: Iterable[ExecutionProvider]) -> Cause | None:
+    """A fault that an EP is known to have, and that concerns the node."""
+    for provider in providers:
+        for fault in provider.faults if isinstance(provider, KnowsFaults) else ():
+            if (node.domain, node.op_type) == ("", fault.op_type) and fault.concerns(node):
+                return Cause(kind="known EP fault", why=fault.what, remedy=fault.remedy)
+    return None
+
+
+def _beyond(found: tuple[float, float] | None, kind: Kind) -> bool:
+    largest = max(map(abs, found or (0.0,)))
+    return largest > FLOAT16_MAX if kind == "fp16 overflow" else 0 < largest < _FLOAT16_LEAST
+
+
+def _in_halves(provider: ExecutionProvider) -> bool:
+    """It computes float32 in float16."""
+    if not isinstance(provider, SetsTolerance):
+        return False
+    return provider.tolerance("float32", "float32").saturates_at == FLOAT16_MAX
+
+
+def _values(node: ir.Node) -> Iterator[ir.Value]:
+    """What a node takes and gives, of floating-point numbers."""
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.dtype is not None and value.dtype.is_floating_point():
+            yield value
+
+
+def _operator(node: ir.Node) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

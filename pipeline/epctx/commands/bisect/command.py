@@ -1,0 +1,252 @@
+"""`epctx bisect`: cut, compile, compare; then why, and what repairs it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import onnx_ir as ir
+from msgspec.structs import replace
+
+from epctx.commands import run as running
+from epctx.commands.bisect.causes import Inquiry, known_fault
+from epctx.commands.bisect.cutting import CutModel
+from epctx.commands.bisect.result import Bisection, Cause, Proposal, Reading
+from epctx.commands.bisect.search import Search
+from epctx.commands.bisect.trials import Spent, Trials
+from epctx.engine import plan as planning
+from epctx.engine.events import Event, Listener
+from epctx.error_codes import Code
+from epctx.errors import CompileError, UsageError, VerificationError
+from epctx.manifest import ModelGroup, OptimizeSettings, VerifyInputs
+from epctx.providers import registry
+from epctx.quantization.ranges import Ranges
+from epctx.text import did_you_mean
+from epctx.verification.findings import OutputNumbers
+
+_SET: Final = re.compile(r"set (\d+)")
+
+
+def bisect(
+    path: Path,
+    group: str,
+    model: str,
+    *,
+    cuts: int,
+    budget: float | None,
+    allow_outside: bool,
+    listener: Listener,
+) -> Bisection:
+    """Search one model of one group, as `api.bisect`."""
+    begun = time.monotonic()
+    plan = planning.read(path, only=[group], allow_outside=allow_outside)
+    planned = {each.name: group for group in plan.groups[:1] for each in group.group.models}
+    if model not in planned:
+        what, near = f'the group has no model "{model}"', did_you_mean(model, planned)
+        raise UsageError(what, where=group, remedy=near, code=Code.NO_SUCH_CHOICE)
+    target, chosen = planned[model].target, planned[model].group
+    said = Bisection(name=plan.manifest.name, target=target, group=chosen.name, model=model)
+    with tempfile.TemporaryDirectory(prefix="epctx-bisect-", ignore_cleanup_errors=True) as scratch:
+        trials = Trials(
+            known=plan.manifest,
+            target=target,
+            folder=Path(scratch).resolve(),
+            deadline=None if budget is None else begun + budget,
+        )
+        found = _Search(trials, _alone(chosen, model), cuts, said, listener).run()
+        return replace(found, builds=trials.count, seconds=time.monotonic() - begun)
+
+
+def _alone(group: ModelGroup, model: str) -> ModelGroup:
+    """The group with this model only, compared with its own source."""
+    (chosen,) = (replace(each, reference=None) for each in group.models if each.name == model)
+    verify = replace(group.verify, numbers="full")
+    return replace(group, models=(chosen,), sharing_groups={}, verify=verify)
+
+
+@dataclass
+class _Search:
+    """One search. `group`: of one model."""
+
+    trials: Trials
+    group: ModelGroup
+    cuts: int
+    said: Bisection
+    listener: Listener
+    readings: dict[str, Reading] = field(default_factory=dict)
+
+    def run(self) -> Bisection:
+        self._tell("the model as it is")
+        try:
+            numbers = self.trials.build(self.group)
+        except CompileError as error:
+            return self._crashed(error)
+        if not numbers:
+            what = "no number of it can be checked on this host"
+            remedy = "`epctx verify` says why; try on a host that can run it"
+            raise VerificationError(what, model=self.said.model, remedy=remedy, code=Code.NUMBERS)
+        wrong = next((each for each in numbers if not each.passed), None)
+        if wrong is None:
+            return self.said
+        self.said = replace(
+            self.said,
+            sessions=wrong.sessions,
+            input_set=wrong.input_set,
+            inputs=_only(self.group.verify.inputs, wrong.input_set),
+            tolerance=wrong.tolerance,
+        )
+        model = self._model()
+        search = Search(model.layers, self.cuts)
+        self._hear(search, numbers)
+        ended = self._narrow(search, model)
+        first = search.wrong
+        values = () if first is None else first.values
+        self.said = replace(
+            self.said,
+            ended=ended,
+            nodes=model.nodes,
+            readings=tuple(sorted(self.readings.values(), key=lambda each: each.place)),
+            first=tuple(self.readings[value] for value in values if value in self.readings),
+            suspects=len(search.suspects()),
+        )
+        if first is None or ended != "found":
+            return self.said
+        self._tell("the numbers of the source")
+        inquiry = dataclasses.replace(
+            self._inquiry(first.node),
+            ranges=self._ranges(model),
+            quantized=self.trials.calibrate(self.group),
+            quantizing=self.said.sessions == "quantized",
+        )
+        cause = inquiry.cause()
+        return replace(self.said, cause=cause, tried=self._tried(inquiry, cause))
+
+    def _crashed(self, error: CompileError) -> Bisection:
+        """What repairs a model that cannot be run, if an EP is known to fail on nodes of it.
+
+        Raises:
+            CompileError: the error; none is known, or without those nodes it fails, too.
+        """
+        for layer in self._model().layers:
+            inquiry = self._inquiry(layer.node)
+            cause = known_fault(layer.node, inquiry.providers)
+            if cause is not None:
+                cause = replace(cause, why=f"{cause.why}. As it is: {error.what}")
+                tried = self._tried(inquiry, cause)
+                found = replace(self.said, ended="crashed", cause=cause, tried=tried)
+                if found.repair is not None:
+                    return found
+                break
+        raise error
+
+    def _model(self) -> CutModel:
+        folder = self.trials.folder / "cut"
+        folder.mkdir()
+        return CutModel(self.trials.optimize(self.group), folder)
+
+    def _inquiry(self, node: ir.Node) -> Inquiry:
+        providers = [registry.create(each) for each in self.group.execution_providers]
+        return Inquiry(node=node, group=self.group, providers=providers)
+
+    def _narrow(self, search: Search, model: CutModel) -> Literal["found", "budget", "vanished"]:
+        """Read values until the first wrong node is known."""
+        rounds = 0
+        while values := search.values():
+            rounds, left = rounds + 1, search.rounds()
+            suspects = f"suspects: {len(search.suspects())}, read: {len(values)}"
+            self._tell(f"cut {rounds} of about {rounds + left - 1}, {suspects}")
+            try:
+                numbers = self.trials.build(self._cut(model, values))
+            except Spent:
+                return "budget"
+            except (CompileError, VerificationError):
+                if search.at_once == 1:
+                    raise
+                numbers = ()
+            if any(self._counts(each) and not each.passed for each in numbers):
+                self._hear(search, numbers)
+            elif search.at_once == 1:
+                return "vanished"
+            else:  # so many outputs change what the EP does
+                search.at_once //= 2
+        return "found"
+
+    def _cut(self, model: CutModel, values: Sequence[str]) -> ModelGroup:
+        """The group with a model that gives these values, too."""
+        (old,) = self.group.models
+        path = model.write(values)
+        source = replace(old, path=path, external_data_dir=None, dimensions={}, shapes={})
+        return replace(
+            self.group,
+            models=(source,),
+            optimize=OptimizeSettings(level="none"),
+            partition=replace(self.group.partition, require_coverage=None, max_partitions=None),
+            verify=replace(self.group.verify, inputs=self.said.inputs),
+        )
+
+    def _hear(self, search: Search, numbers: Sequence[OutputNumbers]) -> None:
+        found = {each.output: each for each in numbers if self._counts(each)}
+        for layer in search.layers:
+            for value in found.keys() & set(layer.values):
+                search.known.setdefault(value, found[value].passed)
+                read = Reading(
+                    place=layer.place,
+                    node=layer.node.name or "",
+                    op_type=layer.node.op_type,
+                    value=value,
+                    passed=found[value].passed,
+                    comparison=found[value].comparison,
+                )
+                self.readings.setdefault(value, read)
+
+    def _counts(self, numbers: OutputNumbers) -> bool:
+        said = self.said
+        return (numbers.sessions, numbers.input_set) == (said.sessions, said.input_set)
+
+    def _tried(self, inquiry: Inquiry, cause: Cause) -> tuple[Proposal, ...]:
+        """What may repair it, each built with, until one does."""
+        tried: list[Proposal] = []
+        for proposal, group in inquiry.changes(cause):
+            self._tell(f"tried: {proposal.what}")
+            try:
+                failure = self.trials.run(group)[1]
+            except Spent:
+                break
+            tried.append(replace(proposal, failure=None if failure is None else failure.what))
+            if failure is None:
+                break
+        return tuple(tried)
+
+    def _ranges(self, model: CutModel) -> Ranges:
+        """The lowest and highest numbers of all values of the source."""
+        asked = self.said.inputs
+        report = running.run(
+            model.write([value for layer in model.layers for value in layer.values]),
+            inputs=asked.files,
+            seed=asked.seed,
+            count=asked.count,
+            ranges=asked.ranges,
+            dimensions={name: sizes[0] for name, sizes in asked.dimensions.items()},
+        )
+        outputs = report.cases[-1].outputs
+        found = {each.name: (each.least, each.greatest) for each in outputs}
+        return {n: (a, b) for n, (a, b) in found.items() if a is not None and b is not None}
+
+    def _tell(self, detail: str) -> None:
+        label = f"{self.said.group}@{self.said.target}"
+        self.listener(Event(group=label, state="notice", detail=detail))
+
+
+def _only(inputs: VerifyInputs, label: str) -> VerifyInputs:
+    """The inputs up to the set of this label, or the one file of it."""
+    if inputs.files:
+        files = tuple(path for path in inputs.files if label.startswith(path.name))
+        return replace(inputs, files=files or inputs.files)
+    number = _SET.search(label)
+    return inputs if number is None else replace(inputs, count=int(number[1]) + 1)

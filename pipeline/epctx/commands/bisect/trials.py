@@ -1,0 +1,108 @@
+"""Builds in scratch of one model of one group, as it is or changed: what became of its numbers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from epctx.engine import build, plan, ranges
+from epctx.engine.actions import loading
+from epctx.engine.build import Options
+from epctx.engine.executor import Machines
+from epctx.engine.report import GroupReport
+from epctx.engine.scheduler import Scheduler
+from epctx.errors import EpctxError
+from epctx.manifest import Manifest, ModelGroup, Target
+from epctx.quantization.ranges import Ranges, parse
+from epctx.verification.findings import OutputNumbers
+from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
+from epctx.worker.pool import Pool, own_logs
+
+R = TypeVar("R")
+_OPTIMIZED: Final = "optimized"
+
+
+class Spent(Exception):
+    """The budget is used up."""
+
+
+@dataclass(kw_only=True)
+class Trials:
+    """Builds, one after the other, none of which leaves anything but its numbers.
+
+    Attributes:
+        known: the manifest whose calibrated ranges hold, too.
+        deadline: by `time.monotonic`; no build but the first begins later. None: there is none.
+        count: how many there were.
+    """
+
+    known: Manifest
+    target: str
+    folder: Path
+    deadline: float | None = None
+    count: int = field(default=0, init=False)
+
+    def build(self, group: ModelGroup) -> tuple[OutputNumbers, ...]:
+        """The numbers of a build, within the tolerance or not.
+
+        Raises:
+            EpctxError: it failed before there were numbers.
+            Spent: there is no time for it.
+        """
+        report, failure = self.run(group)
+        numbers = report.verify.numbers if report.verify is not None else ()
+        if failure is not None and all(each.passed for each in numbers):
+            gone = str(self.folder) in failure.remedy  # the log goes with the build
+            again = "run `epctx build`, which keeps its log"
+            raise type(failure).of(failure.failure, remedy=again) if gone else failure
+        return numbers
+
+    def run(self, group: ModelGroup) -> tuple[GroupReport, EpctxError | None]:
+        """What became of a build. Raises Spent: there is no time for it."""
+        if self.count and self.deadline is not None and time.monotonic() >= self.deadline:
+            raise Spent
+        self.count += 1
+        target = Target(name=self.target, groups=(group,), written={group.name: {}})
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
+            made = Manifest(name="bisect", path=Path(folder, "m.yaml"), targets=(target,))
+            there = ranges.place(self.known.path)
+            if there.exists():
+                shutil.copy(there, ranges.place(made.path))
+            options, machines = Options(out=Path(folder, "dist"), jobs=1), Machines(Pool)
+            report, failure = build.run(
+                plan.make(made), options, listener=lambda event: None, machines=machines
+            )
+        return report.groups[0], failure
+
+    def optimize(self, group: ModelGroup) -> Path:
+        """The group's only model, optimized: its folder."""
+        folder = self.folder / _OPTIMIZED
+        job = OptimizeJob(source=group.models[0], settings=group.optimize, folder=folder)
+        loading.optimize(job, lambda job: self._carried_out(job, OptimizeResult))
+        return folder
+
+    def calibrate(self, group: ModelGroup) -> Ranges:
+        """The ranges that the group's only model, optimized, is quantized with; none: it is not."""
+        if group.quantize is None or not group.quantize.calibrated:
+            return {}
+        job = QuantizeJob(
+            name=group.models[0].name,
+            optimized=self.folder / _OPTIMIZED,
+            settings=group.quantize,
+            preset=group.preset,
+            ranges=None,
+            others=(),
+            folder=self.folder / "quantized",
+        )
+        found = parse(self._carried_out(job, QuantizeResult).ranges or "{}")
+        given = {name: each.range for name, each in group.quantize.overrides.items()}
+        return {**found, **{name: both for name, both in given.items() if both is not None}}
+
+    def _carried_out(self, job: OptimizeJob | QuantizeJob, result: type[R]) -> R:
+        pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())
+        with Scheduler(pool), pool.lane(None) as lane:
+            return lane.run(job, result)

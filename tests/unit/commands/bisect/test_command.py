@@ -1,0 +1,141 @@
+"""The search on the reference EP: found, ended by the budget, and gone when looked at."""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from epctx.commands.bisect import command
+from epctx.commands.bisect.result import Bisection
+from epctx.commands.bisect.trials import Trials
+from epctx.errors import CompileError, Interrupted, UsageError
+from epctx.manifest import ModelGroup, VerifyInputs
+from epctx.providers.hooks import KnownFault
+from epctx.verification.findings import OutputNumbers
+
+
+def bisect(
+    manifest: Path, *, model: str = "net", cuts: int = 4, budget: float | None = None
+) -> tuple[Bisection, list[str]]:
+    told: list[str] = []
+    found = command.bisect(
+        manifest,
+        "g",
+        model,
+        cuts=cuts,
+        budget=budget,
+        allow_outside=False,
+        listener=lambda event: told.append(event.detail or ""),
+    )
+    return found, told
+
+
+def test_the_damaged_weight_is_found_and_its_node_kept_off(damaged: Path) -> None:
+    found, told = bisect(damaged)
+    (first,) = found.first
+    assert (found.ended, first.node, first.op_type) == ("found", "product6", "MatMul")
+    assert not first.passed and (first.comparison.sqnr or 0) < 0
+    assert found.cause is not None and found.cause.kind == "unknown"
+    assert found.repair is not None and "product6" in str(found.repair.manifest)
+    assert found.builds == len(told) - 1, "each is told, and that the source is run"
+    assert told[1].startswith("cut 1 of about 3, suspects: 29, read: 4")
+    states = [each.passed for each in found.readings]
+    assert states == sorted(states, reverse=True), "what is before it is right"
+    assert (found.inputs.seed, found.inputs.count, found.input_set) == (0, 1, "seed 0, set 0")
+
+
+def test_a_spent_budget_tells_how_far_it_came(damaged: Path) -> None:
+    found, _ = bisect(damaged, budget=0)
+    assert (found.ended, found.builds, found.suspects) == ("budget", 1, 29)
+    assert found.cause is None and found.first[0].value == "y"
+
+
+def test_a_model_that_the_group_does_not_have_is_refused(damaged: Path) -> None:
+    with pytest.raises(UsageError, match='no model "nett"'):
+        bisect(damaged, model="nett")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_fault_that_is_gone_when_many_values_are_read_is_looked_for_with_fewer(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    """As with real EPs, which compute something else, or nothing, where values are outputs."""
+    real, counts = Trials.build, list[int]()
+
+    def build(self: Trials, group: ModelGroup) -> Sequence[OutputNumbers]:
+        numbers = real(self, group)
+        counts.append(len(numbers))
+        if len(numbers) > 3 and refused:
+            raise CompileError("too many outputs", remedy="fewer")
+        return [replace(each, passed=True) if len(numbers) > 3 else each for each in numbers]
+
+    monkeypatch.setattr(Trials, "build", build)
+    found, _ = bisect(damaged)
+    assert found.ended == "found" and found.first[0].node == "product6"
+    assert counts[:3] == [1, 5, 3]
+
+
+def test_a_fault_that_is_gone_with_any_value_read_is_said_to_be(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trials.build
+
+    def build(self: Trials, group: ModelGroup) -> Sequence[OutputNumbers]:
+        numbers = real(self, group)
+        return [replace(each, passed=True) if len(numbers) > 1 else each for each in numbers]
+
+    monkeypatch.setattr(Trials, "build", build)
+    found, _ = bisect(damaged)
+    assert found.ended == "vanished" and found.cause is None and not found.tried
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_of_a_model_that_crashes_the_known_faults_are_tried(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    """QNN's AveragePool may end the process that runs it: then there is nothing to compare."""
+    op_type = "MatMul" if known else "Tanh"  # that repairs the damaged one, or does not
+    fault = KnownFault(
+        op_type=op_type, concerns=lambda node: True, what="it is known", remedy="keep it off"
+    )
+    faulty = importlib.import_module("epctx_faulty").FaultyExecutionProvider
+    monkeypatch.setattr(faulty, "faults", (fault,), raising=False)
+
+    def build(self: Trials, group: ModelGroup) -> Sequence[OutputNumbers]:
+        raise CompileError("the worker process crashed", remedy="see its log")
+
+    monkeypatch.setattr(Trials, "build", build)
+    if not known:
+        with pytest.raises(CompileError, match="crashed"):
+            bisect(damaged)
+        return
+    found, _ = bisect(damaged)
+    assert found.ended == "crashed" and not found.readings
+    assert found.cause is not None and found.cause.kind == "known EP fault"
+    assert found.cause.why == "it is known. As it is: the worker process crashed"
+    assert found.repair is not None and found.repair.what.count("product") == 10
+
+
+def test_an_interrupt_ends_it_at_once(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, count = Trials.run, 0
+
+    def run(self: Trials, group: ModelGroup) -> object:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise Interrupted("interrupted", remedy="start again")
+        return real(self, group)
+
+    monkeypatch.setattr(Trials, "run", run)
+    with pytest.raises(Interrupted):
+        bisect(damaged)
+    assert count == 2
+
+
+def test_only_the_inputs_that_are_wrong_are_run_again() -> None:
+    generated = VerifyInputs(seed=3, count=5)
+    assert command._only(generated, "seed 3, set 1").count == 2
+    files = VerifyInputs(files=(Path("/a/one.npz"), Path("/a/two.npz")))
+    assert command._only(files, "two.npz").files == (Path("/a/two.npz"),)

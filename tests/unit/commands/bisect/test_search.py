@@ -1,0 +1,99 @@
+"""The search finds the first wrong node, whatever the graph, and reads few values for it."""
+
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epctx.commands.bisect.cutting import Layer
+from epctx.commands.bisect.search import Search
+
+
+def layers(parents: list[list[int]]) -> list[Layer]:
+    return [
+        Layer(
+            place=place,
+            node=ir.Node("", "Relu", []),
+            values=(f"v{place}",),
+            parents=frozenset(before),
+        )
+        for place, before in enumerate(parents)
+    ]
+
+
+def chain(length: int) -> list[Layer]:
+    return layers([[place - 1] if place else [] for place in range(length)])
+
+
+def after(model: list[Layer], fault: int) -> set[str]:
+    """What is wrong if one layer is: its values, and those of all that use it."""
+    wrong = {fault}
+    for layer in model:
+        if wrong & layer.parents:
+            wrong.add(layer.place)
+    return {f"v{place}" for place in wrong}
+
+
+def found(model: list[Layer], wrong: set[str], at_once: int) -> tuple[int, int, int]:
+    """The first wrong layer, how many rounds and how many values it took."""
+    search = Search(model, at_once)
+    last = f"v{max(int(each[1:]) for each in wrong)}"
+    search.known.update({last: False})
+    rounds = read = 0
+    while values := search.values():
+        rounds, read = rounds + 1, read + len(values)
+        assert not set(values) & search.known.keys(), "what is known is not read again"
+        search.known.update({value: value not in wrong for value in values})
+    assert search.wrong is not None
+    return search.wrong.place, rounds, read
+
+
+@pytest.mark.parametrize("fault", [0, 1, 150, 298, 299])
+def test_of_a_chain_of_300_nodes_three_rounds_of_eight_tell(fault: int) -> None:
+    model = chain(300)
+    place, rounds, read = found(model, after(model, fault), at_once=8)
+    assert place == fault
+    assert rounds <= 4 and read <= 32
+
+
+def test_how_many_rounds_are_left_is_told() -> None:
+    search = Search(chain(300), 8)
+    assert search.rounds() == 0 and search.values() == ()
+    search.known.update({"v299": False})
+    assert search.rounds() == 3 and len(search.suspects()) == 299
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1000), max_size=3), min_size=1, max_size=40),
+    st.integers(0, 1000),
+    st.integers(1, 9),
+)
+def test_of_any_graph_the_layer_is_wrong_and_all_that_it_uses_is_right(
+    drawn: list[list[int]], fault: int, at_once: int
+) -> None:
+    model = layers([[each % place for each in some if place] for place, some in enumerate(drawn)])
+    wrong = after(model, fault % len(model))
+    place, _, _ = found(model, wrong, at_once)
+    assert f"v{place}" in wrong
+    assert not {f"v{parent}" for parent in model[place].parents} & wrong
+
+
+def test_a_right_value_behind_the_fault_hides_nothing() -> None:
+    """A Relu may make a wrong value right: what was cleared by it is read in the end."""
+    search = Search(layers([[], [0], [1], [1], [2, 3]]), 4)
+    search.known.update({"v4": False, "v2": True, "v3": False})
+    assert search.values() == ("v1",), "node 2 is right, and yet 1, before both, may be wrong"
+    search.known["v1"] = False
+    assert search.values() == ("v0",)
+    search.known["v0"] = True
+    assert search.values() == () and search.wrong is search.layers[1]
+
+
+def test_a_layer_of_two_values_is_right_if_both_are() -> None:
+    model = chain(2)
+    two = Layer(place=0, node=model[0].node, values=("v0", "w0"), parents=frozenset())
+    search = Search([two, model[1]], 4)
+    search.known.update({"v1": False})
+    assert search.values() == ("v0", "w0")
+    search.known.update({"v0": True, "w0": False})
+    assert search.wrong is two and search.values() == ()
