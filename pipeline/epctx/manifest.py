@@ -67,6 +67,13 @@ class Reference(Struct, frozen=True, kw_only=True):
     of_source: bool = False
 
 
+class Bucket(Struct, frozen=True, kw_only=True):
+    """Of which model of the manifest a model is a bucket, and of which of the sizes it lists."""
+
+    model: str
+    sizes: Mapping[str, int]
+
+
 class ModelSource(Struct, frozen=True, kw_only=True):
     """A source model, as the manifest names it.
 
@@ -77,6 +84,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
         dimensions: symbolic dimension name to its fixed size, in elements (>= 1).
         shapes: graph input name to its whole fixed shape.
         reference: what the compiled model is compared with beside its source.
+        bucket: the manifest lists sizes, and this is the model of some; None: it does not.
     """
 
     name: str
@@ -85,6 +93,7 @@ class ModelSource(Struct, frozen=True, kw_only=True):
     dimensions: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reference: Reference | None = None
+    bucket: Bucket | None = None
 
     @property
     def as_reference(self) -> ModelSource | None:

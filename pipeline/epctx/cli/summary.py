@@ -113,7 +113,7 @@ def _row(group: GroupReport) -> dict[str, RenderableType]:
         return row
     taken = sum(part.nodes for model in group.models for part in model.partitions)
     row |= {
-        "models": str(len(group.models)),
+        "models": group.counted,
         "files": str(len(group.files)),
         "size": size_words(sum(file.size for file in group.files)),
         "on EPs": f"{taken}/{sum(model.nodes for model in group.models)}",

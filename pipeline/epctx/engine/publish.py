@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from epctx.errors import EpctxError, LogTail
 from epctx.files import identity
 from epctx.files.outputs import GOLDEN, OutputFile
 from epctx.graph.model import Placement
+from epctx.manifest import ModelGroup
 from epctx.stages.report import ModelReport
 
 
@@ -32,7 +33,12 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
         StorageError: the system refuses.
     """
     planned, progress = state.planned, state.progress
-    report = GroupReport(target=planned.target, group=planned.group.name, state="skipped")
+    report = GroupReport(
+        target=planned.target,
+        group=planned.group.name,
+        state="skipped",
+        buckets=_buckets(planned.group),
+    )
     if progress is None:
         return replace(_whole_group(report, state, place), state="up to date")
     report = replace(
@@ -60,6 +66,14 @@ def group(state: GroupState, place: Place, cache: Cache | None, *, wanted: bool)
         _swap(planned.target, planned.group.name, state.files, place, cache)
     progress.emit("built")
     return replace(_whole_group(report, state, place), state="built")
+
+
+def _buckets(group: ModelGroup) -> dict[str, dict[str, Mapping[str, int]]]:
+    found: dict[str, dict[str, Mapping[str, int]]] = {}
+    for model in group.models:
+        if model.bucket is not None:
+            found.setdefault(model.bucket.model, {})[model.name] = model.bucket.sizes
+    return found
 
 
 def _whole_group(report: GroupReport, state: GroupState, place: Place) -> GroupReport:

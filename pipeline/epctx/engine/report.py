@@ -114,6 +114,8 @@ class GroupReport(Brief, frozen=True, kw_only=True):
         composition: how it is wired; None: it is a model group.
         golden: golden inputs and outputs, in its folder `golden`, SHA256SUMS too.
         devices: what runs its models where it was built: the CPU, drivers.
+        buckets: by model of the manifest that lists sizes the models that are its buckets, each
+            with its sizes by dimension.
     """
 
     target: str
@@ -133,6 +135,15 @@ class GroupReport(Brief, frozen=True, kw_only=True):
     execution_providers: tuple[EpReport, ...] = ()
     manifest: Written = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
+    buckets: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> str:
+        """How many models of the manifest it has, and buckets, if any: `2 (3 buckets)`."""
+        buckets = {name for each in self.buckets.values() for name in each}
+        own = {model.name for model in self.models} - buckets
+        told = f" ({len(buckets)} bucket{'s' * (len(buckets) != 1)})" if buckets else ""
+        return f"{len(own) + len(self.buckets)}{told}"
 
 
 class Host(Struct, frozen=True, kw_only=True):

@@ -57,6 +57,11 @@ def context_file(model: str) -> str:
     return f"{model}{CONTEXT_SUFFIX}"
 
 
+def data_file(first: str) -> str:
+    """The name of the weights that models of a sharing group have in common, by the first model."""
+    return f"{first}_shared.data"
+
+
 def write(path: Path, chunks: Iterable[Buffer]) -> OutputFile:
     """Write a new file, hashing on the way, and flush it to the disk.
 

@@ -23,7 +23,7 @@ from epctx.manifest import (
     Target,
     Written,
 )
-from epctx.parsing import document, precedence
+from epctx.parsing import buckets, document, precedence
 from epctx.parsing.document import Document, other_files, problems
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.precedence import TargetTree, names, present
@@ -86,7 +86,7 @@ def violations(
         found = schema.validate(read)
         broken = read.broken | {p.node for p in found if p.node is not None}
         found = [problem for problem in found if problem.node not in read.broken]
-        found += resolved_size.check(read.root) or rules.check(
+        found += resolved_size.check(buckets.expand(read.root)) or rules.check(
             read, broken, allow_outside=allow_outside, partial=partial
         )
     unique = dict.fromkeys([*read.violations, *problems.violations(found, file=read.file)])
@@ -95,7 +95,7 @@ def violations(
 
 def parse(read: Document) -> Manifest:
     """The manifest of a document that has no violations; values are taken as they stand."""
-    root, places = read.root, Places(folder=read.path.parent)
+    root, places = buckets.expand(read.root), Places(folder=read.path.parent)
     models = {
         name: _model(name, node, places) for name, node in root.mapping["models"].mapping.items()
     }
@@ -178,10 +178,15 @@ def _written(root: Node, tree: TargetTree, layered: precedence.Layered) -> Writt
     node, models = layered.node, root.mapping["models"].mapping
     aliases = names(node.mapping["execution_providers"])
     return {
-        "models": {name: models[name].plain() for name in names(node.mapping["models"])},
+        "models": {name: _said(models[name]) for name in names(node.mapping["models"])},
         "execution_providers": {alias: tree.providers[alias].plain() for alias in aliases},
         "model_groups": {layered.name: node.plain()},
     }
+
+
+def _said(model: Node) -> Plain:
+    children = {key: child for key, child in model.mapping.items() if key != buckets.BUCKET}
+    return msgspec.structs.replace(model, value=children).plain()
 
 
 def _composition(name: str, node: Node, tree: TargetTree, places: Places) -> Composition:

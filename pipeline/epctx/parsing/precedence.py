@@ -11,6 +11,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
+from epctx.parsing import buckets
 from epctx.parsing.document.tree import Node, merge
 
 DEFAULT_TARGET = "default"
@@ -111,6 +112,7 @@ def _tree(root: Node, name: str | None, target: Node | None, chosen: tuple[str, 
         layers = [defaults, own, change]
         merged = merge(layer for layer in layers if layer is None or layer.kind == "mapping")
         node = replace(merged or own, mark=own.mark, path=own.path)
+        node = buckets.shared(node, root.get("models"), providers.mapping if providers else {})
         groups.append(Layered(name=group, node=node))
     return TargetTree(
         name=name, providers=providers.mapping if providers else {}, groups=tuple(groups)

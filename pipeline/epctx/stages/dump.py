@@ -23,7 +23,8 @@ def run(
     The new files depend on nothing of the source (design section 6). What refers to a file is
     written after it. External initializers are written here, never by an EP: ONNX Runtime lets two
     models overwrite each other's (real-eps.md section 15). What shape inference reads stays in the
-    model, whatever the threshold.
+    model, whatever the threshold. Where nothing is said of them, large ones that several models of
+    the session group have in common go into one file.
 
     Raises:
         StorageError: the disk refuses, or a file of that name is there.
@@ -31,6 +32,12 @@ def run(
     """
     files = [_binary(folder, binary) for binary in compiled.binaries]
     names: dict[str, str] = {}
+    shared = None
+    if external_initializers is None:
+        first = next(iter(compiled.models))
+        shared = data_files.place_shared(list(compiled.models.values()), outputs.data_file(first))
+    if shared is not None:
+        files.append(outputs.write(folder / shared.location, shared.chunks()))
     for name, model in compiled.models.items():
         if external_initializers is not None:
             file = data_files.place(

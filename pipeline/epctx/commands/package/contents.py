@@ -64,10 +64,11 @@ def arrange(
             hashed = _data_of(model, files)
             if hashed is not None and common[hashed] > 1 and not apart:
                 data[place, model.name] = hashed
-                moved = {name: left.pop(name) for name in model.data}
+                moved = {name: files[name] for name in model.data}
                 target = assets.folder(hashed)
-                if f"{target}/{model.data[0]}" in items:
+                if moved.keys() <= left.keys() and f"{target}/{model.data[0]}" in items:
                     saved += sum(item.size for item in moved.values())
+                left = {name: item for name, item in left.items() if name not in moved}
                 _put(items, target, moved)
         _put(items, place, left)
     return Contents(folders=tuple(folders), data=data, items=items, saved=saved)

@@ -32,7 +32,7 @@ def html(report: BuildReport) -> str:
 def _cells(group: GroupReport) -> Iterator[str]:
     yield f"{group.group}@{group.target}"
     yield group.state
-    yield str(len(group.models))
+    yield group.counted
     yield str(len(group.files))
     yield size_words(sum(file.size for file in group.files))
     numbers = group.verify.numbers if group.verify is not None else ()

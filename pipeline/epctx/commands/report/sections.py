@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -12,7 +12,8 @@ from epctx.commands.report.links import Links
 from epctx.commands.report.overview import Cell
 from epctx.commands.report.tables import CheckRow, NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.files.outputs import OutputFile
+from epctx.files.outputs import OutputFile, context_file
+from epctx.stages.report import ModelReport
 
 FEW: Final = 3
 """Groups of a build that are all open."""
@@ -28,6 +29,30 @@ class LinkedFile(Struct, frozen=True, kw_only=True):
     name: str
     file: OutputFile
     link: str | None
+
+
+class BucketRow(Struct, frozen=True, kw_only=True):
+    """A bucket of a model: its sizes, what EPs took of it, its largest error, in words."""
+
+    name: str
+    sizes: str
+    nodes: int
+    percent: str
+    error: str
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A model of the manifest in a group's section.
+
+    Attributes:
+        name: of one that lists sizes; empty: of one that does not, which says it itself.
+        buckets: those sizes.
+        models: as they were built, by their place in the group, from 1.
+    """
+
+    name: str = ""
+    buckets: tuple[BucketRow, ...] = ()
+    models: dict[int, ModelReport]
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -57,6 +82,19 @@ class Section(Struct, frozen=True, kw_only=True):
     def group(self) -> GroupReport:
         """What the report has of it."""
         return self.cell.group
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its models, in their order; those that are buckets of one together."""
+        of = {name: model for model, each in self.group.buckets.items() for name in each}
+        found: dict[tuple[str, str], dict[int, ModelReport]] = {}
+        for place, model in enumerate(self.group.models, 1):
+            name = of.get(model.name, "")
+            found.setdefault((name, "" if name else model.name), {})[place] = model
+        return [
+            Entry(name=name, buckets=tuple(_buckets(self.group, name, models)), models=models)
+            for (name, _), models in found.items()
+        ]
 
 
 def sections(report: BuildReport, eps: Sequence[str], links: Links) -> tuple[Section, ...]:
@@ -88,6 +126,24 @@ def _section(
         files=tuple(_files(group, links)),
         log=links.to(*group.log.file.split("/")) if group.log else None,
     )
+
+
+def _buckets(
+    group: GroupReport, name: str, models: Mapping[int, ModelReport]
+) -> Iterator[BucketRow]:
+    """The rows of a model's buckets; a model without has none."""
+    numbers = group.verify.numbers if group.verify is not None else ()
+    for model in models.values() if name else ():
+        own = [each for each in numbers if each.model == context_file(model.name)]
+        taken = sum(part.nodes for part in model.partitions)
+        sizes = group.buckets[name][model.name].items()
+        yield BucketRow(
+            name=model.name,
+            sizes=", ".join(f"{dimension} {size}" for dimension, size in sizes),
+            nodes=model.nodes,
+            percent=overview.percent(taken, model.nodes),
+            error=overview.error_words(overview.error(own)),
+        )
 
 
 def _files(group: GroupReport, links: Links) -> list[LinkedFile]:

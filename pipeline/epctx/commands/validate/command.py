@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from epctx.commands.validate.finding import Finding
 from epctx.errors import InvalidManifest, ManifestError, Violation
-from epctx.parsing import document, load
+from epctx.parsing import buckets, document, load
 from epctx.parsing.document import Document
 from epctx.parsing.document.problems import violations
 
@@ -56,13 +56,13 @@ def _findings(read: Document, *, models: bool) -> list[Finding]:
     from epctx.commands.validate import providers
     from epctx.parsing.rules.doubts import doubts
 
-    manifest = load.parse(read)
-    found = [Finding(problem=problem) for problem in doubts(read.root)]
-    found += providers.findings(read.root, manifest)
+    manifest, root = load.parse(read), buckets.expand(read.root)
+    found = [Finding(problem=problem) for problem in doubts(root)]
+    found += providers.findings(root, manifest)
     if models:
         from epctx.commands.validate import groups
 
-        found += groups.findings(read.root, manifest)
+        found += groups.findings(root, manifest)
     unique = {(each.problem.path, each.problem.what): each for each in found}
     return sorted(
         unique.values(), key=lambda each: (each.problem.mark.line, each.problem.mark.column)

@@ -6,17 +6,22 @@ never written (ONNX Runtime refuses it, real-eps.md section 15).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from typing import Final, TypeVar
 
 import onnx_ir as ir
 
 from epctx.errors import ManifestError
 from epctx.files import paths
+from epctx.files.digest import Digest
 from epctx.graph.serde.ordering import OrderedGraph, order
 from epctx.graph.weights import tensors
-from epctx.graph.weights.mapped import MappedTensor
-from epctx.graph.weights.planned import PlacedTensor, PlannedFile
+from epctx.graph.weights.mapped import MappedTensor, content_digest
+from epctx.graph.weights.planned import ALIGNMENT, PlacedTensor, PlannedFile
+
+T = TypeVar("T")
 
 THRESHOLD: Final = 1024
 """Bytes from which on onnx itself moves a tensor out."""
@@ -70,6 +75,51 @@ def place(
 
     tensors.replace_all(model, refer)
     return file if moved else None
+
+
+def place_shared(models: Sequence[ir.Model], location: str) -> PlannedFile | None:
+    """Move initializers that several models have in common out into one planned file.
+
+    They are the same to the byte, under any name, and fill at least a page (smaller ones would be
+    padded to one). Only those of a size that several models have are read. The file is a function
+    of the models and their order.
+
+    Returns:
+        The file; None: the models have nothing in common.
+    """
+    held = [[*_initializers(order(model.graph))] for model in models] if len(models) > 1 else []
+    large = [[tensor for tensor in each if _may_be_shared(tensor)] for each in held]
+    often = _in_several([{tensor.nbytes for tensor in each} for each in large])
+    digests = {
+        id(tensor): content_digest(tensor)
+        for tensor in itertools.chain.from_iterable(large)
+        if tensor.nbytes in often
+    }
+    found = [[digests[id(t)] for t in each if id(t) in digests] for each in large]
+    common = _in_several([set(each) for each in found])
+    file = PlannedFile(location)
+    offsets: dict[Digest, int] = {}
+    for tensor in itertools.chain.from_iterable(large):
+        content = digests.get(id(tensor))
+        if content in common and content not in offsets:
+            offsets[content] = file.append(tensor)
+
+    def refer(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        content = digests.get(id(tensor))
+        return PlacedTensor(tensor, file, offsets[content]) if content in offsets else tensor
+
+    for model in models if common else ():
+        tensors.replace_all(model, refer)
+    return file if common else None
+
+
+def _may_be_shared(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype != ir.DataType.STRING and tensor.nbytes >= ALIGNMENT
+
+
+def _in_several(sets: Iterable[Set[T]]) -> set[T]:
+    counted = Counter(itertools.chain.from_iterable(sets))
+    return {each for each, count in counted.items() if count > 1}
 
 
 def inference_may_read(tensor: ir.TensorProtocol) -> bool:

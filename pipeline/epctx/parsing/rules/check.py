@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.parsing import precedence
+from epctx.parsing.buckets import expand
 from epctx.parsing.document import Document
 from epctx.parsing.document.problems import Problem, of_kind
 from epctx.parsing.document.tree import Node
 from epctx.parsing.precedence import TargetTree
-from epctx.parsing.rules import compositions, group, options, package, settings, whole
+from epctx.parsing.rules import buckets, compositions, group, options, package, settings, whole
 from epctx.parsing.rules.paths import Places
 
 
@@ -33,12 +34,14 @@ def check(
     """
     folder = document.path.parent
     places = Places(folder=folder, allow_outside=allow_outside, partial=partial)
+    root = expand(document.root)
     problems = [
-        *whole.check(document.root, places),
-        *_resolved(document.root, broken, places),
-        *of_kind(Code.COMPOSITION, compositions.check(document.root, broken, places)),
+        *buckets.check(document.root, broken),
+        *whole.check(root, places),
+        *_resolved(root, broken, places),
+        *of_kind(Code.COMPOSITION, compositions.check(root, broken, places)),
     ]
-    problems += of_kind(Code.PACKAGE, package.check(document.root, broken, places))
+    problems += of_kind(Code.PACKAGE, package.check(root, broken, places))
     return [p for p in problems if p.node is None or p.node not in broken]
 
 

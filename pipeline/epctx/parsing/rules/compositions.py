@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from epctx.files.filenames import fold
 from epctx.parsing import precedence
+from epctx.parsing.buckets import BUCKET
 from epctx.parsing.document.problems import Problem, at, at_key
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.precedence import TargetTree, names, present
@@ -78,7 +79,8 @@ def _models(parts: Node, root: Node, trees: Sequence[TargetTree]) -> Iterator[Pr
         wanted, group = model_of(name, part), part.get("group")
         place = part.get("model")
         if wanted not in known:
-            remedy = did_you_mean(wanted, known)
+            of = [b for b, m in known.items() if (n := m.get(BUCKET, "model")) and n.text == wanted]
+            remedy = f"name a bucket: {', '.join(of)}" if of else did_you_mean(wanted, known)
             if place is not None:
                 yield at(place, f"there is no model {quoted(wanted)}", remedy)
             else:

@@ -9,6 +9,7 @@ from epctx.parsing.document.problems import Problem, at_key
 from epctx.parsing.document.tree import Node
 from epctx.parsing.precedence import TargetTree
 from epctx.parsing.rules import options
+from epctx.parsing.schema.providers import schema_of
 
 
 def doubts(root: Node) -> list[Problem]:
@@ -42,7 +43,7 @@ def _advice(tree: TargetTree) -> Iterator[Problem]:
     """Options that the EPs of groups do without, and rarely should."""
     for alias in dict.fromkeys(_listed(tree, "execution_providers")):
         entry = tree.providers[alias]
-        schema = options.schema_of(entry)
+        schema = schema_of(entry)
         given: Mapping[str, Node] = options.converted(entry).mapping
         for each in schema.knowledge.advised if schema is not None else ():
             if not any(name in given for name in each.options):

@@ -10,11 +10,12 @@ from msgspec import Struct
 from epctx.error_codes import Code
 from epctx.files.filenames import MAX_FILE_LENGTH, fold
 from epctx.files.filenames import problem as name_problem
-from epctx.files.outputs import SUMS, context_file
+from epctx.files.outputs import SUMS, context_file, data_file
 from epctx.parsing.document.problems import Problem, at, at_key, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.precedence import TargetTree, names, present
 from epctx.parsing.rules import options
+from epctx.parsing.schema import providers
 from epctx.text import did_you_mean
 
 MODEL = "{model}"
@@ -99,6 +100,9 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
     first_of: dict[str, str] = {}
     sharing, known = scope.sharing, scope.unbroken("models")
     for name, members in sharing.items():
+        if len(members.items) < 2:
+            what, remedy = "names one model, and sharing is between several", "name another, too"
+            yield at(members, what, remedy)
         for item in members.items:
             if item.string is None:
                 continue
@@ -119,16 +123,16 @@ def _sharing(scope: Scope) -> Iterator[Problem]:
 
 def _sharing_provider(scope: Scope) -> Iterator[Problem]:
     listed, groups = scope.unbroken("execution_providers"), scope.node.get("sharing_groups")
-    if not scope.sharing or groups is None or listed is None:
-        return
+    if not scope.sharing or groups is None or listed is None or not listed.items:
+        return  # models of the default EP share the weights that they have in common
     if len(scope.entries) == len(listed.items) and not any(
-        options.can_share(entry) for _, entry in scope.entries
+        providers.can_share(entry) for _, entry in scope.entries
     ):
-        named = ", ".join(item.text for item, _ in scope.entries) or "the default EP"
+        named = ", ".join(item.text for item, _ in scope.entries)
         remedy = "name an EP that can share in execution_providers, or remove sharing_groups"
         yield at_key(scope.node, "sharing_groups", f"{named} cannot share a context", remedy)
     for _, entry in scope.entries:
-        for option, why in options.unshared_lists(entry):
+        for option, why in providers.unshared_lists(entry):
             what = f"is a list, and models of group {scope.name} share a context: {why}"
             remedy = "remove sharing_groups, or make a target of each"
             yield at(option, what, remedy)
@@ -209,6 +213,9 @@ def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
             for model in _writers(scope, entry, list(models.values())):
                 yield f"{model}_{label}.bin", item, f"the context of {model} on {item.text}"
     file = scope.node.get("external_initializers", "file")
+    for members in scope.sharing.values() if file is None or file.kind == "null" else ():
+        for first in names(members)[:1]:
+            yield data_file(first), members, f"what models share with {first}"
     if file is not None and file.string and file not in scope.broken:
         for model in models.values() if MODEL in file.string else list(models.values())[:1]:
             yield file.string.replace(MODEL, model), file, f"the initializer file of {model}"
@@ -216,7 +223,7 @@ def _files(scope: Scope) -> Iterator[tuple[str, Node, str]]:
 
 def _writers(scope: Scope, entry: Node, models: list[str]) -> list[str]:
     """The models that name a context binary of the EP: of a sharing group the first alone."""
-    if not options.can_share(entry):
+    if not providers.can_share(entry):
         return models
     later = {name for members in scope.sharing.values() for name in names(members)[1:]}
     return [model for model in models if model not in later]

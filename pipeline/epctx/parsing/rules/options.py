@@ -21,7 +21,7 @@ from epctx.parsing.precedence import present
 from epctx.parsing.rules.paths import Places
 from epctx.parsing.schema import providers
 from epctx.parsing.schema.apply import problems_of
-from epctx.parsing.schema.providers import OptionSchema
+from epctx.parsing.schema.providers import OptionSchema, schema_of
 from epctx.text import nearest
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
@@ -29,13 +29,6 @@ _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _UNKNOWN: Mapping[str, Plain] = {"items": {"type": ["string", "integer"]}}
 """An option that no schema describes: what the items of its lists become."""
 _BOOLEANS = {"0": False, "1": True, "true": True, "false": False}
-
-
-def schema_of(entry: Node) -> OptionSchema | None:
-    """The option schema of an `execution_providers` entry; None if its provider has none."""
-    provider = entry.get("provider")
-    name = provider.string if provider is not None else None
-    return providers.find(name) if name is not None else None
 
 
 def converted(entry: Node) -> Node:
@@ -79,21 +72,6 @@ def label_options(entry: Node) -> tuple[str, ...]:
     """The options that the label depends on."""
     schema = schema_of(entry)
     return schema.label_options if schema is not None else ()
-
-
-def can_share(entry: Node) -> bool:
-    """The entry's EP can put several models into one context; without a schema it may."""
-    schema = schema_of(entry)
-    return schema is None or schema.knowledge.can_share
-
-
-def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
-    """The entry's options that are lists, of which its EP makes nothing that is shared, and why."""
-    schema, given = schema_of(entry), entry.get("options")
-    for name, why in schema.knowledge.unshared_lists.items() if schema is not None else ():
-        option = given.get(name) if given is not None else None
-        if option is not None and len(option.items) > 1:
-            yield option, why
 
 
 def check(entry: Node, places: Places) -> Iterator[Problem]:

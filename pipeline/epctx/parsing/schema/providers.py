@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from epctx.error_codes import Code
 from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS
-from epctx.parsing.document.tree import Plain
+from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.schema import files
 
 SUFFIX = ".options.json"
@@ -197,6 +197,28 @@ def find(provider: str) -> OptionSchema | None:
     for path in _shipped(provider):
         return _parse(_text(path, provider), provider, str(path), check=True)
     return None
+
+
+def schema_of(entry: Node) -> OptionSchema | None:
+    """The option schema of an `execution_providers` entry; None if its provider has none."""
+    provider = entry.get("provider")
+    name = provider.string if provider is not None else None
+    return find(name) if name is not None else None
+
+
+def can_share(entry: Node) -> bool:
+    """The entry's EP can put several models into one context; without a schema it may."""
+    schema = schema_of(entry)
+    return schema is None or schema.knowledge.can_share
+
+
+def unshared_lists(entry: Node) -> Iterator[tuple[Node, str]]:
+    """The entry's options that are lists, of which its EP makes nothing that is shared, and why."""
+    schema, given = schema_of(entry), entry.get("options")
+    for name, why in schema.knowledge.unshared_lists.items() if schema is not None else ():
+        option = given.get(name) if given is not None else None
+        if option is not None and len(option.items) > 1:
+            yield option, why
 
 
 def text(provider: str) -> str | None:

@@ -138,7 +138,7 @@ def test_a_provider_without_a_schema_needs_permission() -> None:
     allowed = entry("a: 1, b: true", allow=True, provider="OtherExecutionProvider")
     assert told(allowed) == []
     assert options.label(allowed) == "OtherExecutionProvider"
-    assert options.can_share(allowed)
+    assert providers.can_share(allowed)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_label_follows_its_option() -> None:
     assert options.label(entry("key: npu")) == "npu"
     assert options.label(entry("key: null")) == "acme"
     assert options.label_options(entry("")) == ("key",)
-    assert not options.can_share(entry(""))
+    assert not providers.can_share(entry(""))
 
 
 def test_null_takes_an_option_away() -> None:

@@ -1,0 +1,183 @@
+"""Shape buckets: a model whose `dimensions` list sizes stands for a model of each.
+
+They are put in its place before rules and types see the manifest: what comes after knows only
+models. A bucket stands where its model stands in the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from epctx.parsing.document.tree import Mark, Node
+from epctx.parsing.schema import providers
+
+BUCKET: Final = "bucket"
+"""The key of an expanded model that says of which model and which sizes it is; no manifest has it.
+"""
+PATTERN: Final = "bucket_name"
+MODEL: Final = "{model}"
+_LETTER = re.compile(r"[A-Za-z0-9]")
+_Change = Callable[[Node], Node]
+
+
+def lists(model: Node) -> dict[str, Node]:
+    """The dimensions of a model that list sizes."""
+    dimensions = model.get("dimensions")
+    found = dimensions.mapping.items() if dimensions is not None else ()
+    return {name: node for name, node in found if node.kind == "list"}
+
+
+def rows(model: Node) -> list[dict[str, Node]]:
+    """The sizes of each bucket: the i-th of every list; none unless the lists are of one length."""
+    listed = lists(model)
+    if len({len(node.items) for node in listed.values()}) != 1:
+        return []
+    columns = (node.items for node in listed.values())
+    return [dict(zip(listed, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def name(model: str, node: Node, row: Mapping[str, Node]) -> str:
+    """What a bucket is called: as `bucket_name` says, else `<model>_s32`."""
+    pattern = node.get(PATTERN)
+    if pattern is None or pattern.string is None:
+        return model + "".join(f"_{_letter(each)}{_digits(row[each])}" for each in row)
+    text = pattern.string.replace(MODEL, model)
+    for dimension, size in row.items():
+        text = text.replace(f"{{{dimension}}}", _digits(size))
+    return text
+
+
+def _letter(dimension: str) -> str:
+    found = _LETTER.search(dimension)
+    return found[0] if found is not None else "d"
+
+
+def _digits(size: Node) -> str:
+    """As a whole number is written: to JSON Schema 32.0 is one."""
+    return str(int(size.value)) if isinstance(size.value, float) else str(size.value)
+
+
+def names(root: Node) -> dict[str, tuple[str, ...]]:
+    """The buckets of each model that has some."""
+    models = root.get("models")
+    found = {
+        model: tuple(name(model, node, row) for row in rows(node))
+        for model, node in (models.mapping.items() if models is not None else ())
+    }
+    return {model: buckets for model, buckets in found.items() if buckets}
+
+
+def expand(root: Node) -> Node:
+    """The manifest with buckets in the place of every model that lists sizes, wherever it is named.
+
+    What can be no buckets (lists of several lengths) stays as it is.
+    """
+    of = names(root)
+    if not of:
+        return root
+
+    def listed(node: Node) -> Node:
+        return replace(node, value=tuple(b for item in node.items for b in _item(item, of)))
+
+    def group(node: Node) -> Node:
+        node = _under(node, "models", listed)
+        return _under(node, "sharing_groups", lambda sharing: _each(sharing, listed))
+
+    def groups(node: Node) -> Node:
+        return _under(node, "model_groups", lambda found: _each(found, group))
+
+    root = _under(root, "models", _models)
+    return _under(groups(root), "targets", lambda targets: _each(targets, groups))
+
+
+def _under(node: Node, key: str, change: _Change) -> Node:
+    child = node.get(key)
+    if child is None or child.kind not in ("mapping", "list"):
+        return node
+    return replace(node, value={**node.mapping, key: change(child)})
+
+
+def _each(node: Node, change: _Change) -> Node:
+    """The children of a mapping changed; null and what the schema refuses stay."""
+    children = node.mapping.items()
+    return replace(
+        node,
+        value={
+            key: change(child) if child.kind in ("mapping", "list") else child
+            for key, child in children
+        },
+    )
+
+
+def _item(item: Node, of: Mapping[str, tuple[str, ...]]) -> list[Node]:
+    buckets = of.get(item.string or "")
+    return [item] if buckets is None else [_text(each, item) for each in buckets]
+
+
+def _text(text: str, at: Node) -> Node:
+    return Node(value=text, text=text, mark=at.mark, path=at.path)
+
+
+def _models(models: Node) -> Node:
+    children: dict[str, Node] = {}
+    marks: dict[str, Mark] = {}
+    for model, node in models.mapping.items():
+        made = {name(model, node, row): _bucket(model, node, row) for row in rows(node)}
+        children |= {key: child for key, child in made.items() if key not in models.mapping}
+        if not made:
+            children[model] = node
+        marks |= dict.fromkeys((model, *made), models.keys.get(model, node.mark))
+    return replace(models, value=children, keys=marks)
+
+
+def _bucket(model: str, node: Node, row: Mapping[str, Node]) -> Node:
+    dimensions = node.mapping["dimensions"]
+    own = {key: child for key, child in node.mapping.items() if key != PATTERN}
+    own["dimensions"] = replace(dimensions, value={**dimensions.mapping, **row})
+    said = {"model": _text(model, node), "sizes": replace(dimensions, value=dict(row))}
+    return replace(node, value={**own, BUCKET: replace(node, value=said)})
+
+
+def shared(group: Node, models: Node | None, entries: Mapping[str, Node]) -> Node:
+    """A group whose buckets share, each model's in a sharing group of its name.
+
+    So they do by default, where an EP of the group can, or the group has none: its models then
+    share the weights that they have in common. What the group says itself holds: a sharing group
+    of that name (null: none), one that names a bucket, or `sharing_groups: {}`.
+
+    Args:
+        models: of the manifest, expanded.
+        entries: of `execution_providers`, by alias.
+    """
+    listed, sharing = group.get("models"), group.get("sharing_groups")
+    said = sharing.mapping if sharing is not None else {}
+    found: dict[str, list[Node]] = {}
+    for item in listed.items if listed is not None and models is not None else ():
+        of = models.get(item.string or "", BUCKET, "model") if models is not None else None
+        if of is not None and of.text not in said:
+            found.setdefault(of.text, []).append(item)
+    taken = {item.string for members in said.values() for item in members.items}
+    added = {
+        model: Node(value=tuple(items), mark=items[0].mark, path=items[0].path)
+        for model, items in found.items()
+        if len(items) > 1 and taken.isdisjoint(item.string for item in items)
+    }
+    if not added or (sharing is not None and not said) or not _may_share(group, entries):
+        return group
+    whole = replace(sharing or group, value={**said, **added})
+    return replace(group, value={**group.mapping, "sharing_groups": whole})
+
+
+def _may_share(group: Node, entries: Mapping[str, Node]) -> bool:
+    embed, listed = group.get("embed_mode"), group.get("execution_providers")
+    if listed is None or (embed is not None and embed.value == 1):
+        return False
+    eps = [entries[item.text] for item in listed.items if item.text in entries]
+    return not listed.items or (
+        any(providers.can_share(each) for each in eps)
+        and not any(any(providers.unshared_lists(each)) for each in eps)
+    )
