@@ -317,3 +317,10 @@ def test_what_a_part_draws_at_random_is_held_against_nobody(tmp_path: Path) -> N
     assert group.verify is not None and group.state == "built"
     told = [f.message for f in group.verify.findings if f.check == "outputs"]
     assert told == ["random: on the same inputs the source's kernels give other 'logits' each time"]
+
+
+def test_a_package_says_that_it_has_no_composition(built: Built) -> None:
+    package = api.package(built.project.folder / "m.yaml", out=built.project.folder / "dist")
+    assert package.left_out == ("default/whole", "default/embedded", "default/named")
+    held = (built.project.folder / "dist" / package.path).rglob("*_ctx.onnx")
+    assert {path.name for path in held} == {f"{part}_ctx.onnx" for part in PARTS}

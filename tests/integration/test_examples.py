@@ -50,6 +50,11 @@ EXPECTED = {
         "display/default/all/digits_ctx.onnx",
         "display/default/all/digits_qnn.bin",
     ],
+    "09-buckets": [
+        "search/default/text/bert_s32_ctx.onnx",
+        "search/default/text/bert_s128_ctx.onnx",
+        "search/default/text/bert_s32_reference.bin",
+    ],
     "06-llm": [
         "llama/reference/llm/prefill_reference.bin",
         "llama.ortpackage/cpu/llm/prefill_ctx.onnx",
@@ -113,6 +118,10 @@ def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[st
     for path in EXPECTED[name]:
         assert (folder / "dist" / path).is_file()
         assert Path(path).name in ran.stdout
+    if name == "09-buckets":
+        runs = re.findall(r"(\d+) tokens in bert_s(\d+): best \d, error (\S+)", ran.stdout)
+        assert [(int(t), int(b)) for t, b, _ in runs] == [(5, 32), (32, 32), (33, 64), (100, 128)]
+        assert all(float(error) < 1e-5 for _, _, error in runs)
     if name == "08-quantize":
         read = re.search(r"float model reads (\d+), and the one in integers (\d+)", ran.stdout)
         assert read is not None and int(read[1]) >= 18 and int(read[2]) >= int(read[1]) - 1

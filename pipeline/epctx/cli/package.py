@@ -109,6 +109,12 @@ def _show(ui: UI, report: PackageReport, out: Path) -> None:
     words += [f"signed by {report.signer}"] if report.signer else []
     words += [f"sharing saved {size_words(report.saved)}"] if report.saved else []
     place = (out / report.path).as_posix()
+    if report.left_out:
+        head = ("not in the package: ", "yellow")
+        what = (
+            f"{', '.join(report.left_out)}, composed of its models: copy it from {out.as_posix()}"
+        )
+        ui.print(Text.assemble(head, f"{what}/{report.build.name}/"))
     ui.print(shown, Text.assemble((f"{place}/", "bold"), f"  {report.state}: {', '.join(words)}"))
 
 

@@ -17,8 +17,6 @@ LENGTH: Final = 1024
 """Tokens of a conversation, at most: what a model is compiled for takes that much memory."""
 WINDOW: Final = 64
 """Tokens of the prompt at a time."""
-_LARGE: Final = 1 << 30
-"""Bytes of weights from which on they go beside the ONNX models: one of 2 GB cannot be written."""
 
 
 def folder(path: Path) -> GenaiFolder:
@@ -83,8 +81,6 @@ def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterato
     yield "    models: [prefill, decode]"
     yield f"    execution_providers: [{alias}]"
     yield "    sharing_groups: {main: [prefill, decode]}    # one context, weights stored once"
-    if sum(f.stat().st_size for f in found.path.glob(f"{found.model.name}*")) >= _LARGE:
-        yield '    external_initializers: {file: "{model}.data"}'
     yield f"    verify: {{inputs: {{ranges: {{{shown}}}}}}}"
     yield ""
     yield "targets:"
@@ -92,7 +88,7 @@ def group(found: GenaiFolder, provider: str, alias: str, source: str) -> Iterato
     settings = f"model_groups: {{llm: {{optimize: {{level: [{passes}]}}}}}}" if passes else ""
     yield f"  {alias}: {{{settings}}}"
     yield "  # The same two models, not compiled: onnxruntime-genai runs them on any CPU."
-    yield "  cpu: {model_groups: {llm: {execution_providers: [], sharing_groups: {main: null}}}}"
+    yield "  cpu: {model_groups: {llm: {execution_providers: []}}}"
     yield ""
     yield "# `epctx package`: of each target a folder that onnxruntime-genai opens."
     yield "package:"

@@ -43,6 +43,7 @@ class PackageReport(Brief, frozen=True, kw_only=True):
         variants: by component, in the order in which ONNX Runtime tries them.
         signer: who signed it, in `model.sig`; None: nobody was asked to.
         build: the build that it holds.
+        left_out: compositions of the build, `<target>/<name>`, which no package holds.
     """
 
     path: str
@@ -54,3 +55,4 @@ class PackageReport(Brief, frozen=True, kw_only=True):
     variants: tuple[PackagedVariant, ...]
     signer: str | None = None
     build: BuildReport
+    left_out: tuple[str, ...] = ()

@@ -86,6 +86,9 @@ def write(
         variants=tuple(_variants(made.package, made.groups)),
         signer=None if signer is None else signer.name,
         build=report,
+        left_out=tuple(
+            f"{each.target}/{each.group}" for each in report.groups if each.composition is not None
+        ),
     )
 
 

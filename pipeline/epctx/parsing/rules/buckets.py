@@ -46,7 +46,7 @@ def _lengths(listed: Mapping[str, Node]) -> Iterator[Problem]:
     for node in listed.values():
         own, others = len(node.items), len(listed[first].items)
         if own != others:
-            what = f"lists {own} sizes, and {first} lists {others}"
+            what = f"lists {own} size{'s' * (own != 1)}, and {first} lists {others}"
             yield at(node, what, "list as many in each: a bucket has the i-th size of every list")
 
 

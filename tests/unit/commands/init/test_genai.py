@@ -26,7 +26,7 @@ def test_prefill_and_decode_of_one_source_with_one_cache(tmp_path: Path) -> None
     assert prefill.dimensions == {"batch_size": 1, "sequence_length": 50, **common}
     assert decode.dimensions == {"batch_size": 1, "sequence_length": 1, **common}
     assert compiled.sharing_groups == {"main": ("prefill", "decode")}
-    assert (cpu.execution_providers, cpu.sharing_groups) == ((), {})
+    assert (cpu.execution_providers, cpu.sharing_groups) == ((), compiled.sharing_groups)
     assert compiled.verify.inputs.ranges == {"input_ids": (0, 511), "attention_mask": (1, 1)}
     assert loaded.package.genai is not None and loaded.package.genai.source == folder
 
@@ -37,15 +37,6 @@ def test_a_long_context_is_not_compiled_in_full(tmp_path: Path) -> None:
     prefill = loaded.targets[0].groups[0].models[0]
     assert prefill.dimensions["sequence_length"] == 64
     assert prefill.dimensions["total_sequence_length"] == 1024
-
-
-def test_large_weights_go_beside_the_models(tmp_path: Path) -> None:
-    folder = genai_folder.write(tmp_path / "llama")
-    with (folder / "model.onnx.data").open("r+b") as stream:
-        stream.truncate(1 << 30)
-    loaded = load.load(init.write([folder], tmp_path / "epctx.yaml"))
-    beside = loaded.targets[0].groups[0].external_initializers
-    assert beside is not None and beside.file == "{model}.data"
 
 
 def test_what_is_no_such_folder(tmp_path: Path) -> None:

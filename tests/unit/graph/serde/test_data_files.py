@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import ManifestError
 from epctx.graph.serde import canonical
-from epctx.graph.serde.data_files import place
+from epctx.graph.serde.data_files import place, place_shared
 from epctx.graph.weights.mapped import MappedTensor
 from epctx.graph.weights.planned import PlacedTensor
 from epctx.manifest import ModelSource
@@ -214,3 +214,53 @@ def test_a_location_is_inside_the_folder(source: Path, out: Path, location: str)
     with pytest.raises(ManifestError, match="file of external initializers"):
         write(_load(source), out, location)
     assert list(out.parent.iterdir()) == []
+
+
+def _dense(*weights: np.ndarray) -> ir.Model:
+    """A MatMul of each weight, one after the other; names tell nothing of what they hold."""
+    names = [f"{id(weights)}_{number}" for number in range(len(weights))]
+    nodes = [
+        helper.make_node("MatMul", ["x" if not n else f"y{n - 1}", name], [f"y{n}"])
+        for n, name in enumerate(names)
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 40])
+        for name in ("x", f"y{len(names) - 1}")
+    ]
+    tensors = [numpy_helper.from_array(w, n) for w, n in zip(weights, names, strict=True)]
+    graph = helper.make_graph(nodes, "dense", ends[:1], ends[1:], tensors)
+    opset = [helper.make_opsetid("", 21)]
+    return ir.from_proto(helper.make_model(graph, opset_imports=opset, ir_version=10))
+
+
+def test_what_models_have_in_common_is_there_once(tmp_path: Path) -> None:
+    """Each model loads alone in onnxruntime, and gives what it gave."""
+    contents = ((W, -W), (W + 1, W, W.copy()), (W * 2, -W))
+    models = [_dense(*each) for each in contents]
+    file = place_shared(models, "shared.data")
+    assert file is not None and file.size == 2 * 8192 - (8192 - W.nbytes)
+    (tmp_path / file.location).write_bytes(b"".join(file.chunks()))
+    for model, weights in zip(models, contents, strict=True):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(b"".join(canonical.chunks(model)))
+        outside = [
+            tensor.name
+            for tensor in onnx.load(path, load_external_data=False).graph.initializer
+            if tensor.data_location == TensorProto.EXTERNAL
+        ]
+        assert len(outside) == sum(1 for w in weights if np.array_equal(abs(w), abs(W)))
+        (found,) = ort.InferenceSession(path).run(None, {"x": X})
+        np.testing.assert_allclose(found, np.linalg.multi_dot([X, *weights]), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [(W,)],
+        [(W, W), (W + 1,)],
+        [(W[:, :1] * np.ones((1, 25), np.float32),)] * 2,
+    ],
+    ids=["one model", "twice in one", "under a page"],
+)
+def test_what_only_one_has_and_what_is_small_stays(weights: list[tuple[np.ndarray, ...]]) -> None:
+    assert place_shared([_dense(*each) for each in weights], "shared.data") is None
