@@ -212,7 +212,7 @@ def _shapes(model: Path) -> Iterator[str]:
     known = sizes.find(model, found)
     chosen = known or {}
     mark = "" if known else "# "
-    yield "# Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with, a list for a model of each:"
+    yield "# Its shapes are dynamic; NPUs want them fixed. Set the sizes that you run with:"
     symbols = {d: chosen.get(d, 1) for spec in found for d in spec.shape if isinstance(d, str)}
     unnamed = {
         spec.name: list(spec.fixed(dict.fromkeys(spec.open.values(), 1) | dict(chosen)).shape)
