@@ -32,6 +32,7 @@ _BUILT_IN: Mapping[str, str] = {
     "simplify": "rules:SimplifyPass",
     "resolve-branches": "branches:ResolveBranchesPass",
     "split-norms": "norms:SplitNormsPass",
+    "slice-gathers": "gathers:SliceGathersPass",
     "merge-subexpressions": "duplicates:MergeSubexpressionsPass",
     "merge-initializers": "duplicates:MergeInitializersPass",
     "remove-dead-code": "dead_code:RemoveDeadCodePass",

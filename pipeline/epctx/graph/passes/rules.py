@@ -7,13 +7,12 @@ NaN are not here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from epctx.graph.passes import edit
+from epctx.graph.passes import edit, gathers
 from epctx.graph.passes.rewrite import Match, Op, RewritePass, Rule, Var
 from epctx.graph.weights.arrays import Array
 
@@ -211,29 +210,6 @@ def _places(node: ir.Node, version: int, count: int) -> Array | None:
     return np.arange(count)[start:end:step]
 
 
-def _gather(match: Match) -> ir.Value | None:
-    """GatherND by constant indices, as exporters take a mask apart: a Gather of the flat data.
-
-    QNN takes no GatherND of masks ("Failed to create GatherND node", 2.7.0), which cuts a
-    transformer in two; Gather it takes.
-    """
-    shape, given = edit.static_shape(match["x"]), edit.array(match["y"])
-    batches: int = match.root.attributes.get_int("batch_dims", 0)
-    if shape is None or given is None or batches:
-        return None
-    indices = np.asarray(given, np.int64)
-    depth = indices.shape[-1] if indices.size else len(shape) + 1
-    outer, inner = shape[:depth], shape[depth:]
-    sizes = np.array(outer, np.int64)
-    if depth > len(shape) or (indices >= sizes).any() or (indices < -sizes).any():
-        return None
-    places = np.moveaxis(np.where(indices < 0, indices + sizes, indices), -1, 0)
-    flat = np.asarray(np.ravel_multi_index(tuple(places), outer), np.int64)
-    target = np.array([math.prod(outer), *inner], np.int64)
-    data = match.op("Reshape", [match["x"], match.constant(ir.tensor(target))])
-    return match.op("Gather", [data, match.constant(ir.tensor(flat))], [ir.AttrInt64("axis", 0)])
-
-
 def _norm(match: Match) -> ir.Value | None:
     """The weights of a norm, which come first in exports of Llama and its kin, second.
 
@@ -298,7 +274,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(name="neutral", pattern=Op(("Add", "Mul"), X, Y), replace=_neutral_first, since=7),
     Rule(name="where", pattern=Op("Where", Var("condition"), X, Y), replace=_where),
-    Rule(name="gather-flat", pattern=Op("GatherND", X, Y), replace=_gather, since=11),
+    gathers.FLAT,
     Rule(
         name="norm-weights-second",
         pattern=Op("Mul", Y, Op("Mul", X, Op("Reciprocal", Op("Sqrt")), name="scaled")),
