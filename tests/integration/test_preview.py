@@ -43,8 +43,9 @@ def folder(tmp_path: Path) -> Path:
 def test_every_node_left_to_the_default_ep_has_its_reason(folder: Path) -> None:
     shown = plan(folder, "-v")
     assert shown.returncode == 0, shown.stderr
-    assert "relu1 (Relu): reference: excluded by manifest" in shown.stdout
-    assert "mm0 (MatMul): reference: option ops does not name it" in shown.stdout
+    told = " ".join(shown.stdout.split())
+    assert "1 relu1 Relu node 5 reference excluded by manifest" in told
+    assert "1 mm0 MatMul node 0 reference option ops does not name it" in told
     (group,) = json.loads(plan(folder, "--format", "json").stdout)
     (model,) = group["models"]
     assert model["nodes"] == 7
@@ -67,7 +68,7 @@ def test_what_an_ep_keeps_that_cannot_be_asked_is_not_promised() -> None:
     model = ModelReport(name="m", passes=(), nodes=3, coverage=1.0, partitions=(part,), declined=())
     preview = GroupPreview(target="default", group="g", models=(model,), silent=("trt",))
     console = Console(width=200, file=io.StringIO())
-    console.print(cli_plan._partitions(preview, every=False))
+    console.print(cli_plan._partitions(preview))
     assert isinstance(console.file, io.StringIO)
     assert "trt: 3 nodes, offered (what it keeps is known after the compile), x -> y" in (
         console.file.getvalue()

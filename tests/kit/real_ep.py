@@ -213,7 +213,8 @@ def _describe(model: ir.Model, compiled: CompiledGroup, name: str) -> ModelAnswe
     assigned: list[tuple[str, list[str]]] = []
     for workspace in compiled.workspaces:
         assert isinstance(workspace, OrtWorkspace)
-        reasons.update({str(node.name): why for node, why in workspace.left_out(name).items()})
+        left_out = workspace.left_out(name)
+        reasons.update({str(node.name): str(why) for node, why in left_out.items()})
         assigned.extend((a.provider, list(a.nodes)) for a in workspace.assigned(name))
     return ModelAnswer(
         contexts=contexts,

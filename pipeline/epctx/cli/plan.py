@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from epctx.cli import completion
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
-from epctx.cli.render import UI, warning
+from epctx.cli.render import UI, filled, warning
 from epctx.text import size_words
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def plan(
         planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
         previews = preview.partitions(planned)
         ui.emit(previews)
-        ui.print(*(_partitions(each, every=ui.verbose > 0) for each in previews))
+        for each in previews:
+            ui.print(_partitions(each), *_left(each, every=ui.verbose > 0))
         return
     found = api.plan(
         manifest,
@@ -160,8 +162,8 @@ def _state(state: str) -> Text:
     return Text(WORDS.get(state, state), style=STYLES[state])
 
 
-def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
-    """A group's models: their partitions, then the default EP's nodes, by reason or (-v) each."""
+def _partitions(preview: GroupPreview) -> Tree:
+    """A group's models: their partitions, and how many nodes the default EP has."""
     root = Tree(f"{preview.group}@{preview.target}")
     for model in preview.models:
         branch = root.add(f"{model.name}: {model.coverage:.1%} of {model.nodes} nodes on EPs")
@@ -172,13 +174,29 @@ def _partitions(preview: GroupPreview, *, every: bool) -> Tree:
             edges = f"{' '.join(part.inputs)} -> {' '.join(part.outputs)}"
             branch.add(f"{part.provider}: {nodes}{said}, {edges}")
         count = len(model.declined)
-        left = branch.add(f"default EP: {count} node{'s' * (count != 1)}") if count else None
-        reasons: Counter[str] = Counter()
-        for node in model.declined:
-            said = "; ".join(f"{ep}: {why}" for ep, why in node.reasons) or "no EP was asked"
-            kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-            reasons[f"{node.node} ({kind}): {said}" if every else f"{kind}: {said}"] += 1
-        for reason, count in reasons.most_common() if left is not None else ():
-            assert left is not None
-            left.add(reason if every else f"{count} x {reason}")
+        if count:
+            branch.add(f"default EP: {count} node{'s' * (count != 1)}")
     return root
+
+
+def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
+    """The nodes that EPs left and why, those that are alike in one row, or (-v) each."""
+    from epctx.commands.report import tables
+
+    several = len(preview.models) > 1
+    rows = [
+        (
+            *(str(row.count), model.name * several, row.names[0], row.op_type, row.location),
+            *(row.ep, row.said.why, row.said.op, row.said.operands, row.said.remedy),
+        )
+        for model in preview.models
+        for row in tables.left(model, every=every)
+    ]
+    if rows:
+        yield filled(_LEFT, rows, right={"count"})
+
+
+_LEFT: Final = (
+    *("count", "model", "first node", "op", "in the source"),
+    *("left by", "why", "its op", "types and sizes", "what would change it"),
+)

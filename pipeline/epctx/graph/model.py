@@ -86,13 +86,51 @@ class Partition(Struct, frozen=True, kw_only=True, eq=False):
     initializers: tuple[ir.Value, ...]
 
 
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Why an EP left a node, as it says it, with what else is known of that.
+
+    Attributes:
+        why: the EP's own words.
+        op: what the node would have become, by the EP's name for it; empty: it got no further.
+        operands: types and sizes with which the EP refused it, in its own words.
+        remedy: what would change it; empty: nothing is known.
+    """
+
+    why: str
+    op: str = ""
+    operands: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.remedy}" if self.remedy else self.why
+
+
 class Decline(Struct, frozen=True, kw_only=True):
-    """Why a node was left to the default EP: one reason for each EP asked, in priority order."""
+    """Why a node was left to the default EP: one reason for each EP asked, in priority order.
+
+    Attributes:
+        refusals: of EPs that say more than a reason, all that they say.
+        location: where in the source model the node is, counted from 0, and of which module and
+            line of code, as far as the exporter says it; empty: nobody asked, or it is not there.
+    """
 
     node: str
     op_type: str
     domain: str
     reasons: tuple[tuple[str, str], ...]
+    refusals: tuple[tuple[str, Refusal], ...] = ()
+    location: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The op, with its domain where that is not ONNX's own."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def told(self) -> tuple[tuple[str, Refusal], ...]:
+        """Every EP's label with all that it said; one without a label if none was asked."""
+        more = dict(self.refusals)
+        reasons = self.reasons or (("", "no EP was asked"),)
+        return tuple((label, more.get(label, Refusal(why=why))) for label, why in reasons)
 
 
 class Outline(Struct, frozen=True, kw_only=True):

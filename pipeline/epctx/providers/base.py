@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Decline, Partition, Replacement
+    from epctx.graph.model import Decline, Partition, Refusal, Replacement
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ class Assigned(Struct, frozen=True, kw_only=True):
 class ForeseesPlacement(Protocol):
     """An EP that decides inside a partition, and can be asked before it compiles."""
 
-    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str | Refusal]:
         """The nodes of a partition that it would leave to the CPU, and why.
 
         Args:
@@ -264,7 +264,7 @@ class ReportsPlacement(Protocol):
         """Who took which nodes of a compiled model."""
         ...
 
-    def left_out(self, model: str) -> Mapping[ir.Node, str]:
+    def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
         """The nodes of a compiled model's partitions that stayed on the CPU, and why."""
         ...
 

@@ -160,7 +160,7 @@ class Chain(Struct, kw_only=True, eq=False):
         partitioned = self._placed(workspaces[:first])
         labels = {provider.label for provider in self.providers[:first]}
         for declined in partitioned.declined:
-            self.reasons[declined.node] = tuple(r for r in declined.reasons if r[0] in labels)
+            self.reasons[declined.node] = partition.told(declined, labels)
         # What was planned for the EPs after is planned anew: nobody compiles that partition.
         self.joint = self.joint or any(p.provider >= first for p in partitioned.partitions)
         self.model = partition.again(partitioned, self.providers, first, self.reasons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.model import Decline, OptimizedModel, Partition, Replacement
+from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal, Replacement
 from epctx.graph.partition import boundary, contexts
 from epctx.graph.partition.assign import Border, assign
 from epctx.manifest import PartitionSettings
@@ -23,7 +23,7 @@ from epctx.providers import default, hooks
 from epctx.providers.base import ExecutionProvider, ForeseesPlacement, PartitionedModel
 from epctx.stages.exclusion import Exclusion, Unmatched
 
-Reasons = tuple[tuple[str, str], ...]
+Reasons = tuple[tuple[str, str | Refusal], ...]
 """EPs' labels, each with why it left a node."""
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
@@ -64,7 +64,7 @@ def foresee(
         ModelError: the default EP has no kernel for a node that is left to it.
         CompileError: an EP failed to say what it can take.
     """
-    left: dict[int, dict[ir.Node, str]] = {}
+    left: dict[int, dict[ir.Node, str | Refusal]] = {}
     silent: set[int] = set()
     with _no_collection():
         for index, provider in enumerate(providers):
@@ -112,7 +112,7 @@ def again(
 
 def partition_rest(
     model: PartitionedModel,
-    left_out: Mapping[int, Mapping[ir.Node, str]],
+    left_out: Mapping[int, Mapping[ir.Node, str | Refusal]],
     labels: Sequence[str],
     replacements: Sequence[Replacement],
     reasons: Mapping[str, Reasons] | None = None,
@@ -145,12 +145,7 @@ def partition_rest(
         declined=(
             *model.declined,
             *(
-                Decline(
-                    node=name_of(node),
-                    op_type=node.op_type,
-                    domain=node.domain,
-                    reasons=(*before.get(name_of(node), ()), (labels[owner], reason)),
-                )
+                _decline(node, (*before.get(name_of(node), ()), (labels[owner], reason)))
                 for node, (owner, reason) in why.items()
             ),
         ),
@@ -202,7 +197,7 @@ def _partition(
     *,
     first: int = 0,
     reasons: Mapping[str, Reasons] | None = None,
-    foreseen: Mapping[int, Mapping[ir.Node, str]] = MappingProxyType({}),
+    foreseen: Mapping[int, Mapping[ir.Node, str | Refusal]] = MappingProxyType({}),
 ) -> PartitionedModel:
     flow = Dataflow(model)
     # An EPContext node that no EP of this build has made is a source's, and an error.
@@ -242,11 +237,9 @@ def _partition(
         model=model,
         partitions=partitions,
         declined=tuple(
-            Decline(
-                node=name_of(node),
-                op_type=node.op_type,
-                domain=node.domain,
-                reasons=(
+            _decline(
+                node,
+                (
                     *before.get(name_of(node), ()),
                     *((label, own[node]) for label, own in zip(labels, declined, strict=True)),
                 ),
@@ -259,7 +252,27 @@ def _partition(
     )
 
 
-def _is_taken(part: Partition, provider: ExecutionProvider, declined: dict[ir.Node, str]) -> bool:
+def _decline(node: ir.Node, reasons: Reasons) -> Decline:
+    return Decline(
+        node=name_of(node),
+        op_type=node.op_type,
+        domain=node.domain,
+        reasons=tuple((label, str(why)) for label, why in reasons),
+        refusals=tuple((label, why) for label, why in reasons if isinstance(why, Refusal)),
+    )
+
+
+def told(declined: Decline, labels: Collection[str]) -> Reasons:
+    """What EPs with these labels said of a node."""
+    more = dict(declined.refusals)
+    return tuple(
+        (label, more.get(label, why)) for label, why in declined.reasons if label in labels
+    )
+
+
+def _is_taken(
+    part: Partition, provider: ExecutionProvider, declined: dict[ir.Node, str | Refusal]
+) -> bool:
     """Whether an EP takes a partition as a whole; if not, `declined` says so of its nodes."""
     wants = isinstance(provider, hooks.WantsInputs) and provider.wants_inputs
     if part.inputs or not wants:
@@ -279,7 +292,7 @@ def unmatched(optimized: OptimizedModel, settings: PartitionSettings) -> tuple[U
 
 def _ask(
     provider: ExecutionProvider, flow: Dataflow, name: str, model: ir.Model
-) -> dict[ir.Node, str]:
+) -> dict[ir.Node, str | Refusal]:
     """The nodes that an EP does not take, and why."""
     where = f"model {name}, {provider.label}"
     try:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx.errors import Failure
 from epctx.files import outputs
-from epctx.graph import native
+from epctx.graph import locations, native
 from epctx.graph.model import OptimizedModel, Placement
 from epctx.graph.optimized import store
 from epctx.graph.partition.contexts import placement
@@ -49,6 +49,8 @@ from epctx.worker.jobs import (
 from epctx.worker.protocol import Message
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from epctx.verification.numbers.runs import Pause
 
 Started = Callable[[StageStarted], None]
@@ -157,18 +159,32 @@ def _partition(job: PartitionJob, started: Started) -> PartitionResult:
     providers = [registry.create(spec) for spec in group.execution_providers]
     reports, unmatched = [], []
     silent: frozenset[int] = frozenset()
+    sources = {source.name: source.path for source in group.models}
     for name, folder in job.optimized.items():
         started(StageStarted(stage="partition", model=name))
         # The limits are for builds: who asks for a preview wants to see why they are missed.
         optimized = replace(store.read(folder), name=name)
         foreseen, silent = partition.foresee(optimized, providers, group.partition)
-        reports.append(_report(group, optimized, foreseen))
+        reports.append(_located(_report(group, optimized, foreseen), sources[name]))
         unmatched.append(partition.unmatched(optimized, group.partition))
     aliases = [spec.alias for spec in group.execution_providers]
     return PartitionResult(
         models=tuple(reports),
         unmatched=tuple(unmatched),
         silent=tuple(aliases[index] for index in sorted(silent)),
+    )
+
+
+def _located(report: ModelReport, source: Path) -> ModelReport:
+    """The report, with where in the source what is left to the default EP comes from."""
+    if not report.declined:
+        return report
+    found = locations.locations(source, {each.node for each in report.declined})
+    return replace(
+        report,
+        declined=tuple(
+            replace(each, location=found.get(each.node, "")) for each in report.declined
+        ),
     )
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from epctx.commands.report.drawing import reason
 from epctx.engine.report import GroupReport
+from epctx.graph.model import Decline, Refusal
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import Finding, OutputNumbers
 
@@ -20,12 +20,14 @@ ROWS: Final = 1000
 
 
 class LeftRow(Struct, frozen=True, kw_only=True):
-    """Nodes of one op type that were left for one reason; the first ones by name."""
+    """Nodes of one op type that an EP left for one reason; some names, and where the first is."""
 
     op_type: str
-    reason: str
+    ep: str
+    said: Refusal
     count: int
     names: tuple[str, ...]
+    location: str
 
 
 class NumbersRow(Struct, frozen=True, kw_only=True):
@@ -50,15 +52,24 @@ class CheckRow(Struct, frozen=True, kw_only=True):
     finding: Finding
 
 
-def left(model: ModelReport) -> tuple[LeftRow, ...]:
-    """What was left to the default EP and why, the most frequent first."""
-    nodes: dict[tuple[str, str], list[str]] = {}
+def left(model: ModelReport, *, every: bool = False) -> tuple[LeftRow, ...]:
+    """What was left to the default EP and why, the most frequent first; or `every` node in a row of
+    its own.
+    """
+    alike: dict[tuple[str, str, Refusal, str], list[Decline]] = {}
     for each in model.declined:
-        op_type = f"{each.domain}::{each.op_type}" if each.domain else each.op_type
-        nodes.setdefault((op_type, reason(each)), []).append(each.node)
+        for ep, said in each.told():
+            alike.setdefault((each.kind, ep, said, each.node * every), []).append(each)
     rows = (
-        LeftRow(op_type=op_type, reason=why, count=len(names), names=tuple(names[:SHOWN]))
-        for (op_type, why), names in nodes.items()
+        LeftRow(
+            op_type=op_type,
+            ep=ep,
+            said=said,
+            count=len(nodes),
+            names=tuple(node.node for node in nodes[:SHOWN]),
+            location=nodes[0].location,
+        )
+        for (op_type, ep, said, _), nodes in alike.items()
     )
     return tuple(sorted(rows, key=lambda row: -row.count))
 

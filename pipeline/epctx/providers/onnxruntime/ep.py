@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
+    from epctx.graph.model import Refusal
 
 
 class OrtEp(ABC):
@@ -181,7 +182,7 @@ class OrtEp(ABC):
         """Why it left a node, if that is known without asking again; None: it is to be asked."""
         return None
 
-    def reasons(self, log: str) -> Mapping[str, str]:
+    def reasons(self, log: str) -> Mapping[str, Refusal]:
         """Node name to why the EP did not take it, out of a verbose log."""
         return {}
 

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from epctx.errors import CompileError
-from epctx.graph.dataflow import subgraphs
-from epctx.graph.model import Partition
-from epctx.providers.onnxruntime import probe, session
+from epctx.graph.model import Partition, Refusal
+from epctx.providers.onnxruntime import alternatives, probe, session
 
 if TYPE_CHECKING:
     from epctx.providers.onnxruntime.ep import OrtEp
 
 
-def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, str]:
-    """The nodes that the EP's verbose log says it does not take, and why.
+def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, Refusal]:
+    """The nodes that the EP's verbose log says it does not take, why, and what would change it.
 
     Raises:
         CompileError: onnxruntime or the EP failed on the partition.
@@ -34,18 +34,21 @@ def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir
         log = session.ask_verbosely(str(path), provider)
     reasons = provider.reasons(log)
     named = {probe.name_of(node): node for node in partition.nodes}
-    return {named[name]: why for name, why in reasons.items() if name in named}
+    refused = {named[name]: why for name, why in reasons.items() if name in named}
+    helpless = [node for node, why in refused.items() if not why.remedy]
+    found = alternatives.remedies(model, helpless, provider)
+    return {node: replace(why, remedy=found.get(node, why.remedy)) for node, why in refused.items()}
 
 
 def one_by_one(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, str]:
     """The nodes that the EP does not take where each is a model of its own."""
     known: dict[Hashable, bool] = {}
     for node in partition.nodes:
-        kind = _kind(node)
+        kind = probe.kind(node)
         if kind not in known:
             known[kind] = _takes(model, node, provider)
     why = f"{provider.name} did not take it, and does not say why"
-    return {node: why for node in partition.nodes if not known[_kind(node)]}
+    return {node: why for node in partition.nodes if not known[probe.kind(node)]}
 
 
 def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
@@ -53,22 +56,3 @@ def _takes(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
         return probe.takes_whole(model, node, provider)
     except CompileError:
         return True  # alone it is no model; in the whole one it may well be taken
-
-
-def _kind(node: ir.Node) -> Hashable:
-    """What nodes have in common of which one answer is enough."""
-    if any(True for _ in subgraphs(node)):
-        return id(node)
-    attributes = tuple(
-        (name, str(attribute.value) if attribute.type != ir.AttributeType.TENSOR else "")
-        for name, attribute in sorted(node.attributes.items())
-    )
-    edges = tuple(map(_edge, (*node.inputs, None, *node.outputs)))
-    return (node.domain, node.op_type, attributes, edges)
-
-
-def _edge(value: ir.Value | None) -> Hashable:
-    if value is None:
-        return None
-    rank = None if value.shape is None else len(value.shape)
-    return (value.dtype, rank, value.is_initializer())

@@ -8,6 +8,7 @@ answer. It leaves no trace in what the process compiles afterwards (section 1).
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +40,7 @@ def takes_whole(model: ir.Model, node: ir.Node, provider: OrtEp) -> bool:
     """
     # The path's string matters to nothing here: no byte of it is kept.
     with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
-        path = write(model, _partition(node), Path(folder))
+        path = write(model, part_of(node), Path(folder))
         return session.needs_compilation(str(path), provider)
 
 
@@ -65,7 +66,27 @@ def name_of(node: ir.Node) -> str:
     return node.name or "unnamed_" + "_".join(v.name for v in node.outputs if v.name)
 
 
-def _partition(node: ir.Node) -> Partition:
+def kind(node: ir.Node) -> Hashable:
+    """What nodes have in common of which one answer is enough."""
+    if any(True for _ in subgraphs(node)):
+        return id(node)
+    attributes = tuple(
+        (name, str(attribute.value) if attribute.type != ir.AttributeType.TENSOR else "")
+        for name, attribute in sorted(node.attributes.items())
+    )
+    edges = tuple(map(_edge, (*node.inputs, None, *node.outputs)))
+    return (node.domain, node.op_type, attributes, edges)
+
+
+def _edge(value: ir.Value | None) -> Hashable:
+    if value is None:
+        return None
+    rank = None if value.shape is None else len(value.shape)
+    return (value.dtype, rank, value.is_initializer())
+
+
+def part_of(node: ir.Node) -> Partition:
+    """A node of the main graph as a partition, with everything in its bodies."""
     own = {value for graph in subgraphs(node) for value in _made_in(graph)}
     used = dict.fromkeys(
         value for value in (*node.inputs, *captured(node)) if value is not None and value not in own

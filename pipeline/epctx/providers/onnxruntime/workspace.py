@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
 from epctx.graph.epcontext import EPContextNode
-from epctx.graph.model import Partition, Replacement
+from epctx.graph.model import Partition, Refusal, Replacement
 from epctx.graph.partition import surgery
 from epctx.providers.base import (
     Assigned,
@@ -238,18 +238,18 @@ class OrtWorkspace:
             for assigned in part.generated.assigned
         ]
 
-    def left_out(self, model: str) -> Mapping[ir.Node, str]:
+    def left_out(self, model: str) -> Mapping[ir.Node, str | Refusal]:
         """The nodes of a model's partitions that stayed on the CPU, and why, as far as it is told.
 
         Asks the EP once more, with a verbose log; nothing is compiled.
         """
-        found: dict[ir.Node, str] = {}
+        found: dict[ir.Node, str | Refusal] = {}
         for part in self._parts:
             if part.model == model:
                 found.update(self._left_out(part))
         return found
 
-    def _left_out(self, part: Part) -> Mapping[ir.Node, str]:
+    def _left_out(self, part: Part) -> Mapping[ir.Node, str | Refusal]:
         nodes = part.partition.nodes
         left = nodes if part.fragment is None else fragment.left(part.fragment, nodes)
         known = {node: self._provider.why_left(node) for node in left}
@@ -350,7 +350,7 @@ class OrtWorkspace:
             kinds: dict[str, str] = {}
             for part in parts:
                 for node, why in self._left_out(part).items():
-                    kinds.setdefault(node.op_type, why)
+                    kinds.setdefault(node.op_type, str(why))
             logged = [f"{op_type}: {why}" for op_type, why in kinds.items()]
         logged += self._unable(parts)
         return CompileError(

@@ -9,7 +9,7 @@ from tests.kit.reports import chain, numbers, report
 
 def test_what_was_left_is_told_by_op_and_reason() -> None:
     (row,) = tables.left(chain(40))
-    assert (row.op_type, row.reason, row.count) == ("TopK", "npu: excluded", 10)
+    assert (row.op_type, row.ep, row.said.why, row.count) == ("TopK", "npu", "excluded", 10)
     assert row.names == tuple(f"node {n}" for n in (3, 7, 11, 15, 19))
 
 

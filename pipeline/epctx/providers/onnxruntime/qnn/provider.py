@@ -51,6 +51,7 @@ from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
 from epctx.providers.onnxruntime.qnn import compatibility, dlc, socs
 from epctx.providers.onnxruntime.qnn.faults import FAULTS
+from epctx.providers.onnxruntime.qnn import log as qnn_log
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Partition
+    from epctx.graph.model import Partition, Refusal
 
 _QUANTIZERS: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QLinearConv"}
@@ -76,21 +77,6 @@ _WHERE_LOADED: Final = frozenset(
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
-_REASON: Final = re.compile(
-    r"Validation FAILED.*\n(?P<nodes>(?:\s*Operator type: .*\n)+)\s*REASON : (?P<reason>.*)"
-)
-_REMEDIES: Final = (
-    (
-        re.compile(r"(\w+) filtered off QNN by the op_affinity"),
-        r'a JSON file {"op_type": {"\1": "htp"}} as option op_affinity gives it to QNN',
-    ),
-    (
-        re.compile(r".*`Skip(?:Simplified)?LayerNormalization` are not supported"),
-        "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
-    ),
-)
-"""Of reasons for which there is something to do: what."""
-_NODE: Final = re.compile(r"Node name: (\S*) Node index: \d+")
 
 
 class QNNExecutionProvider(OrtProvider):
@@ -242,18 +228,11 @@ class QNNExecutionProvider(OrtProvider):
             return None
         return f"QNN leaves the quantization of inputs and outputs to the CPU ({_OFFLOAD})"
 
-    def reasons(self, log: str) -> Mapping[str, str]:
+    def reasons(self, log: str) -> Mapping[str, Refusal]:
         """Why QNN did not take a node, as it logs it when it is verbose."""
-        return {
-            # Of several sentences without a space between them, the first says it.
-            node: _with_remedy(
-                re.split(r"(?<=\.)(?=[A-Z])", found["reason"].strip())[0].rstrip(".")
-            )
-            for found in _REASON.finditer(log)
-            for node in _NODE.findall(found["nodes"])
-        }
+        return qnn_log.refusals(log)
 
-    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str]:
+    def foresee(self, model: ir.Model, partition: Partition) -> Mapping[ir.Node, str | Refusal]:
         """What it would leave of a partition: its log tells of each node, before it compiles."""
         from epctx.providers.onnxruntime import fallback
 
@@ -443,12 +422,3 @@ class QNNExecutionProvider(OrtProvider):
 
 def _words(chip: int | None) -> str:
     return f"SoC {socs.words(chip or 0)}"
-
-
-def _with_remedy(reason: str) -> str:
-    """A reason, with what to do where that is known."""
-    for pattern, remedy in _REMEDIES:
-        found = pattern.match(reason)
-        if found is not None:
-            return f"{reason}; {found.expand(remedy)}"
-    return reason

@@ -80,45 +80,6 @@ class TestBound:
         wide = self.bind(soc_model="88", htp_bf16_enable=True).tolerance("float32", "float32")
         assert wide.cosine_min == 0.98
 
-    def test_its_log_says_why_it_left_a_node(self) -> None:
-        log = (
-            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation PASSED for 1 nodes in X :\n"
-            "\tOperator type: MatMul Node name: mm0 Node index: 0\n"
-            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 1 nodes in Y (If) :\n"
-            "\tOperator type: If Node name: if Node index: 1\n"
-            "\tREASON : If branch op `Unique` is not supported by QNN EP.\n"
-            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 2 nodes in Z (Det) :\n"
-            "\tOperator type: DequantizeLinear Node name: dq Node index: 2\n"
-            "\tOperator type: Det Node name: det Node index: 3 (fused)\n"
-            "\tREASON : Not supported.Det node `det` will not be assigned to QNN EP.\n"
-        )
-        assert self.bind().reasons(log) == {
-            "if": "If branch op `Unique` is not supported by QNN EP",
-            "dq": "Not supported",
-            "det": "Not supported",
-        }
-
-    @pytest.mark.parametrize(
-        ("said", "told"),
-        [
-            (
-                "GroupQueryAttention filtered off QNN by the op_affinity provider option",
-                '{"op_type": {"GroupQueryAttention": "htp"}} as option op_affinity gives it to QNN',
-            ),
-            (
-                "Operators of type `SkipSimplifiedLayerNormalization` are not supported by QNN EP",
-                "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
-            ),
-        ],
-    )
-    def test_a_reason_says_what_to_do_where_that_is_known(self, said: str, told: str) -> None:
-        log = (
-            "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 1 nodes in Y (X) :\n"
-            f"\tOperator type: X Node name: n Node index: 1\n\tREASON : {said}.\n"
-        )
-        reason = self.bind().reasons(log)["n"]
-        assert reason.startswith(f"{said}; ") and reason.endswith(told)
-
     def test_a_split_graph_does_not_run_on_x86(self) -> None:
         assert self.bind().cannot_run() is None
         why = self.bind(enable_htp_graph_splitting=True).cannot_run()

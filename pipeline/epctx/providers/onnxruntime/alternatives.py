@@ -1,0 +1,102 @@
+"""What would let an EP take a node that it left: other types, asked for, and older opsets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from epctx.errors import CompileError
+from epctx.providers.onnxruntime import probe, session
+
+if TYPE_CHECKING:
+    from epctx.providers.onnxruntime.ep import OrtEp
+
+_FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+_NUMBERS: Final = (ir.DataType.INT32, ir.DataType.FLOAT)
+_bodies: Final = attrgetter("all_function_opset_versions")  # which onnx's stubs do not know
+_OLDEST: Final = 14
+"""Operators that are older than this opset are in every exporter's models."""
+
+
+def remedies(model: ir.Model, nodes: Sequence[ir.Node], provider: OrtEp) -> Mapping[ir.Node, str]:
+    """What would change it, for those nodes of which something is known.
+
+    An EP is asked once for nodes that differ in no more than their weights and sizes.
+
+    Args:
+        model: is not changed; no weight of it is read.
+    """
+    known: dict[Hashable, str] = {}
+    for node in nodes:
+        kind = probe.kind(node)
+        if kind not in known:
+            known[kind] = _other_type(model, node, provider) or _older_opset(node)
+    return {node: known[probe.kind(node)] for node in nodes if known[probe.kind(node)]}
+
+
+def _other_type(model: ir.Model, node: ir.Node, provider: OrtEp) -> str:
+    """The type for one of the node's, in place of which the EP takes the node alone."""
+    with provider.compiling(), tempfile.TemporaryDirectory(prefix="epctx-probe-") as folder:
+        path = probe.write(model, probe.part_of(node), Path(folder))
+        if _takes(path, provider):
+            return ""  # it is left for what is around it
+        for old, new in _changes(node):
+            if _retype(path, old, new) and _takes(path.with_stem("retyped"), provider):
+                return (
+                    f"another data type: {provider.name} says that it takes it with "
+                    f"{new.name.lower()} in place of {old.name.lower()}"
+                )
+    return ""
+
+
+def _changes(node: ir.Node) -> Iterator[tuple[ir.DataType, ir.DataType]]:
+    values = (value for value in (*node.inputs, *node.outputs) if value is not None)
+    for old in dict.fromkeys(value.dtype for value in values):
+        if old is None or old.is_string() or str(old).startswith("COMPLEX"):
+            continue
+        others = _FLOATS if old.is_floating_point() else _NUMBERS
+        yield from ((old, new) for new in others if new != old)
+
+
+def _takes(path: Path, provider: OrtEp) -> bool:
+    try:
+        return session.needs_compilation(str(path), provider)
+    except CompileError:
+        return False
+
+
+def _retype(path: Path, old: ir.DataType, new: ir.DataType) -> bool:
+    """Write the model anew with one type for another; not where weights lie in files."""
+    proto = onnx.load(path, load_external_data=False)
+    graph = proto.graph
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type == old:
+            info.type.tensor_type.elem_type = int(new)
+    for tensor in graph.initializer:
+        if tensor.data_type == old:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or old.bitwidth < 8:
+                return False
+            values = numpy_helper.to_array(tensor).astype(new.numpy())
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, path.with_stem("retyped"))
+    return True
+
+
+def _older_opset(node: ir.Node) -> str:
+    """Of an operator that ONNX defines by others, the opset that made it one of its own."""
+    known = node.version or onnx.defs.onnx_opset_version()
+    if node.domain or not onnx.defs.has(node.op_type, known):
+        return ""
+    if not _bodies(onnx.defs.get_schema(node.op_type, known)):
+        return ""
+    first = next(n for n in range(1, known + 1) if onnx.defs.has(node.op_type, n))
+    if first < _OLDEST:
+        return "a rewrite: ONNX defines it by other operators (`onnx.inliner` writes them)"
+    return f"another opset: before {first} exporters write it by other operators"

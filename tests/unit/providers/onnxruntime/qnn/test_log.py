@@ -1,0 +1,97 @@
+"""QNN's verbose log (onnxruntime-qnn 2.7.0), recorded and shortened, and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from epctx.graph.model import Refusal
+from epctx.providers.onnxruntime.qnn import log
+
+LOGGED = """\
+[V:onnxruntime:, m.cc:557 C] Qnn_OpConfig node name: /n0/Cast package_name: qti.aisw \
+QNN_op_type: Cast num_of_inputs: 1 num_of_outputs: 1 num_of_params: 0
+ node_inputs:
+ name=mask id=0 version=1 dataFormat=0 dataType=QNN_DATATYPE_INT_32 rank=2 dimensions=(2 8 )
+ node_outputs:
+ name=kept id=0 version=1 dataFormat=0 dataType=QNN_DATATYPE_BOOL_8 rank=2 dimensions=(2 8 )
+ node_params:
+
+[V:onnxruntime:, e.cc:1 L] Validation PASSED for 1 nodes in OrtNodeUnit (Cast) :
+\tOperator type: Cast Node name: /n0/Cast Node index: 0
+
+[V:onnxruntime:, m.cc:557 C] Qnn_OpConfig node name: G_9 package_name: qti.aisw \
+QNN_op_type: GatherNd num_of_inputs: 2 num_of_outputs: 1 num_of_params: 1
+ node_inputs:
+ name=kept id=0 version=1 dataFormat=0 dataType=QNN_DATATYPE_BOOL_8 rank=2 dimensions=(2 8 )
+ name=k id=0 version=1 dataFormat=0 dataType=QNN_DATATYPE_INT_32 rank=3 dimensions=(1 8 2 )
+ node_outputs:
+ name=seen id=0 version=1 dataFormat=0 dataType=QNN_DATATYPE_BOOL_8 rank=2 dimensions=(1 8 )
+ node_params:
+ type=QNN_PARAMTYPE_SCALAR name=batch_dims value=0
+
+[W:onnxruntime:, m.cc:565 C] QNN.backendValidateOpConfig() failed for node `G_9` of \
+type `GatherNd` with error code 3110
+
+[V:onnxruntime:, e.cc:1 L] Validation FAILED for 1 nodes in OrtNodeUnit (GatherND) :
+\tOperator type: GatherND Node name: /n1/GatherND Node index: 1
+\tREASON : Failed to create GatherND node.
+
+[V:onnxruntime:, e.cc:1 L] Validation FAILED for 1 nodes in OrtNodeUnit (Trilu) :
+\tOperator type: Trilu Node name: t Node index: 2
+\tREASON : Operators of type `Trilu` are not supported by QNN EP.Trilu node `t` will not.
+"""
+
+
+def test_a_node_that_was_refused_has_the_op_and_types_that_were_tried() -> None:
+    found = log.refusals(LOGGED)
+    assert list(found) == ["/n1/GatherND", "t"]
+    refused = found["/n1/GatherND"]
+    assert (refused.why, refused.op) == ("Failed to create GatherND node", "GatherNd")
+    assert refused.operands == "BOOL_8[2,8], INT_32[1,8,2] -> BOOL_8[1,8]"
+    assert "slice-gathers" in refused.remedy
+    assert str(refused) == f"{refused.why}; {refused.remedy}"
+
+
+def test_one_that_got_no_further_has_none_of_another() -> None:
+    assert log.refusals(LOGGED)["t"] == Refusal(
+        why="Operators of type `Trilu` are not supported by QNN EP"
+    )
+
+
+def test_several_nodes_have_one_reason() -> None:
+    text = (
+        "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 2 nodes in Z (Det) :\n"
+        "\tOperator type: DequantizeLinear Node name: dq Node index: 2\n"
+        "\tOperator type: Det Node name: det Node index: 3 (fused)\n"
+        "\tREASON : Not supported.Det node `det` will not be assigned to QNN EP.\n"
+    )
+    assert log.refusals(text) == dict.fromkeys(("dq", "det"), Refusal(why="Not supported"))
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            "GroupQueryAttention filtered off QNN by the op_affinity provider option",
+            '{"op_type": {"GroupQueryAttention": "htp"}} as option op_affinity gives it to QNN',
+        ),
+        (
+            "Operators of type `SkipSimplifiedLayerNormalization` are not supported by QNN EP",
+            "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
+        ),
+        (
+            "NonZero output shape must be static",
+            "makes constants of what is computed from them",
+        ),
+        ("QNN NPU does not support PoolMax3d!", ""),
+    ],
+)
+def test_a_reason_says_what_would_change_it_where_that_is_known(said: str, remedy: str) -> None:
+    text = (
+        "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 1 nodes in Y (X) :\n"
+        f"\tOperator type: X Node name: n Node index: 1\n\tREASON : {said}.\n"
+    )
+    found = log.refusals(text)["n"]
+    assert (
+        found.why == said and found.remedy.endswith(remedy) and bool(found.remedy) == bool(remedy)
+    )
