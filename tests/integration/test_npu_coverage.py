@@ -15,7 +15,7 @@ from epctx.commands.plan import partition
 from epctx.engine import plan
 from epctx.graph.model import Decline, Refusal
 from scripts import genai_folder
-from tests.integration.test_exports import MASKED, ONES_AND_ZEROS, QNN, failed
+from tests.kit.exported import MASKED, ONES_AND_ZEROS, QNN, failed
 
 pytestmark = pytest.mark.needs_device("QNNExecutionProvider")
 ODD = """
