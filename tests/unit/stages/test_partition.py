@@ -7,7 +7,7 @@ import pytest
 
 from epctx.errors import CompileError, ModelError, ProviderUnavailable
 from epctx.files.digest import of_bytes
-from epctx.graph.model import Decline, OptimizedModel
+from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability
 from epctx.stages import partition
@@ -282,3 +282,27 @@ def test_a_partition_of_constants_alone_is_not_for_an_ep_that_wants_inputs() -> 
     assert len(partitioned(model(text), op_types("MatMul", "Relu")).partitions) == 1
     (beside,) = partitioned(model(text), Wanting(lambda node: True, label="w")).partitions
     assert len(beside.nodes) == 3
+
+
+class Foreseeing(Taker):
+    """An EP that says of a node what it would have made of it."""
+
+    native = True
+
+    def foresee(self, model: ir.Model, partition: Partition) -> dict[ir.Node, str | Refusal]:
+        left = next(node for node in partition.nodes if node.name == "head_abs")
+        return {left: Refusal(why="no", op="ElementWiseAbs", remedy="another type")}
+
+
+def test_all_that_an_ep_says_of_a_node_stays_with_it() -> None:
+    """Its reason is in words, too; what EPs before said is handed on with it."""
+    optimized = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
+    one, two = Foreseeing(lambda node: True, label="one"), op_types("Relu", label="two")
+    found, _ = partition.foresee(optimized, [one, two], PartitionSettings())
+    (left,) = found.declined
+    assert left.reasons == (("one", "no; another type"), ("two", "not supported"))
+    said = Refusal(why="no", op="ElementWiseAbs", remedy="another type")
+    assert left.refusals == (("one", said),)
+    assert left.told() == (("one", said), ("two", Refusal(why="not supported")))
+    assert partition.told(left, {"one"}) == (("one", said),)
+    assert partition.told(left, {"two"}) == (("two", "not supported"),)
