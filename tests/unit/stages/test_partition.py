@@ -12,7 +12,7 @@ from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability
 from epctx.stages import partition
 from epctx.stages.exclusion import Unmatched
-from tests.kit.fake_providers import Taker, op_types, partitioned
+from tests.kit.fake_providers import Taker, eps, op_types, partitioned
 from tests.kit.onnx_text import model, names
 
 CHAIN = """
@@ -297,8 +297,8 @@ class Foreseeing(Taker):
 def test_all_that_an_ep_says_of_a_node_stays_with_it() -> None:
     """Its reason is in words, too; what EPs before said is handed on with it."""
     optimized = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
-    one, two = Foreseeing(lambda node: True, label="one"), op_types("Relu", label="two")
-    found, _ = partition.foresee(optimized, [one, two], PartitionSettings())
+    asked = eps(Foreseeing(lambda node: True, label="one"), op_types("Relu", label="two"))
+    found, _ = partition.foresee(optimized, asked, PartitionSettings())
     (left,) = found.declined
     assert left.reasons == (("one", "no; another type"), ("two", "not supported"))
     said = Refusal(why="no", op="ElementWiseAbs", remedy="another type")
