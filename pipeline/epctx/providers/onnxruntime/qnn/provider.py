@@ -50,8 +50,8 @@ from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
 from epctx.providers.onnxruntime.qnn import compatibility, dlc, socs
-from epctx.providers.onnxruntime.qnn.faults import FAULTS
 from epctx.providers.onnxruntime.qnn import log as qnn_log
+from epctx.providers.onnxruntime.qnn.faults import FAULTS
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
