@@ -9,9 +9,13 @@ from epctx.manifest import (
     ProviderSpec,
     QuantizeSettings,
     TensorOverride,
+    Tolerance,
 )
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
+from epctx.providers.hooks import Precision
+from epctx.providers.onnxruntime.qnn.faults import FAULTS
+from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.quantization.ranges import Ranges
 from tests.kit import onnx_text
 
@@ -30,17 +34,15 @@ NODES = {str(node.name): node for node in GRAPH}
 USUAL = {"x": (-1.0, 1.0), "s": (-0.5, 0.5), "p": (-0.5, 0.5), "r": (0.0, 0.5), "y": (0.0, 0.5)}
 
 
-class Halves:
+class Halves(ReferenceExecutionProvider):
     """An EP that computes in float16 and knows of its faults what QNN does."""
 
+    faults = FAULTS
+
     def __init__(self) -> None:
-        from epctx.providers.onnxruntime.qnn.faults import FAULTS
+        super().__init__({})
 
-        self.faults = FAULTS
-
-    def tolerance(self, precision: str, dtype: str) -> object:
-        from epctx.manifest import Tolerance
-
+    def tolerance(self, precision: Precision, dtype: str) -> Tolerance:
         return Tolerance(saturates_at=65504.0)
 
 
@@ -50,13 +52,12 @@ def inquiry(
     *,
     group: ModelGroup | None = None,
     quantized: Ranges | None = None,
-    provider: object = None,
+    provider: ExecutionProvider | None = None,
 ) -> Inquiry:
-    given: ExecutionProvider = provider or Halves()  # type: ignore[assignment]
     return Inquiry(
         node=NODES[node],
         group=group or ModelGroup(name="g", models=()),
-        providers=[given],
+        providers=[provider or Halves()],
         ranges=ranges,
         quantized=quantized or {},
         quantizing=quantized is not None,
