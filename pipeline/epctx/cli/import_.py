@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from epctx.cli.paths import Written
+from epctx.cli.options import NewManifest
 from epctx.cli.render import UI, command
 
 app = typer.Typer(
@@ -34,17 +33,7 @@ def ep_weight_sharing(
         ),
     ],
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            show_default=False,
-            help="The manifest to write; else epctx.yaml here, or in the folder nearest to the "
-            "models that holds them all.",
-        ),
-        Written(),
-    ] = None,
+    out: NewManifest = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file if it is there.")
     ] = False,

@@ -13,7 +13,8 @@ import typer
 from rich.text import Text
 
 from epctx.cli import completion
-from epctx.cli.paths import Existing, Written
+from epctx.cli.options import NewManifest
+from epctx.cli.paths import Existing
 from epctx.cli.render import UI
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
@@ -55,17 +56,7 @@ def init(
         bool,
         typer.Option("--quantize", help="Make the float32 models integer ones first, for NPUs."),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            show_default=False,
-            help="The manifest to write; else epctx.yaml here, or in the folder nearest to the "
-            "models that holds them all.",
-        ),
-        Written(),
-    ] = None,
+    out: NewManifest = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Write the schema by which editors complete it, too.")
     ] = False,

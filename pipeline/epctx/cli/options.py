@@ -29,6 +29,17 @@ Manifest = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="Where the outputs go, or are.")
 ]
+NewManifest = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        show_default=False,
+        help="The manifest to write; else epctx.yaml here, or in the folder nearest to the "
+        "models that holds them all.",
+    ),
+    Written(),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(
