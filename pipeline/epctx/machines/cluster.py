@@ -1,8 +1,9 @@
 """A coordinator's connection: the workers that there are, and calls to them that end.
 
-A call is a message that the scheduler passes on to one worker, whose answer it passes back: a task
-of dask takes as much of its scheduler as compiling a tiny model, and one that nobody can carry out
-is waited for without a word. Whoever waits for a call is told when its worker is gone.
+A call is a message to one worker, which answers; the scheduler passes both on where workers cannot
+be reached but through it. A task of dask takes as much of its scheduler as compiling a tiny model,
+and one that nobody can carry out is waited for without a word. Whoever waits for a call is told
+when its worker is gone.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ class Cluster:
 
     Args:
         contact: as dask has it.
+        direct: workers can be reached from here: the scheduler need not pass calls on.
         failure: why there will be no worker, if that is known.
     """
 
@@ -133,6 +135,7 @@ class Cluster:
         contact: str,
         tls: Security | None,
         *,
+        direct: bool = False,
         failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         import dask
@@ -143,6 +146,7 @@ class Cluster:
             logging.getLogger(name).setLevel(SILENT)  # what counts is told as errors
         self.build = secrets.token_hex(8)
         self.contact = contact
+        self._direct = direct
         self._failure = failure
         self._lock = threading.Lock()
         self._members: dict[str, Member] = {}
@@ -263,9 +267,11 @@ class Cluster:
         )
 
     async def _asked(self, address: str, what: str, text: str, key: str) -> object:
+        message = {"what": what, "text": text, "key": key}
+        if self._direct:
+            return await getattr(self._client.rpc(address), HANDLER)(**message)
         scheduler: Any = self._client.scheduler
-        message = {"op": HANDLER, "what": what, "text": text, "key": key}
-        return await scheduler.proxy(worker=address, msg=message)
+        return await scheduler.proxy(worker=address, msg={"op": HANDLER, **message})
 
     def _run(self, coroutine: Coroutine[Any, Any, object]) -> futures.Future[object]:
         loop: Any = self._client.loop

@@ -179,7 +179,7 @@ class Lane:
 
     def _taken(self, answer: Answer, packed: Packed, member: Member, result: type[R]) -> R:
         """What an answer says, with paths of this machine."""
-        portable.received(packed, answer.made, self._executor.blobs)
+        self._executor.packing.receive(packed, answer.made)
         if answer.failure is not None:
             raise self._restored(answer, packed, member)
         try:

@@ -101,6 +101,6 @@ class _Local:
         count = self._where.workers or 1
         shared, folder = self._stack.enter_context(blobs.local(self._cache))
         contact, tls, workers = self._stack.enter_context(local.cluster(count, folder))
-        cluster = Cluster(contact, tls, failure=lambda: workers.failure)
+        cluster = Cluster(contact, tls, direct=True, failure=lambda: workers.failure)
         self._stack.callback(cluster.close)
         return cluster, shared, Packing(shared)

@@ -2,7 +2,7 @@
 
 On one side `Packing.pack` puts what a job reads into the blobs, and names each file or folder of it
 by a number; on the other `placed` makes a folder of each number, and `collected` puts what the job
-wrote into the blobs, which `received` writes to where the job's own paths lead.
+wrote into the blobs, which `Packing.receive` writes to where the job's own paths lead.
 """
 
 from __future__ import annotations
@@ -110,13 +110,15 @@ class Packed(Struct, frozen=True, kw_only=True):
 class Packing:
     """Makes jobs portable. Used by many threads.
 
-    A model is put into the blobs once, since nothing may change it while it is built.
+    A model is put into the blobs once, and an optimized one that came out of them not at all, since
+    nothing may change them while they are built.
     """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._lock = threading.Lock()
         self._models: dict[tuple[Path, Path | None], tuple[Input, Input | None]] = {}
+        self._optimized: dict[Path, Tree] = {}
 
     def pack(self, job: T) -> Packed:
         """A job, or anything else that holds paths, with all that it reads in the blobs.
@@ -125,6 +127,26 @@ class Packing:
             StorageError: a file cannot be read, or the blobs cannot be written.
         """
         return _Pack(self, type(job)).packed(job)
+
+    def receive(self, packed: Packed, made: Mapping[int, Tree]) -> None:
+        """Write what a job has made to where it is to be.
+
+        Raises:
+            StorageError: a content is not there, or the disk refuses.
+            CompileError: it cannot be true.
+        """
+        for number, tree in made.items():
+            places = packed.portable.places
+            place = places[number] if 0 <= number < len(places) else None
+            if not isinstance(place, Output) or (place.failed and {*tree} > {place.failed}):
+                raise _untrue("files where none should be")
+            folder = packed.paths[number]
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(tree, self._blobs, folder)
+            if optimized.RECORD in tree and packed.portable.kind == OptimizeJob.__name__:
+                optimized.write(folder, packed.sources)
+                with self._lock:
+                    self._optimized[folder] = tree
 
     def put(self, path: Path) -> Blob:
         """A file, in the blobs."""
@@ -137,6 +159,12 @@ class Packing:
             for path in sorted(listing.below(folder))
             if path.is_file() and path.name != leaving_out
         }
+
+    def optimized(self, folder: Path) -> Tree:
+        """The files of an optimized model, in the blobs."""
+        with self._lock:
+            known = self._optimized.get(folder)
+        return self.tree(folder, leaving_out=optimized.PLACES) if known is None else known
 
     def model(self, path: Path, data: Path | None) -> tuple[Input, Input | None]:
         """A model with its external data: its folder, and that of the data, if that is another."""
@@ -233,7 +261,7 @@ class _Pack:
                 "is no optimized model", file=str(path), why=str(error), remedy="build again"
             ) from error
         self._sources.update(found)
-        files = self._packing.tree(path, leaving_out=optimized.PLACES)
+        files = self._packing.optimized(path)
         beside = tuple(self._packing.put(each) for each in found.values())
         return self._add(Input(files=files, beside=beside), path)
 
@@ -257,6 +285,8 @@ def moved_in(value: Any, place: Place, model: Model | None = None) -> Any:
         place: where a path of it leads in the new one.
         model: the same of a model and the folder of its external data; None: as all paths.
     """
+    if value is None or isinstance(value, str | int | float):
+        return value
     match value:
         case Path():
             return place(value)
@@ -376,25 +406,6 @@ def collected(
         elif not failed and root.is_dir():
             found[number] = packing.tree(root, leaving_out=optimized.PLACES)
     return found
-
-
-def received(packed: Packed, made: Mapping[int, Tree], blobs: Blobs) -> None:
-    """Write what a job has made to where it is to be.
-
-    Raises:
-        StorageError: a content is not there, or the disk refuses.
-        CompileError: it cannot be true.
-    """
-    for number, tree in made.items():
-        places = packed.portable.places
-        place = places[number] if 0 <= number < len(places) else None
-        if not isinstance(place, Output) or (place.failed and {*tree} > {place.failed}):
-            raise _untrue("files where none should be")
-        folder = packed.paths[number]
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(tree, blobs, folder)
-        if optimized.RECORD in tree and packed.portable.kind == OptimizeJob.__name__:
-            optimized.write(folder, packed.sources)
 
 
 def _untrue(what: str) -> CompileError:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from epctx.errors import CompileError, StorageError
 from epctx.machines import blobs
 from epctx.machines.blobs import Blobs
-from epctx.machines.portable import Input, Packing, collected, placed, received
+from epctx.machines.portable import Input, Packing, collected, placed
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec, Reference
 from epctx.worker.jobs import OptimizeJob, SourceJob
 from tests.kit.building import mlp
@@ -56,7 +56,7 @@ def test_a_job_goes_elsewhere_with_what_it_reads_and_no_more(tmp_path: Path, sha
     there.folder.mkdir()
     (there.folder / "graph.onnx").write_bytes(b"graph")
     made = collected(packed.portable, roots, shared, failed=False)
-    received(packed, made, shared)
+    Packing(shared).receive(packed, made)
     assert (tmp_path / "here" / "new" / "graph.onnx").read_bytes() == b"graph"
     assert collected(packed.portable, roots, shared, failed=True) == {}
 
@@ -105,7 +105,7 @@ def test_a_file_that_leads_elsewhere_is_refused_on_both_sides(
     blob = shared.put(tmp_path / "x")
     packed = Packing(shared).pack(job(tmp_path / "here"))
     with pytest.raises(CompileError, match="files that are none"):
-        received(packed, {0: {name: blob}}, shared)
+        Packing(shared).receive(packed, {0: {name: blob}})
     places = tuple(
         replace(each, files={name: blob}) if isinstance(each, Input) else each
         for each in packed.portable.places
@@ -125,7 +125,7 @@ def test_files_for_a_place_that_is_only_read_are_refused(tmp_path: Path, shared:
     reads = [n for n, each in enumerate(packed.portable.places) if isinstance(each, Input)]
     for number in (*reads, 99, -1):
         with pytest.raises(CompileError, match="where none should be"):
-            received(packed, {number: {}}, shared)
+            Packing(shared).receive(packed, {number: {}})
 
 
 def test_a_folder_that_is_no_optimized_model_is_told(tmp_path: Path, shared: Blobs) -> None:

@@ -11,7 +11,7 @@ from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Described
 from epctx.machines import blobs
 from epctx.machines.messages import Answer, Ep, Request, decoded, encoded
-from epctx.machines.portable import Packing, received
+from epctx.machines.portable import Packing
 from epctx.machines.site import Site
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec
 from epctx.worker.jobs import OptimizeJob, OptimizeResult
@@ -56,7 +56,7 @@ def test_a_job_is_carried_out_and_its_files_come_back(tmp_path: Path, site: Site
     answer = decoded(site.carry_out(asked(packing, what), "k"), Answer)
     assert answer.failure is None
     assert codec.decode(bytes(answer.result), OptimizeResult).sources
-    received(packing.pack(what), answer.made, shared)
+    packing.receive(packing.pack(what), answer.made)
     names = sorted(path.name for path in what.folder.iterdir())
     assert names == ["graph.onnx", "places.json", "record.json"]
 
