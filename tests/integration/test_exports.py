@@ -1,4 +1,6 @@
-"""What `torch.onnx.export` (2.13.0) writes with `dynamo=True` of an attention mask, of a norm."""
+"""What `torch.onnx.export` (2.13.0) writes with `dynamo=True` of an attention mask, of a norm, of a
+gate.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import yaml
 
 from epctx import api
 from epctx.engine.report import GroupReport
+from epctx.errors import CompileError
 from tests.kit.exported import MASKED, ONES_AND_ZEROS, QNN, failed
 
 NORM = """
@@ -26,6 +29,11 @@ norm (float[1,batch,4] x) => (float[1,batch,4] y)
     scaled = Mul (x, inverse)
     y = Mul (w, scaled)
 }
+"""
+
+GATE = """
+<ir_version: 10, opset_import: ["": 18]>
+gate (float[1,batch,4] x) => (float[1,batch,4] y) { y = HardSigmoid (x) }
 """
 
 
@@ -58,6 +66,15 @@ def test_a_norm_whose_weights_come_first_compiles(tmp_path: Path) -> None:
     """QNN 2.7.0 has no memory for it as it is written: QNN_COMMON_ERROR_MEM_ALLOC."""
     group = built(tmp_path, NORM, QNN)
     assert failed(group) == [] and len(group.models[0].partitions) == 1
+
+
+@pytest.mark.needs_device("QNNExecutionProvider")
+def test_what_no_chip_was_named_for_says_so(tmp_path: Path) -> None:
+    """QNN 2.7.0 has no memory for a HardSigmoid of float32 that any chip is to run."""
+    with pytest.raises(CompileError) as caught:
+        built(tmp_path, GATE, {**QNN, "options": {}})
+    assert caught.value.remedy.startswith("set `soc_model`")
+    assert failed(built(tmp_path, GATE, QNN)) == []
 
 
 def test_the_reference_ep_computes_the_same(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from msgspec.structs import replace
 
 from epctx.commands.bisect.result import Cause, Kind, Proposal
-from epctx.manifest import ModelGroup, TensorOverride
+from epctx.manifest import ModelGroup, TensorOverride, Written
+from epctx.parsing.precedence import DEFAULT_TARGET
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import FLOAT16_MAX, KnowsFaults, SetsTolerance
 from epctx.quantization.ranges import Ranges
@@ -40,6 +41,7 @@ class Inquiry:
     """
 
     node: ir.Node
+    target: str
     group: ModelGroup
     providers: Sequence[ExecutionProvider]
     ranges: Ranges = field(default_factory=dict)
@@ -91,8 +93,8 @@ class Inquiry:
         quantize = replace(settings, overrides={**settings.overrides, **overrides})
         written = {"overrides": {name: {"range": list(both)} for name, both in ranges.items()}}
         what = f"quantize.overrides of {_listed(names)}"
-        manifest = {"model_groups": {self.group.name: {"quantize": written}}}
-        return Proposal(what=what, manifest=manifest), replace(self.group, quantize=quantize)
+        proposal = Proposal(what=what, manifest=self._written({"quantize": written}))
+        return proposal, replace(self.group, quantize=quantize)
 
     def _exclude(self, names: Sequence[str], op_types: Sequence[str]) -> Change:
         old = self.group.partition
@@ -101,8 +103,13 @@ class Inquiry:
         written = {key: list(all_) for key, all_ in (("nodes", nodes), ("op_types", ops)) if all_}
         partition = replace(old, exclude_nodes=nodes, exclude_op_types=ops)
         what = f"partition.exclude of {_listed((*names, *op_types))}"
-        manifest = {"model_groups": {self.group.name: {"partition": {"exclude": written}}}}
+        manifest = self._written({"partition": {"exclude": written}})
         return Proposal(what=what, manifest=manifest), replace(self.group, partition=partition)
+
+    def _written(self, settings: Mapping[str, Written]) -> Written:
+        """What the group is to have, where nothing else in the manifest outdoes it."""
+        group = {"model_groups": {self.group.name: settings}}
+        return group if self.target == DEFAULT_TARGET else {"targets": {self.target: group}}
 
     def _region(self, kind: Kind) -> list[ir.Node]:
         """The node, and what is joined to it by values that float16 does not hold."""

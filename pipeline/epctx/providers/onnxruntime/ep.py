@@ -186,6 +186,10 @@ class OrtEp(ABC):
         """Node name to why the EP did not take it, out of a verbose log."""
         return {}
 
+    def failed_remedy(self, why: str) -> str | None:
+        """What a user can do about what it said when a compile failed; None: nothing is known."""
+        return None
+
     def nothing_compiled_remedy(self) -> str:
         """What a user can do when the EP took no node."""
         return "check the provider's options, and which operators and types it supports"

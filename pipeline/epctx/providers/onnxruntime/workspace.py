@@ -316,7 +316,8 @@ class OrtWorkspace:
             )
         except CompileError as error:
             error.model = model
-            error.remedy = _shape_remedy(partition) or error.remedy
+            known = self._provider.failed_remedy(error.why or "")
+            error.remedy = _shape_remedy(partition) or known or error.remedy
             raise
         made = None
         if generated.model is not None:

@@ -50,12 +50,14 @@ def inquiry(
     node: str,
     ranges: Ranges,
     *,
+    target: str = "default",
     group: ModelGroup | None = None,
     quantized: Ranges | None = None,
     provider: ExecutionProvider | None = None,
 ) -> Inquiry:
     return Inquiry(
         node=NODES[node],
+        target=target,
         group=group or ModelGroup(name="g", models=()),
         providers=[provider or Halves()],
         ranges=ranges,
@@ -113,6 +115,20 @@ def test_what_is_not_known_is_said_and_the_node_alone_is_tried_first() -> None:
         (("/a*", "last"), ()),
         (("/a*",), ("Tanh",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [("default", ["model_groups", "g"]), ("npu", ["targets", "npu", "model_groups", "g"])],
+)
+def test_a_proposal_is_written_where_the_target_cannot_outdo_it(
+    target: str, place: list[str]
+) -> None:
+    asked = inquiry("last", USUAL, target=target)
+    written = next(asked.changes(asked.cause()))[0].manifest
+    for key in place:
+        written = written[key]
+    assert written == {"partition": {"exclude": {"nodes": ["last"]}}}
 
 
 def test_a_node_without_a_name_is_excluded_by_its_type() -> None:

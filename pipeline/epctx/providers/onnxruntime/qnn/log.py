@@ -28,8 +28,8 @@ _TRIED: Final = re.compile(
 _TENSOR: Final = re.compile(r"dataType=QNN_DATATYPE_(\w+) rank=\d+ dimensions=\(([\d ]*)\)")
 _SENTENCES: Final = re.compile(r"(?<=\.)(?=[A-Z])")
 _STATIC: Final = (
-    "give its sizes in the manifest (`dimensions`, `shapes`): `optimize: {level: basic}` then "
-    "makes constants of what is computed from them"
+    "with all sizes in the manifest (`dimensions`, `shapes`) `optimize: {level: basic}` makes "
+    "constants of what is computed from them"
 )
 _REMEDIES: Final = (
     (
@@ -38,16 +38,17 @@ _REMEDIES: Final = (
     ),
     (
         r".*`Skip(?:Simplified)?LayerNormalization` are not supported",
-        "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
+        "`optimize: {level: [split-norms, basic]}` makes a sum and a norm of it, which QNN takes",
     ),
     (
         r"Failed to create GatherND node",
-        "where the indices are constant, the pass slice-gathers of `optimize` writes it as ops "
-        "that QNN takes",
+        "where the indices are constant, or computed from sizes in the manifest, "
+        "`optimize: {level: [basic, slice-gathers]}` writes it as ops that QNN takes",
     ),
     (r".*(?:must be static|must be constant|[Dd]ynamic)", _STATIC),
+    (r"Failed to add node, Shape$", _STATIC),
 )
-"""Of reasons for which there is something to do (2.7.0): what."""
+"""Of reasons, with QNN's op behind it if it got so far, those that can be mended (2.7.0): how."""
 
 
 def refusals(log: str) -> Mapping[str, Refusal]:
@@ -71,7 +72,7 @@ def _refusal(said: str, trial: str) -> Refusal:
         why=why,
         op=failed[-1] if failed else "",
         operands=" -> ".join(map(_tensors, tried[-1].group("inputs", "outputs"))) if tried else "",
-        remedy=_remedy(why),
+        remedy=_remedy(f"{why}, {failed[-1]}" if failed else why),
     )
 
 
@@ -81,6 +82,6 @@ def _tensors(listed: str) -> str:
     return ", ".join(f"{kind}[{','.join(sizes.split())}]" for kind, sizes in found)
 
 
-def _remedy(why: str) -> str:
-    matches = ((re.match(pattern, why), remedy) for pattern, remedy in _REMEDIES)
+def _remedy(said: str) -> str:
+    matches = ((re.match(pattern, said), remedy) for pattern, remedy in _REMEDIES)
     return next((match.expand(remedy) for match, remedy in matches if match is not None), "")

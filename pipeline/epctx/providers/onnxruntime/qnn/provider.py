@@ -74,6 +74,7 @@ _WHERE_LOADED: Final = frozenset(
         *("enable_htp_shared_memory_allocator", "skip_qnn_version_check"),
     }
 )
+_NO_MEMORY: Final = "QNN_COMMON_ERROR_MEM_ALLOC"
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
 """Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
@@ -216,6 +217,15 @@ class QNNExecutionProvider(OrtProvider):
             kinds=("NPU",) if several else ("NPU", "CPU"),
             options=self.inference_options(),
             paths={"backend_path": "get_qnn_htp_path"},
+        )
+
+    def failed_remedy(self, why: str) -> str | None:
+        """HTP 68, which any chip has at least, compiles no HardSigmoid of float32 (QAIRT 2.51)."""
+        if _NO_MEMORY not in why or any(self._options.chips):
+            return None
+        return (
+            "set `soc_model`: without it the context is for any chip, and for the oldest of them "
+            "QNN does not compile every operator in floating point (2.7.0: no HardSigmoid)"
         )
 
     def nothing_compiled_remedy(self) -> str:

@@ -58,6 +58,14 @@ def test_one_that_got_no_further_has_none_of_another() -> None:
     )
 
 
+def test_a_shape_that_was_refused_is_made_a_constant() -> None:
+    """QNN says no more of it than that it fails."""
+    text = LOGGED.replace("GatherNd", "Shape").replace("create GatherND node", "add node")
+    assert "{level: basic}" in log.refusals(text)["/n1/GatherND"].remedy
+    other = LOGGED.replace("create GatherND node", "add node")
+    assert not log.refusals(other)["/n1/GatherND"].remedy
+
+
 def test_several_nodes_have_one_reason() -> None:
     text = (
         "[V:onnxruntime:, q.cc:1 LogNodeSupport] Validation FAILED for 2 nodes in Z (Det) :\n"
@@ -77,7 +85,7 @@ def test_several_nodes_have_one_reason() -> None:
         ),
         (
             "Operators of type `SkipSimplifiedLayerNormalization` are not supported by QNN EP",
-            "the pass split-norms of `optimize` makes a sum and a norm of it, which QNN takes",
+            "`optimize: {level: [split-norms, basic]}` makes a sum and a norm of it, which QNN takes",
         ),
         (
             "NonZero output shape must be static",
