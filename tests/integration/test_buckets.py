@@ -12,6 +12,7 @@ import pytest
 from epctx import api
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.files.outputs import context_file
+from tests.kit import kits
 from tests.kit.command_line import epctx
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "09-buckets" / "make_model.py"
@@ -53,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuildReport]:
     (folder / "epctx.yaml").write_text(MANIFEST, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EPCTX_CACHE_DIR", str(folder / "cache"))
-        return folder, api.build(folder / "epctx.yaml", out=folder / "dist")
+        return folder, api.build(folder / "epctx.yaml", out=folder / "dist", golden=True)
 
 
 def of(report: BuildReport, target: str) -> GroupReport:
@@ -120,6 +121,22 @@ def test_a_package_has_a_component_for_each_bucket(
     assert (place / "cpu" / "text" / "bert_s32_shared.data").is_file()
     found = api.verify([place], lock=folder / "epctx.lock.yaml")
     assert found.passed
+
+
+def test_a_device_runs_what_shares_weights_and_not_if_they_are_damaged(
+    built: tuple[Path, BuildReport], tmp_path: Path
+) -> None:
+    folder, report = built
+    group = folder / "dist" / (of(report, "cpu").folder or "")
+    kit = api.kit(group, out=tmp_path / "kit").path
+    assert kits.check(kit).returncode == 0
+    judged = api.verify(group, device_results=tmp_path / "device.json")
+    assert judged.passed and judged.folders[0].models
+    weights = kit / "cpu" / "text" / "bert_s32_shared.data"
+    content = bytearray(weights.read_bytes())
+    content[1000] ^= 1
+    weights.write_bytes(content)
+    assert kits.check(kit).stderr.count("bert_s32_shared.data is damaged") == len(SIZES)
 
 
 @pytest.mark.needs_device("QNNExecutionProvider")

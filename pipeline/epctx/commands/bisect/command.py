@@ -152,9 +152,7 @@ class _Search:
 
     def _inquiry(self, node: ir.Node) -> Inquiry:
         providers = [registry.create(each) for each in self.group.execution_providers]
-        return Inquiry(
-            node=node, target=self.said.target, group=self.group, providers=providers
-        )
+        return Inquiry(node=node, target=self.said.target, group=self.group, providers=providers)
 
     def _narrow(self, search: Search, model: CutModel) -> Literal["found", "budget", "vanished"]:
         """Read values until the first wrong node is known."""

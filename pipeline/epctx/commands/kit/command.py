@@ -17,7 +17,7 @@ from epctx.commands.package import checking, finding
 from epctx.commands.report import command as reports
 from epctx.commands.verify import command as verifying
 from epctx.commands.verify import folders
-from epctx.engine.report import BuildReport, GroupReport
+from epctx.engine.report import BuildReport, EpReport, GroupReport
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError, VerificationError
 from epctx.files import copying, digest, outputs
@@ -119,7 +119,7 @@ def write(
     for each in _requests(source):
         key = _key(each.folder)
         place = kept.get(key, each.folder) / GOLDEN
-        sets += _sets(each, place, groups.get(key), files)
+        sets += _sets(each, place, _bound(groups, key), files)
     versions = _versions(built) if built is not None else {}
     kit = Kit(name=name, expect_driver=expect_driver, built_with=versions, sets=tuple(sets))
     return KitReport(
@@ -166,15 +166,26 @@ def _versions(report: BuildReport) -> dict[str, str]:
     return own | {name: v for chain in chains for name, v in chain.items() if "/" not in name}
 
 
+def _bound(groups: Mapping[str, GroupReport], key: str) -> Sequence[EpReport]:
+    """The EPs that a group was built with; those of its parts' groups, if it is a composition."""
+    group = groups.get(key)
+    if group is None or group.composition is None:
+        return () if group is None else group.execution_providers
+    parts = [part.partition("/")[0] for part in group.composition.parts.values()]
+    owners = [groups.get(f"{group.target}/{name}") for name in parts]
+    every = (each for owner in owners if owner is not None for each in owner.execution_providers)
+    return tuple({each.alias: each for each in every}.values())
+
+
 def _sets(
-    request: VerifyRequest, place: Path, group: GroupReport | None, files: dict[str, Path]
+    request: VerifyRequest, place: Path, bound: Sequence[EpReport], files: dict[str, Path]
 ) -> Iterator[KitSet]:
     """The models of a group's folder; what they need goes to `files`, by its path in the kit."""
     folder = open_folder(
-        request.folder, providers=_providers(group), models=request.models, data=request.data
+        request.folder, providers=_providers(bound), models=request.models, data=request.data
     )
     for models in layout.sharing_sets(folder):
-        eps, why_not = _eps(folder, models, group)
+        eps, why_not = _eps(folder, models, bound)
         yield KitSet(
             models=tuple(_model(folder, model, place, files) for model in models),
             eps=eps,
@@ -224,23 +235,20 @@ def _model(
     )
 
 
-def _providers(group: GroupReport | None) -> Providers:
+def _providers(bound: Sequence[EpReport]) -> Providers:
     """The EPs as the build bound them; without its report, with their default options."""
-    bound = []
-    for each in () if group is None else group.execution_providers:
-        try:
-            spec = ProviderSpec(alias=each.alias, provider=each.provider, options=each.options)
-            bound.append(registry.create(spec))
-        except EpctxError:  # not here, or an option is the digest of a file
-            return Providers()
-    return Providers(asked=tuple(bound)) if bound else Providers()
+    specs = [ProviderSpec(alias=e.alias, provider=e.provider, options=e.options) for e in bound]
+    try:
+        return Providers(asked=tuple(map(registry.create, specs)) or None)
+    except EpctxError:  # not here, or an option is the digest of a file
+        return Providers()
 
 
 def _eps(
-    folder: GroupFolder, models: Sequence[ContextModel], group: GroupReport | None
+    folder: GroupFolder, models: Sequence[ContextModel], bound: Sequence[EpReport]
 ) -> tuple[tuple[OnDevice, ...], str | None]:
     """The EPs of one session in their order, or why there is none."""
-    order = [] if group is None else [each.provider for each in group.execution_providers]
+    order = [each.provider for each in bound]
     found: list[OnDevice] = []
     for source in dict.fromkeys(source for model in models for source in model.sources):
         provider = folder.providers.find(source)

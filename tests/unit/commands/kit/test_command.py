@@ -11,7 +11,7 @@ import pytest
 from epctx import api
 from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.files import copying
-from tests.kit import kits, projects
+from tests.kit import compositions, kits, projects
 from tests.kit.projects import Project
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -118,6 +118,14 @@ def test_a_package_takes_its_golden_files_from_the_build(project: Project, tmp_p
     made = api.kit(package, golden=project.folder / "dist" / "m", out=tmp_path / "k")
     assert made.models == 2 and (made.path / "default/two/golden/b.npz").is_file()
     assert files(made.path) == files(api.kit(project.folder / "dist" / "m").path)
+
+
+def test_a_composition_has_the_eps_of_its_parts(tmp_path: Path) -> None:
+    project = compositions.project(tmp_path, {"whole": {"parts": dict(compositions.PARTS)}})
+    project.build(golden=True)
+    left = api.kit(project.folder / "dist" / "m").left
+    assert left["default/whole/whole"] == left["default/middle/body"]
+    assert "epctx alone runs it" in left["default/whole/whole"]
 
 
 def test_models_that_only_epctx_runs_are_named(tmp_path: Path) -> None:

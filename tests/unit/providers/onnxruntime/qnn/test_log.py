@@ -85,7 +85,7 @@ def test_several_nodes_have_one_reason() -> None:
         ),
         (
             "Operators of type `SkipSimplifiedLayerNormalization` are not supported by QNN EP",
-            "`optimize: {level: [split-norms, basic]}` makes a sum and a norm of it, which QNN takes",
+            "{level: [split-norms, basic]}` makes a sum and a norm of it, which QNN takes",
         ),
         (
             "NonZero output shape must be static",
