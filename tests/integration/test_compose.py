@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,5 +323,8 @@ def test_what_a_part_draws_at_random_is_held_against_nobody(tmp_path: Path) -> N
 def test_a_package_says_that_it_has_no_composition(built: Built) -> None:
     package = api.package(built.project.folder / "m.yaml", out=built.project.folder / "dist")
     assert package.left_out == ("default/whole", "default/embedded", "default/named")
-    held = (built.project.folder / "dist" / package.path).rglob("*_ctx.onnx")
+    folder = built.project.folder / "dist" / package.path
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert manifest["additional_metadata"]["epctx"]["left_out"] == sorted(package.left_out)
+    held = folder.rglob("*_ctx.onnx")
     assert {path.name for path in held} == {f"{part}_ctx.onnx" for part in PARTS}

@@ -137,6 +137,7 @@ def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, D
     models = [model for group in groups for model in group.locked.models.values()]
     used = {path for model in models for path in (model.source, *model.data.values())}
     named: dict[str, Json] = {name: str(hashed) for name, hashed in assets.items()}
+    left_out: list[Json] = [*lock.compositions]
     providers: Json = msgspec.to_builtins(lock.execution_providers)
     return {
         "epctx": {
@@ -149,5 +150,6 @@ def _provenance(groups: Sequence[BuiltGroup], lock: Lock, assets: Mapping[str, D
                 if path in used
             },
             **({"assets": named} if named else {}),
+            **({"left_out": left_out} if left_out else {}),
         }
     }
