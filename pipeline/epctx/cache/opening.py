@@ -23,10 +23,13 @@ class Shared(Struct, frozen=True, kw_only=True):
     Attributes:
         url: of the store; empty: there is none.
         trust: a file with the public keys of those who are believed.
+        jobs: the environment names it for the jobs of other machines, too: that nobody is believed
+            is no mistake then, and goes without saying.
     """
 
     url: str | None = None
     trust: Path | None = None
+    jobs: bool = False
 
 
 def opened(
@@ -54,5 +57,6 @@ def opened(
     from epctx.cache.remote.tier import Tier
 
     voucher = Voucher(shared.trust, environment)
-    remote = Tier(url, voucher, notice) if url else None
+    silent = shared.jobs and shared.url is None
+    remote = Tier(url, voucher, notice, silent=silent) if url else None
     return Cache(location, notice, voucher=voucher, remote=remote, signed=signed)

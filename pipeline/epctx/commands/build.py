@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx import lockfile
 from epctx.cache import Cache
@@ -93,7 +94,8 @@ def run(
         watched.code(Path(__file__).parents[1], Path(str(files.root())))
     planned = plan.read(manifest, only=only, allow_outside=allow_outside)
     refuse(planned)
-    cache = build.open_cache(listener, shared or Shared(), options) if cached else None
+    told = replace(shared or Shared(), jobs=on is not None)
+    cache = build.open_cache(listener, told, options) if cached else None
     with _machines(on, cache, manifest) as machines:
         report, failure = build.run(
             planned, options, listener=listener, machines=machines, cache=cache, watched=watched

@@ -48,7 +48,9 @@ def key_of(
         _refuse_other_use(leaf)
         public = leaf.public_key()
     except verification.VerificationError as error:
-        raise Unfit(f"is certified by nobody who is trusted today: {error}") from error
+        why = str(error).rpartition("exhausted: ")[2]
+        told = "no issuer of it is" if "no interior errors" in why else why
+        raise Unfit(f"is certified by nobody who is trusted today: {told}") from error
     except (ValueError, TypeError, x509.DuplicateExtension) as error:
         raise Unfit(f"has a certificate that is none: {error}") from error
     if not keys.is_curve(public):

@@ -199,7 +199,7 @@ def _key(material: _Material, trusted: Trusted) -> tuple[ec.EllipticCurvePublicK
     if material.x509_certificate_chain is None:
         raise Refused("is signed without a key (Sigstore): verify it with `model_signing`")
     if not trusted.authorities:
-        raise Refused("is signed with a certificate, and no authority is trusted")
+        raise Refused("is signed with a certificate, and no authority is trusted (--trusted-ca)")
     chain = material.x509_certificate_chain.certificates
     try:
         decoded = [dsse.decoded(each.rawBytes) for each in chain]
@@ -210,7 +210,7 @@ def _key(material: _Material, trusted: Trusted) -> tuple[ec.EllipticCurvePublicK
 
 def _known(hint: str | None, trusted: Trusted) -> tuple[ec.EllipticCurvePublicKey, str]:
     if not trusted.keys:
-        raise Refused("is signed with a key, and only authorities are trusted")
+        raise Refused("is signed with a key, and only authorities are trusted (--trusted-key)")
     if hint is None and len(trusted.keys) == 1:  # as model-signing before 1.1 writes it
         ((hint, key),) = trusted.keys.items()
         return key, keys.named(hint)

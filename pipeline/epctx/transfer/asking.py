@@ -71,7 +71,7 @@ class Asking:
             method: of HTTP.
             place: its URL.
             auth: puts credentials into it; None: those that ~/.netrc has for the host.
-            size: about so many bytes are to come or go.
+            size: about so many bytes are to go, or, where nothing is sent, to come.
             headers: besides the usual ones.
             data: what is sent.
             taken: what it may answer though that is no success.
@@ -79,9 +79,10 @@ class Asking:
         Raises:
             StoreError: it answers anything else, or not at all.
         """
-        stall = limits.REMOTE_STALL_SECONDS.value + size / _STORED_A_SECOND
+        sent = size if data else 0
+        stall = limits.REMOTE_STALL_SECONDS.value + sent / _STORED_A_SECOND
         waits = (limits.REMOTE_CONNECT_SECONDS.value, stall)
-        with telling(), clock.running(seconds_for(size)):
+        with telling(), clock.running(seconds_for(sent)) as allow:
             answer = self._session.request(
                 method,
                 place,
@@ -93,6 +94,7 @@ class Asking:
                 stream=True,
             )
             with answer:
+                allow(seconds_for(size))
                 if answer.status_code not in taken:
                     _judge(answer)
                 yield answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,6 +21,18 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 class _Request(Struct):
     socket: socket.socket | None = None
     over: bool = False
+    timer: threading.Timer | None = None
+
+    def begin(self, seconds: float) -> None:
+        """So many seconds from now on, whatever was said before."""
+        self.cancel()
+        self.timer = threading.Timer(seconds, self.end)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def cancel(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
 
     def end(self) -> None:
         self.over = True
@@ -33,21 +45,21 @@ _running: ContextVar[_Request] = ContextVar("running")
 
 
 @contextlib.contextmanager
-def running(seconds: float) -> Iterator[None]:
+def running(seconds: float) -> Iterator[Callable[[float], None]]:
     """One request, and its answer's body: after so many seconds its connection breaks.
+
+    What is given begins them anew, as many as it is told: for the body, once its head is there.
 
     Raises:
         TimeoutError: it did; what came may look whole.
     """
     request = _Request()
-    timer = threading.Timer(seconds, request.end)
-    timer.daemon = True
-    timer.start()
+    request.begin(seconds)
     _running.set(request)
     try:
-        yield
+        yield request.begin
     finally:
-        timer.cancel()
+        request.cancel()
     if request.over:
         raise TimeoutError
 

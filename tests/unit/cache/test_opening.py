@@ -49,3 +49,22 @@ def test_nothing_of_it_is_imported_before_it_is_needed(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        (Shared(), 1),
+        (Shared(jobs=True), 0),
+        (Shared(url="file:///x", jobs=True), 1),
+    ],
+)
+def test_a_store_of_jobs_needs_nobody_who_is_trusted(
+    tmp_path: Path, shared: Shared, said: int
+) -> None:
+    """But one that the command line names as a cache does."""
+    told: list[str] = []
+    names = environment(tmp_path, EPCTX_REMOTE_CACHE="file:///x")
+    cache = opened(told.append, shared, environment=names)
+    assert cache.remote is not None and not cache.remote.reads
+    assert len(told) == said

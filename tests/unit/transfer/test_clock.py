@@ -33,15 +33,26 @@ def test_a_connection_breaks_when_its_time_is_over() -> None:
         over.set()
 
 
-def _clocks() -> int:
-    return sum(isinstance(each, threading.Timer) for each in threading.enumerate())
+def _clocks() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if isinstance(each, threading.Timer)}
 
 
 def test_what_is_quick_has_no_clock_any_more() -> None:
     before = _clocks()
-    with clock.running(60):
-        assert _clocks() == before + 1
-    until = time.monotonic() + 10
-    while _clocks() > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert _clocks() == before
+    with clock.running(60) as allow:
+        allow(60)
+        own = _clocks() - before
+        assert own
+    for each in own:
+        each.join(10)
+        assert not each.is_alive()
+
+
+def test_time_begins_anew() -> None:
+    """As for a body whose head has come."""
+    with clock.running(0.5) as allow:
+        allow(60)
+        time.sleep(0.8)
+    with pytest.raises(TimeoutError), clock.running(60) as allow:
+        allow(0.1)
+        time.sleep(0.5)

@@ -72,6 +72,7 @@ class Tier:
         url: of the store, as the user wrote it: it may have credentials, and is not shown.
         notice: hears, once of each kind, of what was not believed or did not work.
         opened: makes the store of its URL, at first use.
+        silent: that nobody is trusted goes without saying.
     """
 
     def __init__(
@@ -80,11 +81,14 @@ class Tier:
         voucher: Voucher,
         notice: Callable[[str], None],
         opened: Callable[[str], Store] | None = None,
+        *,
+        silent: bool = False,
     ) -> None:
         self._url = url
         self._voucher = voucher
         self._notice = notice
         self._make = opened or _open
+        self._silent = silent
         self._store: Store | None = None
         self._lock = threading.Lock()
         self._down = Threads(_DOWN, "epctx-fetch")
@@ -113,15 +117,13 @@ class Tier:
     @property
     def reads(self) -> bool:
         """Anything of it may be used: somebody is trusted. If not, that is said."""
-        if self._off:
-            return False
-        if not self._voucher.trust:
+        trusted = bool(self._voucher.trust)
+        if not (trusted or self._off or self._silent):
             self._say(
                 f"nobody is trusted, so nothing of it is used: name public keys in "
                 f"{TRUST_VARIABLE} or with --trust FILE"
             )
-            return False
-        return True
+        return trusted and not self._off
 
     def find(self, key: Digest) -> Action[msgspec.Raw] | None:
         """What it has of an action, if somebody who is trusted has signed it."""

@@ -91,7 +91,7 @@ def _text(flags: Flags, models: list[Path], path: Path) -> Iterator[str]:
     yield from manifests.model_lines(models, path)
     yield ""
     yield "execution_providers:"
-    yield from manifests.provider_lines(told.provider, told.options, texts=True)
+    yield from manifests.provider_lines(told.provider, told.options)
     if told.unknown:
         yield "    allow_unknown_options: true    # epctx knows nothing of this EP's options"
     yield ""

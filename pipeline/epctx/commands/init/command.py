@@ -18,6 +18,7 @@ from epctx.files import filenames
 from epctx.files.atomic import replacing
 from epctx.parsing.document import scalars
 from epctx.parsing.schema import apply as schemas
+from epctx.parsing.schema import providers
 
 NAME = "epctx.yaml"
 _SCHEMA = "epctx.manifest.schema.json"
@@ -227,20 +228,16 @@ def _shapes(model: Path) -> Iterator[str]:
         yield f"{mark}shapes: {{{told}}}"
 
 
-def provider_lines(
-    provider: str, options: Mapping[str, str], *, texts: bool = False
-) -> Iterator[str]:
-    """An entry of `execution_providers`, with what is advised and left out in a comment.
-
-    Args:
-        texts: write each value as a text, and not as the number or list that it reads as.
-    """
+def provider_lines(provider: str, options: Mapping[str, str]) -> Iterator[str]:
+    """An entry of `execution_providers`, with what is advised and left out in a comment."""
+    schema = providers.find(provider)
+    known = schema.properties if schema is not None else {}
     yield f"  {alias(provider)}:"
     yield f"    provider: {scalar(provider)}"
     if options:
         yield "    options:"
     for name, value in options.items():
-        yield f"      {scalar(name)}: {quoted(value) if texts else _option(value)}"
+        yield f"      {scalar(name)}: {_option(value, known.get(name))}"
     for each in choice.left_out(provider, options):
         yield f"    # without {each.options[0]} {each.without}: {each.remedy}"
     if not options:
@@ -318,11 +315,18 @@ def scalar(text: str) -> str:
     return quoted(text)
 
 
-def _option(value: str) -> str:
-    """An option's value: a YAML scalar or list where it reads as one, else text."""
-    if value[:1] == "[" and value[-1:] == "]":
+def _option(value: str, schema: Mapping[str, object] | None) -> str:
+    """An option's value: a text where it may be one, else the number, list or whatever it reads as.
+
+    Args:
+        schema: of the option; None: nothing is known of it.
+    """
+    types = "string" if schema is None else str(schema.get("type", ""))
+    if value[:1] == "[" and value[-1:] == "]" and "array" in types:
         items = [item.strip() for item in value[1:-1].split(",") if item.strip()]
         return f"[{', '.join(scalar(item) for item in items)}]"
+    if "string" in types:
+        return scalar(value)
     return value if _PLAIN.fullmatch(value) and not value.startswith("-") else quoted(value)
 
 

@@ -15,6 +15,7 @@ from epctx.commands.init.choice import REFERENCE
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.parsing import load
 from epctx.parsing.document import build, recognize
+from scripts import bundled_schema
 
 
 def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
@@ -75,6 +76,27 @@ def test_options_and_sharing(tmp_path: Path) -> None:
     (spec,) = group.execution_providers
     assert (spec.alias, spec.options) == ("qnn", {"soc_model": "60", "vtcm_mb": 8})
     assert group.sharing_groups == {"main": ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("provider", "options"),
+    [
+        ("QNNExecutionProvider", {"htp_arch": "73", "vtcm_mb": "8", "soc_model": "[60, sm8650]"}),
+        ("QNNExecutionProvider", {"soc_model": "60", "enable_htp_fp16_precision": "1"}),
+        ("QNNExecutionProvider", {"soc_model": "60", "enable_htp_fp16_precision": "true"}),
+        ("ReferenceExecutionProvider", {"sdk_version": "2.1", "hardware_architecture": "7"}),
+    ],
+)
+def test_options_are_as_editors_want_them(
+    tmp_path: Path, provider: str, options: dict[str, str]
+) -> None:
+    """The schema for them takes no number for an option that is one of several texts."""
+    path = init.write(
+        [model(tmp_path / "a.onnx", 1)], tmp_path / "m.yaml", provider=provider, options=options
+    )
+    schema = json.loads(bundled_schema.text())
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert not list(jsonschema.Draft202012Validator(schema).iter_errors(found))
 
 
 def test_a_list_is_an_option_too(tmp_path: Path) -> None:

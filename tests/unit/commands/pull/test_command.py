@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from epctx import api
+from epctx.errors import VerificationError
+from epctx.files import digest
 from tests.kit import pushed, registries, small_registry
 
 
@@ -21,3 +25,15 @@ def test_what_is_there_is_not_pulled_again(tmp_path: Path) -> None:
         assert (tmp_path / "got" / "model.sig").read_bytes() == b"sig"
     assert (tmp_path / "got" / "default" / "main" / "b.bin").read_bytes() == b"same"
     assert first.attached == ("model.sig",)
+
+
+def test_what_is_said_of_a_package_is_held_to_its_digest(tmp_path: Path) -> None:
+    folder = pushed.group(tmp_path, a_bin=b"same")
+    (folder / "model.sig").write_bytes(b"sig")
+    with small_registry.running() as server:
+        name = registries.reference(server.server_port, "some/model")
+        api.push(folder, name, insecure=True)
+        server.blobs[str(digest.of_bytes(b"sig", "sha256"))] = b"gis"
+        with pytest.raises(VerificationError, match="is not what its digest says"):
+            api.pull(name, tmp_path / "got", insecure=True)
+    assert not (tmp_path / "got").exists()
