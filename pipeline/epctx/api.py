@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from epctx.engine.report import BuildReport
     from epctx.errors import Violation
     from epctx.machines.address import Tls
-    from epctx.signing.keys import Signer
     from epctx.verification.findings import VerifyReport
 
 
@@ -127,6 +126,7 @@ def build(
     from epctx.commands import build as command
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
+    from epctx.signing.keys import Signer
 
     require_list("only", only)
     done = command.run(
@@ -144,7 +144,7 @@ def build(
                 golden=golden,
                 archive=archive,
                 attest=attest,
-                signer=_signer(sign, cert, chain),
+                signer=Signer.asked(sign, cert, chain),
                 builder=builder_id,
             ),
         ),
@@ -199,6 +199,7 @@ def package(
     from epctx.commands.package import command
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
+    from epctx.signing.keys import Signer
 
     done, failure = command.run(
         Path(manifest),
@@ -213,7 +214,7 @@ def package(
         shared=_shared(remote_cache, trust),
         allow_outside=allow_outside,
         listener=listener or (lambda event: None),
-        signer=_signer(sign, cert, chain),
+        signer=Signer.asked(sign, cert, chain),
     )
     if failure is not None:
         raise failure
@@ -244,23 +245,11 @@ def sign(
         VerificationError: a file is not what a `SHA256SUMS` beside it says.
     """
     from epctx.commands import sign as command
-
-    signer = _signer(key, cert, chain)
-    assert signer is not None
-    return command.run(Path(folder), signer, waiting)
-
-
-def _signer(
-    key: str | os.PathLike[str] | None,
-    cert: str | os.PathLike[str] | None,
-    chain: str | os.PathLike[str] | None,
-) -> Signer | None:
-    if key is None:
-        return None
     from epctx.signing.keys import Signer
 
-    named = (None if path is None else Path(path) for path in (cert, chain))
-    return Signer.load(Path(key), *named)
+    signer = Signer.asked(key, cert, chain)
+    assert signer is not None
+    return command.run(Path(folder), signer, waiting)
 
 
 def verify(

@@ -31,7 +31,6 @@ from epctx.cli.options import (
     TlsKey,
     Trust,
     located,
-    signer,
     tls,
 )
 from epctx.cli.paths import Existing, Written
@@ -136,6 +135,7 @@ def build(
     from epctx.cli import profiled
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
+    from epctx.signing.keys import Signer
 
     options = Options(
         out=out,
@@ -150,7 +150,7 @@ def build(
             golden=golden,
             archive=archive,
             attest=attest,
-            signer=signer(sign, cert, chain),
+            signer=Signer.asked(sign, cert, chain),
             builder=builder_id,
         ),
     )

@@ -14,7 +14,6 @@ from epctx.errors import UsageError
 
 if TYPE_CHECKING:
     from epctx.machines.address import Tls
-    from epctx.signing.keys import Signer
 
 STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
 Manifest = Annotated[
@@ -146,25 +145,6 @@ Chain = Annotated[
     typer.Option(metavar="PEM", help="The certificates of its issuers, the nearest first."),
     Existing(),
 ]
-
-
-def signer(key: Path | None, cert: Path | None, chain: Path | None) -> Signer | None:
-    """Who signs, by the options.
-
-    Raises:
-        UsageError: a certificate is named without a key; a file is not what it must be.
-    """
-    if key is not None:
-        from epctx.signing.keys import Signer
-
-        return Signer.load(key, cert, chain)
-    if cert is not None or chain is not None:
-        raise UsageError(
-            "a certificate is of a key that signs, and none is named",
-            remedy="name the key with --sign, or leave out --cert and --chain",
-            code=Code.COMMAND_LINE,
-        )
-    return None
 
 
 def located(manifest: Path | None) -> Path:

@@ -23,7 +23,6 @@ from epctx.cli.options import (
     Sign,
     Trust,
     located,
-    signer,
 )
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
@@ -63,8 +62,9 @@ def package(
     from epctx.commands.package import command
     from epctx.engine.asked import Release
     from epctx.engine.build import Options
+    from epctx.signing.keys import Signer
 
-    signs = signer(sign, cert, chain)
+    signs = Signer.asked(sign, cert, chain)
     with progress.live(ui) as shown:
         done, failure = command.run(
             located(manifest),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, TypeVar
 
 from msgspec import Struct
 
@@ -30,6 +31,7 @@ _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SH
 _BYTES: Final = 1 << 18
 """A file of keys or certificates has at most."""
 _T = TypeVar("_T")
+StrPath: TypeAlias = "str | os.PathLike[str]"
 
 
 class Signer(Struct, frozen=True, kw_only=True):
@@ -51,6 +53,26 @@ class Signer(Struct, frozen=True, kw_only=True):
 
         hashed = ec.ECDSA(_hash(self.key.public_key()), deterministic_signing=True)
         return self.key.sign(content, hashed)
+
+    @classmethod
+    def asked(
+        cls, key: StrPath | None, cert: StrPath | None, chain: StrPath | None
+    ) -> Signer | None:
+        """Who signs, by the files that were named; None: nobody.
+
+        Raises:
+            UsageError: a certificate is named without a key; else as `load` raises.
+        """
+        if key is not None:
+            certificates = (None if each is None else Path(each) for each in (cert, chain))
+            return cls.load(Path(key), *certificates)
+        if cert is not None or chain is not None:
+            raise UsageError(
+                "a certificate is of a key that signs, and none is named",
+                remedy="name the key with --sign, or leave out --cert and --chain",
+                code=Code.COMMAND_LINE,
+            )
+        return None
 
     @classmethod
     def load(cls, key: Path, cert: Path | None = None, chain: Path | None = None) -> Signer:

@@ -11,7 +11,8 @@ import pytest
 from epctx import api
 from epctx.errors import StorageError
 from epctx.files import digest
-from epctx.oci import registry
+from epctx.oci import reference, registry
+from epctx.transfer.attempts import StoreError
 from tests.kit import registries, small_registry
 from tests.kit import store_proxy as proxies
 from tests.kit.small_registry import SmallRegistry
@@ -121,3 +122,21 @@ def test_a_list_without_end_is_none(proxy: Proxy, tmp_path: Path) -> None:
     proxy.begin(Fault(name="", change=lambda answer: answer.headers.append(away)))
     with pytest.raises(StorageError, match="not its own"):
         api.pull(name, tmp_path / "got", insecure=True)
+
+
+@pytest.mark.parametrize(
+    ("insecure", "place"),
+    [
+        (False, "http://127.0.0.1:9/blob"),
+        (False, "file:///etc/passwd"),
+        (True, "file:///etc/passwd"),
+        (True, "http:///blob"),
+        (False, ""),
+    ],
+)
+def test_nobody_is_redirected_to_what_is_not_safe(insecure: bool, place: str) -> None:
+    """Above all from TLS to none."""
+    repository = registry.Repository(reference.parse("oci://example.com/m"), insecure=insecure)
+    with pytest.raises(StoreError, match="a place that is not safe"):
+        repository._elsewhere(place)
+    assert repository._elsewhere("https://other.example.com/x")

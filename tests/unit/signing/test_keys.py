@@ -104,3 +104,9 @@ def test_a_certificate_must_be_of_the_key(tmp_path: Path) -> None:
 
 def test_where_nobody_is_named_nobody_is_trusted() -> None:
     assert Trusted.load([], []) is None
+
+
+def test_a_certificate_is_of_a_key() -> None:
+    assert keys.Signer.asked(None, None, None) is None
+    with pytest.raises(UsageError, match="is of a key that signs"):
+        keys.Signer.asked(None, "cert.pem", None)

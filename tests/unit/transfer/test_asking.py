@@ -48,7 +48,7 @@ def test_headers_have_no_time_of_the_body(monkeypatch: pytest.MonkeyPatch) -> No
         place, began = f"http://127.0.0.1:{server.getsockname()[1]}/", time.monotonic()
         with (
             pytest.raises(Passing, match=r"does not answer in time|breaks off"),
-            asking.Asking().asked("GET", place, auth=None, size=10 << 20),
+            asking.Asking().asked("GET", place, auth=None, size=1 << 19),
         ):
             pass
         assert time.monotonic() - began < 20

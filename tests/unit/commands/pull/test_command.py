@@ -1,11 +1,13 @@
 """What a pull says. What it does: tests/integration/test_registry.py, tests/faults."""
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from epctx import api
-from epctx.errors import VerificationError
+from epctx.errors import StorageError, VerificationError
 from epctx.files import digest
 from tests.kit import pushed, registries, small_registry
 
@@ -35,5 +37,16 @@ def test_what_is_said_of_a_package_is_held_to_its_digest(tmp_path: Path) -> None
         api.push(folder, name, insecure=True)
         server.blobs[str(digest.of_bytes(b"sig", "sha256"))] = b"gis"
         with pytest.raises(VerificationError, match="is not what its digest says"):
+            api.pull(name, tmp_path / "got", insecure=True)
+    assert not (tmp_path / "got").exists()
+
+
+def test_what_has_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = pushed.group(tmp_path, a_bin=b"same" * 1000)
+    with small_registry.running() as server:
+        name = registries.reference(server.server_port, "some/model")
+        api.push(folder, name, insecure=True)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+        with pytest.raises(StorageError, match="are to come"):
             api.pull(name, tmp_path / "got", insecure=True)
     assert not (tmp_path / "got").exists()
