@@ -32,6 +32,10 @@ INTERVAL: Final = 0.25
 """Seconds between two looks."""
 _KEPT: Final = 1 << 20
 """Bytes of a log that stay at its beginning and at its end when it is too long."""
+_LEAST: Final = 3 * _KEPT
+"""Bytes of a log that is never too long."""
+_PIECES: Final = 64
+"""Pieces of the end that are moved at a time: of who prints as fast as that some are lost."""
 _PATIENCE: Final = 8
 """Times its processor time that native work may last: it shares the processor with others."""
 _looking = threading.Lock()
@@ -133,19 +137,27 @@ class Guard:
         return used, seconds
 
     def _shorten(self) -> None:
-        """Keep the beginning and the end of a log that has become too long."""
+        """Keep the beginning and the end of a log that has become too long.
+
+        The end is moved to where the middle was, until nothing is left to move: what is printed
+        meanwhile is part of it.
+        """
         with contextlib.suppress(OSError):
-            size = self._log.stat().st_size
-            if size <= limits.WORKER_LOG.value:
+            if self._log.stat().st_size <= max(limits.WORKER_LOG.value, _LEAST):
                 return
-            with self._log.open("r+b") as stream:
-                head = stream.read(_KEPT)
-                stream.seek(size - _KEPT)
-                tail = stream.read(_KEPT)
-                self._left_out += size - len(head) - len(tail)
-                stream.truncate(len(head))
-                stream.seek(0, os.SEEK_END)
-                stream.write(f"\n[... {self._left_out} bytes left out ...]\n".encode() + tail)
+            with self._log.open("r+b", buffering=0) as stream:
+                source, target = stream.seek(-_KEPT, os.SEEK_END), _KEPT
+                self._left_out += source - target
+                piece = f"\n[... {self._left_out} bytes left out ...]\n".encode()
+                for _ in range(_PIECES):
+                    if not piece:
+                        break
+                    stream.seek(target)
+                    target += stream.write(piece)
+                    stream.seek(source)
+                    piece = stream.read(_KEPT)
+                    source += len(piece)
+                stream.truncate(target)
 
 
 def _own(memory: psutil._ntuples.pmem) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 import time
@@ -124,3 +126,35 @@ def test_all_workers_share_the_memory_and_the_largest_pays(
         large.check()
     small.close()
     large.check()  # what has ended has nothing
+
+
+class PrintedTo(io.FileIO):
+    """A log that somebody prints to each time that a piece of it was read, thrice in all."""
+
+    printed = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if self.printed < 3:
+            self.printed += 1
+            with io.FileIO(self.name, "a") as stream:
+                stream.write(b"meanwhile %d\n" % self.printed)
+        return found
+
+
+def test_what_is_printed_while_a_log_is_shortened_is_its_end(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPCTX_LIMIT_WORKER_LOG", str(4 << 20))
+    lines = b"".join(b"line %d\n" % number for number in range(500_000))
+    log = tmp_path / "log"
+    log.write_bytes(lines)
+    guard = start(WAIT)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda path, *mode, **more: PrintedTo(path, "r+b"))
+        guard.check()
+    kept = log.read_bytes()
+    begin, note, end = re.split(rb"(\n\[\.\.\. \d+ bytes left out \.\.\.\]\n)", kept)
+    assert lines.startswith(begin) and len(begin) == 1 << 20
+    assert end == lines[-(1 << 20) :] + b"meanwhile 1\nmeanwhile 2\nmeanwhile 3\n"
+    assert b" %d " % (len(lines) - (2 << 20)) in note
