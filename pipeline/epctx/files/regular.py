@@ -47,15 +47,6 @@ def open_regular(path: Path, *, where: str) -> tuple[Path, int]:
     return real, descriptor
 
 
-def open_real(real: Path, *, where: str) -> int:
-    """Open a regular file for reading by its real path; raises as `open_regular`."""
-    opened, descriptor = open_regular(real, where=where)
-    if opened != real:
-        os.close(descriptor)
-        raise _exchanged(where)
-    return descriptor
-
-
 def _exchanged(where: str) -> ModelError:
     return ModelError(
         "was exchanged while it was opened",
@@ -118,7 +109,7 @@ def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
 def _opened(descriptor: int) -> str | None:
     """The real path of an open file, as Linux has it; None where /proc does not tell."""
     try:
-        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
     except OSError:
         return None
 

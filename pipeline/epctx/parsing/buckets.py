@@ -153,18 +153,21 @@ def shared(group: Node, models: Node | None, entries: Mapping[str, Node]) -> Nod
         models: of the manifest, expanded.
         entries: of `execution_providers`, by alias.
     """
-    listed, sharing = group.get("models"), group.get("sharing_groups")
-    said = sharing.mapping if sharing is not None else {}
+    listed = group.get("models")
     found: dict[str, list[Node]] = {}
     for item in listed.items if listed is not None and models is not None else ():
         of = models.get(item.string or "", BUCKET, "model") if models is not None else None
-        if of is not None and of.text not in said:
+        if of is not None:
             found.setdefault(of.text, []).append(item)
+    if not found:
+        return group
+    sharing = group.get("sharing_groups")
+    said = sharing.mapping if sharing is not None else {}
     taken = {item.string for members in said.values() for item in members.items}
     added = {
         model: Node(value=tuple(items), mark=items[0].mark, path=items[0].path)
         for model, items in found.items()
-        if len(items) > 1 and taken.isdisjoint(item.string for item in items)
+        if len(items) > 1 and model not in said and taken.isdisjoint(item.string for item in items)
     }
     if not added or (sharing is not None and not said) or not _may_share(group, entries):
         return group

@@ -6,7 +6,7 @@ Source: design section 5. The command line's part (`--no-verify`) is the build's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,6 +53,7 @@ class TargetTree(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
 
+@lru_cache(maxsize=2)  # each rule asks
 def targets(root: Node) -> tuple[TargetTree, ...]:
     """The targets in the manifest's order; the default target if it names none."""
     named = root.get("targets")
@@ -63,6 +64,7 @@ def targets(root: Node) -> tuple[TargetTree, ...]:
     )
 
 
+@lru_cache(maxsize=2)
 def without_target(root: Node) -> TargetTree:
     """The groups that no target builds."""
     in_some = {group.name for target in targets(root) for group in target.groups}

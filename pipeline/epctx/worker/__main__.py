@@ -14,6 +14,9 @@ def main() -> None:
         from epctx.worker import sampling
 
         sampling.start(samples, "worker")
+    from epctx.providers.onnxruntime import supervisor
+
+    supervisor.supervise()  # what is imported before would be copied
     from epctx.worker import listener
 
     listener.main()

@@ -21,7 +21,7 @@ import msgspec
 
 from epctx import codec
 from epctx.graph import native
-from epctx.providers.onnxruntime import host, supervisor
+from epctx.providers.onnxruntime import host
 from epctx.worker import lazy_modules, protocol
 from epctx.worker.jobs import Entry, StageStarted
 from epctx.worker.protocol import Interim, Message
@@ -40,8 +40,7 @@ LIKELY: Final = (
 
 
 def main() -> None:
-    """Listen, import what jobs need, carry them out."""
-    supervisor.supervise()
+    """Listen, import what jobs need, carry them out. The process is supervised already."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     if "FAKETIME" in os.environ:

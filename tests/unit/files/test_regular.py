@@ -8,7 +8,7 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.files import regular
-from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.data_file import READ, DataFile
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -66,12 +66,12 @@ def test_one_file_per_tensor_may_exceed_the_soft_limit_of_open_files(tmp_path: P
     if hard <= low + 50:
         pytest.skip("the hard limit is too low to show it")
     for i in range(60):
-        (tmp_path / f"{i}.bin").write_bytes(bytes(8))
+        (tmp_path / f"{i}.bin").write_bytes(bytes(READ + 1))  # mapped: it keeps a descriptor
     resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
     try:
         files = [DataFile.open(tmp_path / f"{i}.bin") for i in range(60)]
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > low
-        assert all(bytes(file.view()) == bytes(8) for file in files)
+        assert all(bytes(file.view()) == bytes(READ + 1) for file in files)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -39,19 +39,24 @@ def open_model(path: Path) -> DataFile:
     Raises:
         ModelError: there is no such file, it is no regular file, or it cannot be read.
     """
-    if path.is_file():
+    try:
         return DataFile.open(path)
-    if path.is_dir():
-        names = sorted(p.name for p in path.glob("*.onnx"))
-        raise ModelError(
-            "is a folder",
-            file=str(path),
-            remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
-            code=Code.NOT_REGULAR,
-        )
-    if not path.exists():
-        raise absent(path)
-    return DataFile.open(path)  # which says what it is
+    except ModelError:
+        if path.is_dir():
+            raise _folder(path) from None
+        if not path.exists():
+            raise absent(path) from None
+        raise
+
+
+def _folder(path: Path) -> ModelError:
+    names = sorted(p.name for p in path.glob("*.onnx"))
+    return ModelError(
+        "is a folder",
+        file=str(path),
+        remedy=f"name a model in it: {', '.join(names[:5])}" if names else "name an .onnx file",
+        code=Code.NOT_REGULAR,
+    )
 
 
 def parse(

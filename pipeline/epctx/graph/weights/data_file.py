@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import blake3
 
@@ -25,9 +26,15 @@ from epctx.files.hashing import SMALL
 from epctx.files.identity import of_content
 from epctx.files.regular import open_regular, patiently, require_bounded
 
+READ: Final = 1 << 16
+"""Bytes at most of a file that is read when it is opened: to map it takes longer, and keeps a file
+descriptor.
+"""
+
 
 class DataFile:
-    """A file of weights, opened once: checked on the open descriptor, mapped, never opened again.
+    """A file of weights, opened once: checked on the open descriptor, mapped or, if it is small,
+    read; never opened again.
 
     The map lives as long as the object or a view of it does. The file must not shrink meanwhile
     (the operating system then ends the process); `changed` tells of any other edit.
@@ -49,13 +56,13 @@ class DataFile:
         self.path = path
         try:
             status = os.fstat(descriptor)
-            self.size = status.st_size
-            require_bounded(self.size, where=str(path))
+            require_bounded(status.st_size, where=str(path))
             self._identity = of_content(status)
-            self._map = _map(descriptor, path) if self.size else None
+            self._map = _map(descriptor, path) if status.st_size > READ else None
+            self._view = memoryview(_read(descriptor) if self._map is None else self._map)
         finally:
             os.close(descriptor)
-        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
+        self.size = len(self._view)
         self._whole: Digest | None = None
         self._sha1: str | None = None
         self._parts: dict[tuple[int, int], Digest] = {}
@@ -210,6 +217,11 @@ class DataFile:
         count = (offset + length) // mmap.PAGESIZE * mmap.PAGESIZE - first
         if count > 0:
             self._map.madvise(mmap.MADV_DONTNEED, first, count)
+
+
+def _read(descriptor: int) -> bytes:
+    with FileIO(descriptor, closefd=False) as stream:
+        return stream.read(READ) or b""
 
 
 def _map(descriptor: int, path: Path) -> mmap.mmap:

@@ -21,7 +21,7 @@ from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import ModelError
 from epctx.files import paths
-from epctx.files.regular import open_real
+from epctx.files.regular import open_regular
 from epctx.graph.weights.data_file import DataFile
 from epctx.text import nearest_file
 
@@ -109,23 +109,24 @@ class DataFolder:
             return known
         path = self.path / relative
         try:
-            real = path.resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before 3.13
+            path.stat()
+        except OSError as error:
             raise ModelError(
                 f"needs external data {_shown(location)}, which is not in {self.path}",
                 where=where,
                 remedy=self._missing(relative),
                 code=Code.DATA_MISSING,
             ) from error
+        real, descriptor = open_regular(path, where=f"{where}: external data {path}")
         # What is its own real path has no link in it that could lead out.
         if real != path and not real.is_relative_to(self.path.resolve()):
+            os.close(descriptor)
             raise ModelError(
                 f"refers to external data {location!r}, a link to {real}, outside {self.path}",
                 where=where,
                 remedy="copy the file into the folder in place of the link",
                 code=Code.DATA_REFUSED,
             )
-        descriptor = open_real(real, where=f"{where}: external data {path}")
         if self._is_model(descriptor):
             os.close(descriptor)
             raise ModelError(

@@ -6,10 +6,13 @@ An SDK may start processes of its own, and crash or be killed before it has ende
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -66,6 +69,23 @@ class NativeProcess(subprocess.Popen[bytes]):
                 self.kill()
                 self.wait()
                 raise
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As of `subprocess.Popen`, whose looks within a timeout are up to 50 ms apart; on Linux
+        the system tells when it has ended.
+        """
+        if sys.platform == "linux" and timeout is not None and self.returncode is None:
+            begun = time.monotonic()
+            with contextlib.suppress(OSError):  # an old kernel
+                ended = os.pidfd_open(self.pid)
+                try:
+                    poll = select.poll()
+                    poll.register(ended, select.POLLIN)
+                    poll.poll(math.ceil(1000 * timeout))
+                finally:
+                    os.close(ended)
+            timeout = max(0.0, timeout - (time.monotonic() - begun))
+        return super().wait(timeout)
 
     def end(self) -> None:
         """End it and every process that it started, at once. From any thread."""

@@ -14,7 +14,7 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.files.digest import CHUNK
-from epctx.graph.weights.data_file import DataFile
+from epctx.graph.weights.data_file import READ, DataFile
 
 
 def _file(folder: Path, data: bytes, name: str = "weights.bin") -> DataFile:
@@ -106,6 +106,17 @@ def test_what_has_the_path_of_a_mapped_file_now_is_not_copied(tmp_path: Path) ->
     assert (tmp_path / "copy").read_bytes() == b"checked"
 
 
+def test_a_small_file_is_read_at_once_and_keeps_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmap, "mmap", None)
+    file = _file(tmp_path, bytes(READ))
+    with (tmp_path / "weights.bin").open("r+b") as stream:
+        stream.truncate(5)
+    assert (file.size, bytes(file.view())) == (READ, bytes(READ))
+    assert file.changed()
+
+
 def test_a_file_that_is_written_to_has_changed(tmp_path: Path) -> None:
     file = _file(tmp_path, bytes(10))
     assert not file.changed()
@@ -118,7 +129,7 @@ def test_a_file_that_is_written_to_has_changed(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_mapped_is_an_error_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "w.bin").write_bytes(bytes(8))
+    (tmp_path / "w.bin").write_bytes(bytes(READ + 1))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENODEV, "No such device")

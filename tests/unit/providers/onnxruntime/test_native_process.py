@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -113,3 +114,20 @@ def test_a_command_that_takes_too_long_is_gone_with_what_it_started(
     assert time.monotonic() - begun < 60
     started.append(int(told.read_text()))
     assert is_gone(started[0])
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["told by the system", "looked at"])
+def test_its_end_is_waited_for_no_longer_than_asked(
+    started: list[int], monkeypatch: pytest.MonkeyPatch, tells: bool
+) -> None:
+    if not tells:  # as an old kernel
+
+        def refuse(pid: int) -> int:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    with start(f"{STARTS}{WAITS}", started, apart=True) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.1)
+        process.end()
+        assert process.wait(timeout=60) == process.wait(timeout=0) != 0
