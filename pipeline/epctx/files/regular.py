@@ -109,7 +109,7 @@ def _real(path: Path, descriptor: int, before: os.stat_result) -> Path | None:
 def _opened(descriptor: int) -> str | None:
     """The real path of an open file, as Linux has it; None where /proc does not tell."""
     try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - of every file, as text
     except OSError:
         return None
 

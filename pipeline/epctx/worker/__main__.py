@@ -16,7 +16,7 @@ def main() -> None:
         sampling.start(samples, "worker")
     from epctx.providers.onnxruntime import supervisor
 
-    supervisor.supervise()  # what is imported before would be copied
+    supervisor.supervise()  # before there is a second thread, or much that would be copied
     from epctx.worker import listener
 
     listener.main()

@@ -59,7 +59,7 @@ class DataFile:
             require_bounded(status.st_size, where=str(path))
             self._identity = of_content(status)
             self._map = _map(descriptor, path) if status.st_size > READ else None
-            self._view = memoryview(_read(descriptor) if self._map is None else self._map)
+            self._view = memoryview(_read(descriptor, path) if self._map is None else self._map)
         finally:
             os.close(descriptor)
         self.size = len(self._view)
@@ -219,8 +219,9 @@ class DataFile:
             self._map.madvise(mmap.MADV_DONTNEED, first, count)
 
 
-def _read(descriptor: int) -> bytes:
-    with FileIO(descriptor, closefd=False) as stream:
+def _read(descriptor: int, path: Path) -> bytes:
+    refused = ModelError.if_refused("cannot be read", file=str(path), remedy="check the disk")
+    with refused, FileIO(descriptor, closefd=False) as stream:
         return stream.read(READ) or b""
 
 

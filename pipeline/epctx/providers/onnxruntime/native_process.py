@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -75,16 +74,15 @@ class NativeProcess(subprocess.Popen[bytes]):
         the system tells when it has ended.
         """
         if sys.platform == "linux" and timeout is not None and self.returncode is None:
-            begun = time.monotonic()
             with contextlib.suppress(OSError):  # an old kernel
                 ended = os.pidfd_open(self.pid)
                 try:
                     poll = select.poll()
                     poll.register(ended, select.POLLIN)
-                    poll.poll(math.ceil(1000 * timeout))
+                    if not poll.poll(math.ceil(1000 * timeout)):
+                        raise subprocess.TimeoutExpired(self.args, timeout)
                 finally:
                     os.close(ended)
-            timeout = max(0.0, timeout - (time.monotonic() - begun))
         return super().wait(timeout)
 
     def end(self) -> None:

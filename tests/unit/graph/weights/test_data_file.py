@@ -6,6 +6,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import blake3
@@ -14,6 +15,7 @@ import pytest
 
 from epctx.errors import ModelError
 from epctx.files.digest import CHUNK
+from epctx.graph.weights import data_file
 from epctx.graph.weights.data_file import READ, DataFile
 
 
@@ -115,6 +117,19 @@ def test_a_small_file_is_read_at_once_and_keeps_no_descriptor(
         stream.truncate(5)
     assert (file.size, bytes(file.view())) == (READ, bytes(READ))
     assert file.changed()
+
+
+def test_a_small_file_that_cannot_be_read_is_an_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(data_file, "FileIO", Broken)
+    with pytest.raises(ModelError, match=r"cannot be read: Input/output error") as caught:
+        _file(tmp_path, b"weights")
+    assert caught.value.remedy == "check the disk"
 
 
 def test_a_file_that_is_written_to_has_changed(tmp_path: Path) -> None:

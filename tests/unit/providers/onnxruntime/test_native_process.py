@@ -127,7 +127,7 @@ def test_its_end_is_waited_for_no_longer_than_asked(
 
         monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
     with start(f"{STARTS}{WAITS}", started, apart=True) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
+        with pytest.raises(subprocess.TimeoutExpired, match=r"0\.1 seconds"):
             process.wait(timeout=0.1)
         process.end()
         assert process.wait(timeout=60) == process.wait(timeout=0) != 0
