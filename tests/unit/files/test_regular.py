@@ -104,3 +104,24 @@ def test_a_file_deleted_while_it_is_opened_is_noticed(
     monkeypatch.setattr(os, "open", race)
     with pytest.raises(ModelError, match="exchanged"):
         DataFile.open(tmp_path / "w.bin")
+
+
+def test_a_link_that_is_turned_after_it_was_opened_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, first, second = tmp_path / "w.bin", tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"weights")
+    second.write_bytes(b"secret!")
+    link.symlink_to(first)
+
+    real_open = os.open
+
+    def race(target: Path, flags: int) -> int:
+        descriptor = real_open(target, flags)
+        link.unlink()
+        link.symlink_to(second)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", race)
+    with pytest.raises(ModelError, match="exchanged"):
+        DataFile.open(link)
