@@ -72,6 +72,7 @@ FAULTS = {
     "abort": (6, "SIGABRT", "SDK: assertion failed in graph prepare"),
     "exit": (6, "exit code 3", "SDK: native noise"),
     "after": (6, "crashed on its way out, with all work done, exit code 134", "native noise"),
+    "native": (6, "crashed on its way out, with all work done, ended by SIGABRT", "native noise"),
     "flood": (6, "exit code 4", "SDK: end of the flood"),
     "endless": (6, "the SDK has said enough", "none"),
     "memory": (6, "MiB of memory of its own, and may have 600", "EPCTX_LIMIT_WORKER_MEMORY"),
