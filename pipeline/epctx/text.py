@@ -81,7 +81,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest_file(name: str, known: Iterable[str]) -> str | None:
     """As `nearest`, for names of files: a suffix that both have does not make them alike, but the
-    only file that has it may be meant.
+    only file that has it may be meant, and so may one whose suffix was left out.
     """
     path = PurePath(name)
     by_stem: dict[str, str] = {}
@@ -92,7 +92,10 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
         else:
             others.append(candidate)
     stem = next(iter(by_stem)) if len(by_stem) == 1 else nearest(path.stem, by_stem)
-    return by_stem[stem] if stem is not None else nearest(name, others)
+    if stem is not None:
+        return by_stem[stem]
+    whole = (other for other in others if PurePath(other).stem == name)
+    return next(whole, None) or nearest(name, others)
 
 
 class Brief(Struct, frozen=True, kw_only=True):

@@ -35,6 +35,11 @@ def test_a_suffix_that_all_have_does_not_make_files_alike(name: str, found: str 
     assert nearest_file(name, ["nonzero.onnx", "resnet50.onnx", "weights.bin"]) == found
 
 
+@pytest.mark.parametrize(("name", "found"), [("c", "c.onnx"), ("d", None), ("c.bin", None)])
+def test_a_suffix_may_be_left_out(name: str, found: str | None) -> None:
+    assert nearest_file(name, ["c.onnx", "weights.data"]) == found
+
+
 def test_without_a_near_name_there_is_a_choice() -> None:
     assert did_you_mean("modle", ["model"]) == 'did you mean "model"?'
     assert did_you_mean("zzz", ["b", "a"]) == "choose one of: a, b"

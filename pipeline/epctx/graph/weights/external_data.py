@@ -31,6 +31,8 @@ _SHOWN = 120
 """Characters of a text from the model that an error shows."""
 _SEARCHED = 10_000
 """Files of a folder that are searched for a near name."""
+_MODEL = ".onnx"
+"""How the names of models end, which no data file is mistaken for."""
 _UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
 """Bits of an element, where the name of its type has no number."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
@@ -151,7 +153,10 @@ class DataFolder:
             names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         except OSError:
             names = []
-        near = nearest_file(posixpath.basename(relative), names)
+        name = posixpath.basename(relative)
+        if not name.endswith(_MODEL):
+            names = [other for other in names if not other.endswith(_MODEL)]
+        near = nearest_file(name, names)
         if near:
             return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
         return "copy the data file there, or set `external_data_dir` to the folder that has it"

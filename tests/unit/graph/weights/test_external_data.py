@@ -122,6 +122,14 @@ def test_a_missing_file_is_named_with_a_near_one(folder: DataFolder) -> None:
     assert "external_data_dir" in message
 
 
+def test_a_model_is_not_what_a_missing_data_file_was_meant_to_be(tmp_path: Path) -> None:
+    for name in ("m.onnx", "m.onnx_data"):
+        (tmp_path / name).write_bytes(b"")
+    folder = DataFolder(tmp_path, model=tmp_path / "m.onnx")
+    assert "did you mean 'm.onnx_data'?" in _refused(folder, _tensor(location="m.onnx.data"))
+    assert "did you mean" not in _refused(folder, _tensor(location="m.onnx.bin"))
+
+
 def test_a_missing_file_in_a_folder_that_has_nothing_like_it(folder: DataFolder) -> None:
     message = _refused(folder, _tensor(location="none/model.onnx_data"))
     assert "did you mean" not in message
