@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import onnx
 import pytest
 import yaml
+from filelock import FileLock
 
 from epctx import api
 from epctx.engine.events import Event
@@ -188,3 +190,20 @@ def actions(project: Project) -> list[tuple[str, str]]:
     """The actions that the last build carried out, by their keys."""
     report = json.loads((project.folder / "dist" / "m.build.json").read_text(encoding="utf-8"))
     return [(a["action"], a["key"]) for g in report["groups"] for a in g["actions"] if a["ran"]]
+
+
+def builds_that_wait(
+    project: Project, start: Callable[[], subprocess.Popen[str]]
+) -> list[subprocess.Popen[str]]:
+    """Three builds of one output that was held by somebody else until each had said that it waits.
+
+    Left to themselves, one may begin when the others have ended.
+    """
+    (project.folder / "dist").mkdir()
+    with FileLock(project.folder / "dist" / ".m.lock"):
+        processes = [start() for _ in range(3)]
+        for process in processes:
+            assert process.stderr is not None
+            said = iter(process.stderr.readline, "")
+            assert any("waiting, another command uses the output" in line for line in said)
+    return processes
