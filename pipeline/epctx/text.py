@@ -81,7 +81,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest_file(name: str, known: Iterable[str]) -> str | None:
     """As `nearest`, for names of files: a suffix that both have does not make them alike, but the
-    only file that has it may be meant, and so may one whose suffix was left out.
+    only file that has it may be meant, and so may the only one whose suffix was left out. A file
+    that has the whole name and more (`net.onnx.data`) belongs to the one that is not there.
     """
     path = PurePath(name)
     by_stem: dict[str, str] = {}
@@ -89,13 +90,13 @@ def nearest_file(name: str, known: Iterable[str]) -> str | None:
     for candidate in known:
         if PurePath(candidate).suffix.casefold() == path.suffix.casefold():
             by_stem[PurePath(candidate).stem] = candidate
-        else:
+        elif not path.suffix or not candidate.startswith((f"{name}.", f"{name}_")):
             others.append(candidate)
     stem = next(iter(by_stem)) if len(by_stem) == 1 else nearest(path.stem, by_stem)
     if stem is not None:
         return by_stem[stem]
-    whole = (other for other in others if PurePath(other).stem == name)
-    return next(whole, None) or nearest(name, others)
+    whole = [other for other in others if PurePath(other).stem == name]
+    return whole[0] if len(whole) == 1 else nearest(name, others)
 
 
 class Brief(Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ PUBLISHED = (*ALLOWED, "dist/m/*", "m.lock.yaml")
 _CYCLE = re.compile(r"Cycle detected: .*")
 """ONNX Runtime begins to tell a cycle of functions with any of them."""
 _NUMBERED = re.compile(
-    r"(tmp|epctx-\w+-)[a-z0-9_]{8}\b|(/proc/)\d+|((?:action|object)s/)[0-9a-f]{2}/[0-9a-f]{64}"
+    r"(tmp|epctx-\w+-)[a-z0-9_]{8}\b|(/proc/)\d+|((?:action|object)s/)(?:[0-9a-f]{2}/)?[0-9a-f]{64}"
     r"|(\d of \d groups), \d+ s"
 )
 

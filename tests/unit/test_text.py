@@ -40,6 +40,18 @@ def test_a_suffix_may_be_left_out(name: str, found: str | None) -> None:
     assert nearest_file(name, ["c.onnx", "weights.data"]) == found
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("net.onnx", ["net.onnx.data"]),
+        ("net.onnx", ["net.onnx_data"]),
+        ("cls", ["cls.data", "cls.onnx"]),  # either
+    ],
+)
+def test_what_belongs_to_a_file_is_not_taken_for_it(name: str, known: list[str]) -> None:
+    assert nearest_file(name, known) is None
+
+
 def test_without_a_near_name_there_is_a_choice() -> None:
     assert did_you_mean("modle", ["model"]) == 'did you mean "model"?'
     assert did_you_mean("zzz", ["b", "a"]) == "choose one of: a, b"

@@ -27,7 +27,7 @@ def withdraw(place: Place, made: Mapping[str, Sequence[OutputFile]], *, whole: b
     try:
         with open_entry(place.signature) as stream:
             signed = oms.told(stream.read(limits.SIGNATURE_BYTES.value))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, oms.Refused):
         signed = {}

@@ -153,10 +153,8 @@ class DataFolder:
             names = sorted(entry.name for entry in itertools.islice(folder.iterdir(), _SEARCHED))
         except OSError:
             names = []
-        name = posixpath.basename(relative)
-        if not name.endswith(_MODEL):
-            names = [other for other in names if not other.endswith(_MODEL)]
-        near = nearest_file(name, names)
+        data = [each for each in names if not each.endswith(_MODEL) and each != self._model.name]
+        near = nearest_file(posixpath.basename(relative), data)
         if near:
             return f"did you mean {near!r}? Otherwise set `external_data_dir` to its folder"
         return "copy the data file there, or set `external_data_dir` to the folder that has it"

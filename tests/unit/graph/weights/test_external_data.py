@@ -122,12 +122,22 @@ def test_a_missing_file_is_named_with_a_near_one(folder: DataFolder) -> None:
     assert "external_data_dir" in message
 
 
-def test_a_model_is_not_what_a_missing_data_file_was_meant_to_be(tmp_path: Path) -> None:
-    for name in ("m.onnx", "m.onnx_data"):
-        (tmp_path / name).write_bytes(b"")
-    folder = DataFolder(tmp_path, model=tmp_path / "m.onnx")
-    assert "did you mean 'm.onnx_data'?" in _refused(folder, _tensor(location="m.onnx.data"))
-    assert "did you mean" not in _refused(folder, _tensor(location="m.onnx.bin"))
+@pytest.mark.parametrize(
+    ("model", "missing", "near"),
+    [("mobilenet.onnx", "mobilenet.data", "mobilenet.dat"), ("m.model", "m.models", "m.modes")],
+)
+def test_a_model_is_not_what_a_missing_data_file_was_meant_to_be(
+    tmp_path: Path, model: str, missing: str, near: str
+) -> None:
+    for each in (model, "mobilenet2.onnx"):
+        (tmp_path / each).write_bytes(b"")
+    tensor = _tensor(location=missing)
+    with pytest.raises(ModelError) as caught:
+        DataFolder(tmp_path, model=tmp_path / model).resolve(tensor)
+    assert "did you mean" not in str(caught.value)
+    (tmp_path / near).write_bytes(b"")
+    with pytest.raises(ModelError, match=rf"did you mean '{near}'\?"):
+        DataFolder(tmp_path, model=tmp_path / model).resolve(tensor)
 
 
 def test_a_missing_file_in_a_folder_that_has_nothing_like_it(folder: DataFolder) -> None:
