@@ -168,7 +168,7 @@ class Place(Struct, frozen=True, kw_only=True):
             for folder in filter(Path.is_dir, (self.root / target for target in targets)):
                 with outputs.writing(folder):
                     outputs.sync_folder(folder)
-            _remove(self.staging / "old")
+        _remove(self.staging / "old")  # where something failed, `locked` puts it back
 
     def publish_package(self) -> None:
         """Swap the staged package in, as `publish` does a group.
