@@ -60,6 +60,12 @@ def time_words(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, its first line that says anything; its class where it says nothing."""
+    said = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, said), type(error).__name__)
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like `name`, case apart; None if nothing is near, or if to find
     it is more effort than there is (`suggesting`).

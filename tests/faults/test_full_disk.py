@@ -114,7 +114,9 @@ def recovered(template: Template, room: Room, again: Ended, number: int) -> None
     assert (checked.corrupt, checked.incomplete) == ((), 0), story
 
 
-def sweep(template: Template, numbers: Sequence[int], errors: Sequence[int] = (errno.ENOSPC,)) -> None:
+def sweep(
+    template: Template, numbers: Sequence[int], errors: Sequence[int] = (errno.ENOSPC,)
+) -> None:
     rooms = [(template.room(f"n{number}"), number) for number in numbers]
     ends = full_disk.build_inline(rooms, library=template.library, errors=errors)
     for (room, number), ended, error in zip(rooms, ends, itertools.cycle(errors), strict=False):

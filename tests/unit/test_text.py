@@ -3,7 +3,7 @@
 import pytest
 
 from epctx import text
-from epctx.text import did_you_mean, nearest, nearest_file, size_words, suggesting
+from epctx.text import did_you_mean, first_line, nearest, nearest_file, size_words, suggesting
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,19 @@ from epctx.text import did_you_mean, nearest, nearest_file, size_words, suggesti
 )
 def test_sizes(size: int, words: str) -> None:
     assert size_words(size) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("a\nb"), "a"),
+        (RuntimeError("\n \n  a \n"), "a"),
+        (MemoryError(), "MemoryError"),
+        (RuntimeError(" \n"), "RuntimeError"),
+    ],
+)
+def test_the_first_line_of_an_error_that_says_anything(error: Exception, line: str) -> None:
+    assert first_line(error) == line
 
 
 def test_the_nearest_name_whatever_its_case() -> None:

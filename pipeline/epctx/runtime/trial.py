@@ -16,7 +16,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
 from epctx.manifest import OptionValue
-from epctx.text import Brief, did_you_mean
+from epctx.text import Brief, did_you_mean, first_line
 
 if TYPE_CHECKING:
     from epctx.graph.inputs import Array, InputSpec
@@ -227,7 +227,7 @@ def _measure(
             raise UsageError(
                 "the model fails on these inputs",
                 where=label,
-                why=str(error).strip().splitlines()[0],
+                why=first_line(error),
                 remedy="give inputs in the range that it expects: --range NAME=LOW,HIGH, "
                 "or --input FILE",
                 code=Code.INPUT_MISFIT,

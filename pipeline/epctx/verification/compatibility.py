@@ -18,6 +18,7 @@ from epctx.graph.epcontext import COMPATIBILITY
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome, Verdict
+from epctx.text import first_line
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder
 
@@ -112,8 +113,8 @@ def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
     try:
         answer = native.get_model_compatibility_for_ep_devices(devices, info)
     except (RuntimeError, ValueError) as error:  # ValueError: an EP's message that is no UTF-8
-        first = str(error).strip().splitlines()[0]
-        return _unknown(f"{name} cannot tell on this host: {first}", "check it on the device")
+        message = f"{name} cannot tell on this host: {first_line(error)}"
+        return _unknown(message, "check it on the device")
     word = answer.name.removeprefix("EP_").replace("_", " ").lower()
     message = f"{name} on this host calls it {word}"
     if answer.name == "EP_NOT_APPLICABLE":

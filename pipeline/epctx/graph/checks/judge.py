@@ -137,7 +137,8 @@ def _refer(tensor: onnx.TensorProto, reference: Reference) -> None:
 
 def words(said: str) -> str:
     """What ONNX Runtime says, in one line, without its error code and its source line."""
-    line = _CODE.split(said[:MESSAGE_LENGTH])[-1].strip().splitlines()[0]
+    parts = filter(None, map(str.strip, reversed(_CODE.split(said[:MESSAGE_LENGTH]))))
+    line = next(parts, "it does not say why").splitlines()[0]  # some of its errors are empty
     for mark in _MARKS:
         line = line.partition(mark)[2] or line
     return _SOURCE.sub("", line).strip()

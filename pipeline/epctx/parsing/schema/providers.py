@@ -20,6 +20,7 @@ from epctx.errors import ProviderUnavailable
 from epctx.manifest import ENTRY_POINTS
 from epctx.parsing.document.tree import Node, Plain
 from epctx.parsing.schema import files
+from epctx.text import first_line
 
 SUFFIX = ".options.json"
 _EP = "ExecutionProvider"
@@ -271,7 +272,7 @@ def _parse(text: str, provider: str, place: str, *, check: bool = False) -> Opti
             _check(schema)
         knowledge = msgspec.convert(schema["x-epctx"], Knowledge)
     except ValueError as error:
-        raise _unusable(provider, place, str(error).splitlines()[0]) from None
+        raise _unusable(provider, place, first_line(error)) from None
     return OptionSchema(schema=schema, knowledge=knowledge)
 
 

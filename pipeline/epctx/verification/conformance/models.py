@@ -15,6 +15,7 @@ from epctx.files import paths
 from epctx.graph.checks import judge
 from epctx.graph.serde import canonical, skeleton
 from epctx.graph.weights.external_data import DataFolder
+from epctx.text import first_line
 from epctx.verification.conformance.subject import Fault, Subject
 
 
@@ -35,7 +36,7 @@ def well_formed(subject: Subject) -> Iterator[Fault]:
             onnx.checker.check_model(str(path))
     except (onnx.checker.ValidationError, ValueError, RuntimeError, OSError) as error:
         if any(self_contained(subject)):
-            yield Fault(message=f"onnx.checker refuses it: {_first_line(error)}")
+            yield Fault(message=f"onnx.checker refuses it: {first_line(error)}")
             return
         path = subject.folder.path / subject.model.file
         said = judge.refusal_of_file(path, subject.folder.data_folder(subject.model))
@@ -101,7 +102,3 @@ def canonical_form(subject: Subject) -> Iterator[Fault]:
     path = subject.folder.path / subject.model.file
     if not canonical.is_canonical(path):
         yield Fault(message="is not in canonical form: it was changed after it was built")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

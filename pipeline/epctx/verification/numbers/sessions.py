@@ -24,6 +24,7 @@ from epctx.manifest import DEFAULT_EP, ModelSource
 from epctx.providers.base import NativeSessions
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
+from epctx.text import first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,5 +156,4 @@ def _named(outputs: Sequence[ort.NodeArg | NodeArg], results: Sequence[object]) 
 
 def words(error: Exception) -> str:
     """What ONNX Runtime's errors say, in one line without its source locations."""
-    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return text.rpartition("Status Message: ")[2].strip()
+    return first_line(error).rpartition("Status Message: ")[2].strip()

@@ -201,6 +201,12 @@ def test_what_onnx_runtime_knows_and_has_no_kernel_for(tmp_path: Path) -> None:
             "[ONNXRuntimeError] : 1 : FAIL : This is an invalid model. Error: the graph is bad.",
             ["has a cycle: a -> b; ONNX Runtime: Error: the graph is bad."],
         ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : status.IsOK() was false. "
+            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : \n",
+            ["ONNX Runtime: status.IsOK() was false."],
+        ),
+        ("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ", ["ONNX Runtime: it does not say why"]),
     ],
 )
 def test_an_objection_of_epctx_is_told_with_the_verdict(said: str | None, parts: list[str]) -> None:
