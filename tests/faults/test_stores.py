@@ -213,7 +213,9 @@ def _reads(
     assert fault.of & set(proxy.seen), "the fault did not come about"
     assert ended in ends, told
     proxy.begin(None)
-    assert _read(store, told) == RIGHT, "the store is of no use any more"
+    # What was sent beyond the length that was told may yet arrive, in place of the next answer.
+    again = [_read(store, told) for _ in range(1 + (fault.change is proxies.told_shorter))]
+    assert again[-1] == RIGHT, "the store is of no use any more"
 
 
 @pytest.mark.wide(2)
