@@ -38,6 +38,12 @@ SMALL = 1 << 16
 HELD = 1 << 26
 """Bytes (64 MiB) of larger tensors that are in memory until they are written together."""
 
+MOST = 8 << 30
+"""Bytes (8 GiB) that passes make of a model at most, and `TIMES` what they make it of."""
+
+TIMES = 8
+"""A weight may go through some nodes, each of which lays it out anew."""
+
 FOLDED = "folded.data"
 """The file that gets the weights that passes made."""
 
@@ -113,6 +119,12 @@ class Scratch:
         self._known: set[DataFile] = set()
         self._held: list[weakref.ref[_Held]] = []
         self._budget = HELD
+        self._left = MOST
+
+    @property
+    def is_full(self) -> bool:
+        """A small model may make terabytes: no more is to be made of this one."""
+        return self._left < 0
 
     def lay_out(self, shape: tuple[int, ...], pieces: Iterable[memoryview], like: Array) -> Array:
         """Write an array of `shape` and the type of `like` to a file, piece by piece; map it.
@@ -128,6 +140,7 @@ class Scratch:
         if not file.size or file in self._known:
             return
         self._known.add(file)
+        self._left += 0 if file in self._made else TIMES * file.size
         base = address_of(np.frombuffer(file.view(), np.uint8))
         place = bisect.bisect(self._bases, base)
         self._bases.insert(place, base)
@@ -149,6 +162,7 @@ class Scratch:
         if span is not None:
             file, offset = span
             return MappedTensor(file, offset, dtype, shape=shape, name=name)
+        self._left -= array.nbytes
         tensor = ir.Tensor(array, dtype, shape=shape, name=name)
         low, high = byte_bounds(array)
         if high - low < SMALL or self._file_at(low, high - low) is not None:
@@ -241,6 +255,7 @@ class Scratch:
             result = write(writer)
             file = writer.map()
         self._made[file] = writer.parts
+        self._left -= file.size
         self.know(file)
         return file, result
 

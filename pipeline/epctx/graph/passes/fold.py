@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from epctx.graph.optimized.scratch import Scratch
+from epctx.graph.optimized.scratch import SMALL, Scratch
 from epctx.graph.passes import edit
 from epctx.graph.passes.base import CountingPass
 from epctx.graph.passes.kernels import arithmetic, movement, selection
@@ -85,6 +85,8 @@ class _FoldPass(CountingPass):
 
     def _tensors(self, node: ir.Node, arrays: Sequence[Array]) -> list[ir.TensorProtocol] | None:
         if len(arrays) != len(node.outputs):
+            return None
+        if self._scratch.is_full and any(array.nbytes >= SMALL for array in arrays):
             return None
         made = []
         for value, array in zip(node.outputs, arrays, strict=True):

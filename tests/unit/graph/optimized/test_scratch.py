@@ -172,6 +172,23 @@ def test_dead_parts_of_a_file_are_not_carried_along(
     np.testing.assert_array_equal(mapped.numpy(), numbers(seed=2))
 
 
+def test_the_more_there_is_the_more_may_be_made_of_it(
+    folder: Path, source: MappedTensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratches, "MOST", 0)
+    place = Scratch(folder)
+    place.know(source.file)
+    turned = source.numpy().T
+    for _ in range(scratches.TIMES):
+        place.tensor(turned, FLOAT, "turned")
+        place.tensor(source.numpy(), FLOAT, "a part of a file: nothing is made")
+        assert not place.is_full
+    laid = place.lay_out(BIG, [numbers().reshape(-1).view(np.uint8).data], numbers())
+    assert place.is_full
+    assert isinstance(place.tensor(laid, FLOAT, "laid out"), MappedTensor)
+    assert place.is_full, "what was made is nothing that was there"
+
+
 def test_tensors_of_elements_under_a_byte_are_written_packed(folder: Path) -> None:
     import ml_dtypes
 

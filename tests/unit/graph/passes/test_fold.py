@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from epctx.graph.optimized import scratch
 from epctx.graph.passes.kernels import operation
 from epctx.graph.serde import canonical
 from tests.kit import onnx_text, optimizing
@@ -142,6 +143,38 @@ def test_many_of_a_fill_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
         " { a = ConstantOfShape(s) y = Concat<axis = 0>(a, a) }"
     )
     assert optimizing.ops(optimizing.optimized(model, "fold-constants")) == {"Concat": 1}
+
+
+def chained(count: int, op: str) -> ModelProto:
+    """A weight of 256 KiB that goes through so many nodes: `op` with `{0}` for what it is given."""
+    weight = np.random.default_rng(0).random((256, 256), np.float32)
+    nodes = " ".join(f"c{i + 1} = {op.format(f'c{i}')}" for i in range(count))
+    model = onnx_text.proto(f"g (float x) => (float[N,M] y) {{ {nodes} y = Add(c{count}, x) }}")
+    model.graph.initializer.append(numpy_helper.from_array(weight, "c0"))
+    return model
+
+
+def test_what_is_given_twice_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of a chain may have twice the bytes of the one before: terabytes in the end."""
+    monkeypatch.setattr(operation, "MAX_GROWTH", 1 << 20)
+    result = optimizing.optimized(chained(8, "Concat<axis = 0>({0}, {0})"), "fold-constants")
+    assert optimizing.ops(result) == {"Concat": 5, "Add": 1}, "of 512 KiB, 1 MiB and 2 MiB"
+
+
+@pytest.mark.parametrize(
+    ("op", "folding", "left"),
+    [
+        ("Mul({0}, {0})", "fold-float-arithmetic", 7),
+        ("Transpose({0})", "fold-constants", 3),  # each second one is the weight as it was
+    ],
+)
+def test_all_that_is_made_has_a_bound(
+    op: str, folding: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "MOST", 1 << 20)
+    monkeypatch.setattr(scratch, "TIMES", 0)
+    result = optimizing.optimized(chained(12, op), folding)
+    assert optimizing.ops(result) == {op.partition("(")[0]: left, "Add": 1}
 
 
 def test_a_graph_that_would_fail_fails_where_it_is_run() -> None:

@@ -12,10 +12,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from epctx.graph.optimized import scratch
 from epctx.graph.optimized.scratch import Scratch
 from epctx.graph.passes import edit
 from epctx.graph.passes.fold import FoldConstantsPass
 from epctx.graph.passes.kernels import arithmetic, movement, selection
+from epctx.graph.passes.kernels.operation import Declined, Operation
 from tests.kit import onnx_text, optimizing
 
 DATA = "int32[2,3,4] x = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23}"
@@ -487,3 +489,19 @@ def test_every_kernel_names_an_operator_of_onnx() -> None:
         assert onnx.defs.has(op_type)
         schema = onnx.defs.get_schema(op_type, max_inclusive_version=since)
         assert schema.name == op_type
+
+
+def test_what_a_scratch_has_no_room_for_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "MOST", -1)
+    weight = np.random.default_rng(0).random((4096, 2048), np.float32)
+    turned = Operation(
+        node=ir.node("Transpose", [ir.Value(name="w")]),
+        version=21,
+        inputs=(weight,),
+        scratch=Scratch(tmp_path),
+    )
+    with pytest.raises(Declined):
+        turned.contiguous(weight.T)
+    assert not list(tmp_path.iterdir())
