@@ -94,6 +94,8 @@ class _FoldPass(CountingPass):
             shape = edit.static_shape(value)
             if value.dtype not in (None, dtype) or shape not in (None, array.shape):
                 return None
+            if _expands(value) and array.min(initial=0) < 0:
+                return None
             made.append(self._scratch.tensor(array, dtype, value.name or ""))
         return made
 
@@ -155,6 +157,13 @@ class _Sweep:
 def _final(node: ir.Node) -> bool:
     """The Identity by which a graph output gets its constant."""
     return edit.is_op(node, "Identity") and node.outputs[0].is_graph_output()
+
+
+def _expands(value: ir.Value) -> bool:
+    """It is the shape of an Expand. ONNX Runtime 1.31.1 leaves a size of 1 of strings as it is for
+    a computed -1; of a constant -1 it infers that the size is -1, and may not load the model.
+    """
+    return any(edit.is_op(use.node, "Expand") and use.idx == 1 for use in value.uses())
 
 
 def _typed(node: ir.Node) -> bool:

@@ -21,12 +21,16 @@ from epctx.graph.passes.rewrite import Match, Op, RewritePass, Rule, Var
 _X, _INDICES = Var("x"), Var("indices")
 _TILED = frozenset({ir.DataType.BOOL, ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64})
 """Types of which ONNX Runtime's CPU EP has a Tile in every version of the op, and QNN too."""
+_OPEN = frozenset({None, ir.DataType.STRING})
+"""Of strings ONNX Runtime 1.31.1's Gather copies the first of each slice only, its GatherND all."""
 
 
 def _flat(match: Match, batches: int) -> ir.Value | None:
     """A Gather of the data as a table of what one index points to."""
     shape, given = edit.static_shape(match["x"]), edit.array(match["indices"])
     if shape is None or given is None or match.root.attributes.get_int("batch_dims", 0) != batches:
+        return None
+    if match["x"].dtype in _OPEN:
         return None
     indices = np.asarray(given, np.int64)
     depth = batches + indices.shape[-1] if indices.size else len(shape) + 1
@@ -55,7 +59,7 @@ def _regular(match: Match) -> ir.Value | None:
     """Slice, Reshape and Tile for indices that count up evenly, or do so again and again."""
     x, given = match["x"], edit.array(match["indices"])
     shape = edit.static_shape(x)
-    if shape is None or given is None or given.size < 2 or 0 in shape:
+    if shape is None or given is None or given.size < 2 or 0 in shape or x.dtype in _OPEN:
         return None
     axis = match.root.attributes.get_int("axis", 0) % len(shape)
     indices = np.asarray(given, np.int64)

@@ -58,7 +58,7 @@ def infer(
     said: list[str] = []
     inferred = _infer(bare, said.append)
     is_disputed = False
-    while inferred is not None and _hide_disputed(bare, inferred):
+    while inferred is not None and _hide_disputed(bare, inferred, model):
         is_disputed = True
         said.clear()  # what contradicts a shape that is not known now
         inferred = _infer(bare, said.append)
@@ -68,7 +68,9 @@ def infer(
         return model
     named = {d.dim_param for value in protos.values(model) for d in protos.dimensions(value.type)}
     _drop_symbols(inferred, named)
-    if not is_disputed:
+    if is_disputed:
+        _keep_scanned(model, inferred)
+    else:
         inferred = _completed(model, inferred)
         _drop_symbols(inferred, named)
     _reveal(inferred)
@@ -108,12 +110,16 @@ def _hide(bare: onnx.ModelProto, node: onnx.NodeProto) -> None:
         bare.opset_import.add(domain=_HIDDEN, version=1)
 
 
-def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> int:
-    """Put nodes into a domain that onnx does not know, whose outputs have a type and no shape."""
+def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto, model: onnx.ModelProto) -> int:
+    """Put nodes into a domain that onnx does not know, whose outputs have a type and no shape, but
+    for one that `model` declares otherwise than onnx infers it: ONNX Runtime, which infers as onnx
+    does, may load the model by that alone.
+    """
     opset = max((each.version for each in bare.opset_import if not each.domain), default=0)
     shapes: dict[str, arguments.Shape] = {}
     count = 0
-    for graph, known in _pairs(bare, inferred):
+    for (graph, known), old in zip(_pairs(bare, inferred), protos.graphs(model), strict=True):
+        declared = {value.name: value.type.tensor_type.shape for value in old.value_info}
         types = {v.name: v.type for v in (*known.input, *known.value_info, *known.output)}
         for name, kind in types.items():
             if kind.tensor_type.HasField("shape"):
@@ -128,10 +134,29 @@ def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto) -> int:
             outputs = {value.name for value in graph.output}
             for name in (name for name in node.output if name and name not in outputs):
                 value = graph.value_info.add(name=name)
-                if name in types:
-                    value.type.CopyFrom(types[name])
-                    value.type.tensor_type.ClearField("shape")
+                if name not in types:
+                    continue
+                value.type.CopyFrom(types[name])
+                found = value.type.tensor_type
+                if name in declared and _contradicts(declared[name], found.shape):
+                    found.shape.CopyFrom(declared[name])
+                else:
+                    found.ClearField("shape")
     return count
+
+
+def _keep_scanned(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
+    """Give the outputs of Scan nodes' bodies the shapes that ONNX Runtime finds when it loads the
+    model: it runs none without, and holds it to them.
+    """
+    if not any(node.op_type == "Scan" for node in protos.nodes(model)):
+        return
+    loaded = _infer(model, _log.debug) or model
+    for old, new in zip(protos.nodes(loaded), protos.nodes(inferred), strict=True):
+        if old.op_type == "Scan":
+            for body, known in zip(protos.subgraphs(old), protos.subgraphs(new), strict=True):
+                for value, result in zip(body.output, known.output, strict=True):
+                    _merge(value.type, result.type, value.name)
 
 
 def _reveal(model: onnx.ModelProto) -> None:
@@ -212,14 +237,23 @@ def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.
     data = reach == "data"
     with native.allowed("onnx's shape inference", model.ByteSize()):
         try:
-            return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
+            return _sized(
+                onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
+            )
         except _REFUSALS as error:
             contradicted(str(error))
         try:
-            return onnx.shape_inference.infer_shapes(model, data_prop=data)
+            return _sized(onnx.shape_inference.infer_shapes(model, data_prop=data))
         except _REFUSALS as error:
             _log.warning("shapes are not inferred: %s", error)
             return None
+
+
+def _sized(inferred: onnx.ModelProto) -> onnx.ModelProto:
+    """Without sizes below zero, which onnx takes over from a constant that Expand is given."""
+    for value in protos.values(inferred):
+        protos.clear_negative(value.type)
+    return inferred
 
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:

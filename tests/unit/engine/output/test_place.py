@@ -54,7 +54,8 @@ def test_what_was_there_stays_until_what_is_new_is_on_the_disk(
             place.publish("t", "g")
             if refused:
                 raise StorageError("another group is refused", remedy="")
-        assert not old.exists()
+        assert old.exists() == refused  # the end of `locked` knows whether it is to be put back
+    assert not old.exists()
     assert synced == [(place.staged("t", "g"), False), (place.root / "t", True)]
     assert published(place) == "two"
 

@@ -177,6 +177,16 @@ def test_all_that_is_made_has_a_bound(
     assert optimizing.ops(result) == {op.partition("(")[0]: left, "Add": 1}
 
 
+def test_a_size_that_onnx_runtime_takes_when_it_is_computed_only_stays_computed() -> None:
+    model = onnx_text.model(
+        "g (string[4,1] x) => (string[N,M] y) <int64[2] m = {-1,1}>"
+        " { s = Neg(m) y = Expand(x, s) }",
+        infer=False,
+    )
+    result = optimizing.check(model, {"x": np.array([["a"]] * 4, object)})
+    assert optimizing.ops(result) == {"Neg": 1, "Expand": 1}
+
+
 def test_a_graph_that_would_fail_fails_where_it_is_run() -> None:
     model = onnx_text.model(
         "g () => (int64[N] y) <int64[3] a = {1,2,3}, int64[1] s = {2}> { y = Reshape(a, s) }",

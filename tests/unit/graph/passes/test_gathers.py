@@ -85,6 +85,16 @@ def test_batches_and_irregular_indices_become_a_gather() -> None:
     assert "GatherND" not in found and found["Gather"] == 1
 
 
+@pytest.mark.parametrize(
+    ("op", "indices"), [("GatherND", np.array([[1], [1]])), ("Gather", np.array([1, 1]))]
+)
+def test_strings_are_let_alone(op: str, indices: Indices) -> None:
+    """Of them ONNX Runtime 1.31.1's Gather copies the first of each slice, its GatherND all."""
+    model = gather(op, "string", (2, 3), indices)
+    result = optimizing.check(model, {"x": np.array([["a", "b", "c"]] * 2, object)}, PASS, "basic")
+    assert optimizing.ops(result) == {op: 1, "Transpose": 1}
+
+
 def test_every_second_place_is_a_slice() -> None:
     model = gather("Gather", "int64", (3, 9), np.array([[1, 3], [5, -2]]), axis=-1)
     assert ops_after(model, "int64", (3, 9), PASS) == {"Slice": 1, "Reshape": 1, "Transpose": 1}

@@ -158,6 +158,33 @@ def test_where_inference_gives_up_the_declared_model_is_left(
     assert "shapes are not inferred: no" in caplog.text
 
 
+def test_a_declared_shape_stays_by_which_onnx_runtime_loads_what_onnx_infers_otherwise() -> None:
+    """The kernel of PRelu makes what its wider slope is; onnx infers a scalar, and Concat fails."""
+    body = "{ z = PRelu(c, x) y = Concat<axis = 0>(z, x) }"
+    declared = _model(f"g (float[1] x) => (float[2] y) <float c = {{1}}, float[1] z> {body}")
+    assert _dims(infer(declared))["z"] == [1]
+    same = _model(f"g (float[1] x) => (float[2] y) <float c = {{1}}, float[] z> {body}")
+    assert "z" not in _dims(infer(same)), "what onnx infers, too"
+
+
+def test_no_size_is_negative() -> None:
+    model = _model("g (float[4,1] x) => (float[N,M] y) <int64[2] s = {1,-1}> { y = Expand(x, s) }")
+    assert _dims(infer(model))["y"] in ([4, 1], [4, "M"], [4, "?"])
+
+
+def test_what_a_scan_gives_has_the_shape_that_onnx_runtime_finds() -> None:
+    """It runs none without; a reduction of nothing before it makes other shapes unknown."""
+    model = _model(
+        "g (float[0,3] e, float[2] x) => (float[1,3] m, float[2,1,3] y) {"
+        " m = ReduceSum(e, a) n = Neg(m) y = Scan<num_scan_inputs = 1, body = b (float[] s) =>"
+        " (float[] t) { t = Add(n, s) }>(x) }"
+    )
+    model.graph.initializer.append(helper.make_tensor("a", onnx.TensorProto.INT64, [1], [0]))
+    dims = _dims(infer(model))
+    assert "n" not in dims
+    assert dims["t"] == [1, 3]
+
+
 def test_sequences_keep_their_declared_types() -> None:
     graph = helper.make_graph(
         [helper.make_node("SequenceConstruct", ["x"], ["z"])],
