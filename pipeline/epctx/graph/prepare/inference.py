@@ -138,7 +138,8 @@ def _hide_disputed(bare: onnx.ModelProto, inferred: onnx.ModelProto, model: onnx
                     continue
                 value.type.CopyFrom(types[name])
                 found = value.type.tensor_type
-                if name in declared and _contradicts(declared[name], found.shape):
+                stands = name in declared and found.HasField("shape")
+                if stands and _contradicts(declared[name], found.shape):
                     found.shape.CopyFrom(declared[name])
                 else:
                     found.ClearField("shape")

@@ -167,6 +167,14 @@ def test_a_declared_shape_stays_by_which_onnx_runtime_loads_what_onnx_infers_oth
     assert "z" not in _dims(infer(same)), "what onnx infers, too"
 
 
+def test_a_declared_shape_of_what_is_disputed_is_not_believed_where_onnx_has_none() -> None:
+    model = _model(
+        "g (float[0,3] e, int64[N] a) => (float[M] y) <float[1] z>"
+        " { z = ReduceSum<keepdims = 0>(e, a) y = Neg(z) }"
+    )
+    assert "z" not in _dims(infer(model))
+
+
 def test_no_size_is_negative() -> None:
     model = _model("g (float[4,1] x) => (float[N,M] y) <int64[2] s = {1,-1}> { y = Expand(x, s) }")
     assert _dims(infer(model))["y"] in ([4, 1], [4, "M"], [4, "?"])
