@@ -133,6 +133,7 @@ class Scratch:
             StorageError: the disk is full.
         """
         file, _ = self._write(lambda writer: writer.write(pieces))
+        self._left -= file.size
         return np.frombuffer(file.view(), like.dtype).reshape(shape)
 
     def know(self, file: DataFile) -> None:
@@ -255,7 +256,6 @@ class Scratch:
             result = write(writer)
             file = writer.map()
         self._made[file] = writer.parts
-        self._left -= file.size
         self.know(file)
         return file, result
 

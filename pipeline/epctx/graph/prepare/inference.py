@@ -238,23 +238,14 @@ def _infer(model: onnx.ModelProto, contradicted: Callable[[str], None]) -> onnx.
     data = reach == "data"
     with native.allowed("onnx's shape inference", model.ByteSize()):
         try:
-            return _sized(
-                onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
-            )
+            return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=data)
         except _REFUSALS as error:
             contradicted(str(error))
         try:
-            return _sized(onnx.shape_inference.infer_shapes(model, data_prop=data))
+            return onnx.shape_inference.infer_shapes(model, data_prop=data)
         except _REFUSALS as error:
             _log.warning("shapes are not inferred: %s", error)
             return None
-
-
-def _sized(inferred: onnx.ModelProto) -> onnx.ModelProto:
-    """Without sizes below zero, which onnx takes over from a constant that Expand is given."""
-    for value in protos.values(inferred):
-        protos.clear_negative(value.type)
-    return inferred
 
 
 def _drop_symbols(model: onnx.ModelProto, named: Container[str]) -> None:

@@ -68,8 +68,9 @@ def fix(
 def clear_unknown(model: onnx.ModelProto) -> None:
     """Let a negative size, and a name that is none, be an unknown one, as ONNX Runtime does."""
     for value in protos.values(model):
-        protos.clear_negative(value.type)
         for dim in protos.dimensions(value.type):
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
             if dim.dim_param and protos.symbol(dim) is None:
                 dim.ClearField("dim_param")
 

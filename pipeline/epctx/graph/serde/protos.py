@@ -113,13 +113,6 @@ def dimensions(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension
             pass
 
 
-def clear_negative(kind: onnx.TypeProto) -> None:
-    """Let negative sizes in a type be unknown ones."""
-    for dim in dimensions(kind):
-        if dim.dim_value < 0:
-            dim.ClearField("dim_value")
-
-
 def holds_map(kind: onnx.TypeProto) -> bool:
     """The type is a map, or a sequence or optional of one."""
     match kind.WhichOneof("value"):

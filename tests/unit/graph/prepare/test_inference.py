@@ -175,11 +175,6 @@ def test_a_declared_shape_of_what_is_disputed_is_not_believed_where_onnx_has_non
     assert "z" not in _dims(infer(model))
 
 
-def test_no_size_is_negative() -> None:
-    model = _model("g (float[4,1] x) => (float[N,M] y) <int64[2] s = {1,-1}> { y = Expand(x, s) }")
-    assert _dims(infer(model))["y"] in ([4, 1], [4, "M"], [4, "?"])
-
-
 def test_what_a_scan_gives_has_the_shape_that_onnx_runtime_finds() -> None:
     """It runs none without; a reduction of nothing before it makes other shapes unknown."""
     model = _model(
