@@ -10,7 +10,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from epctx.cli.render import UI, facts_table, put, shown
+from epctx.cli.console import put
+from epctx.cli.render import UI, facts_table, shown
 from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -18,38 +17,20 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
-from epctx.cli import github, paths, plain, problems
+from epctx.cli import github, paths
 from epctx.cli.streams import ESCAPING, Stream
+from epctx.cli.visible import visible
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
-_UNSAFE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""What moves a cursor, rings, hides or turns text round, or is none: names may hold any of it."""
-
-
-class _Console(Console):
-    """A console that shows control characters of texts instead of obeying them."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
-
-
-def visible(text: str) -> str:
-    """A text with its control characters written out, as Python escapes them."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 
 class Format(StrEnum):
@@ -101,10 +82,31 @@ class UI:
         self.verbose = verbose
         self.quiet = quiet
         self.plain = not self.json and not verbose and color is not Color.always
-        self.out = _console(stderr=False, color=color)
-        self.err = _console(stderr=True, color=color)
+        self._color = color
         self._emitted = False
         self._started = time.monotonic()
+
+    @functools.cached_property
+    def out(self) -> Console:
+        """For results that people read."""
+        return self._console(stderr=False)
+
+    @functools.cached_property
+    def err(self) -> Console:
+        """For all else that people read."""
+        return self._console(stderr=True)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether stderr is a terminal with a cursor; that it is none needs no console."""
+        if "err" not in self.__dict__ and not sys.stderr.isatty():
+            return False
+        return self.err.is_terminal and not self.err.is_dumb_terminal
+
+    def _console(self, *, stderr: bool) -> Console:
+        from epctx.cli.console import console
+
+        return console(stderr=stderr, color=self._color)
 
     def reserve_stdout(self) -> None:
         """From here on stdout is for results alone: what an EP's libraries print there, now or when
@@ -127,8 +129,27 @@ class UI:
     def print(self, *renderables: RenderableType) -> None:
         """Print a result for people; nothing in JSON form or when quiet."""
         if not self.json and not self.quiet:
-            for renderable in renderables:
-                put(self.out, renderable)
+            self._put(self.out, renderables)
+
+    def say(self, text: str, style: str) -> None:
+        """Print a line of a result for people: in a log without colours, without rich."""
+        if self.json or self.quiet:
+            return
+        if self._is_log:
+            sys.stdout.write(f"{visible(text)}\n")
+            sys.stdout.flush()
+            return
+        from rich.text import Text
+
+        self.print(Text(text, style=style))
+
+    @property
+    def _is_log(self) -> bool:
+        """Stdout is no terminal, shows every character as it is, and is not to be coloured."""
+        made = "out" in self.__dict__ or self._color is Color.always
+        encoding = (sys.stdout.encoding or "").lower()
+        plain = not made and not os.environ.get("FORCE_COLOR") and encoding.startswith("utf")
+        return plain and not sys.stdout.isatty()
 
     def emit(self, result: object) -> None:
         """Print a result for programs (structs, mappings, paths); nothing in text form.
@@ -153,16 +174,21 @@ class UI:
     def note(self, *renderables: RenderableType) -> None:
         """Say something beside the result, on stderr; nothing when quiet."""
         if not self.quiet:
-            for renderable in renderables:
-                put(self.err, renderable)
+            self._put(self.err, renderables)
 
     def error(self, error: EpctxError) -> None:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
-        put(self.err, shown(error, every=bool(self.verbose)))
+        self._put(self.err, [shown(error, every=bool(self.verbose))])
         if not self._emitted:
             self._emitted = True
             if self.json:
                 self._write({"error": _fields(error)})
+
+    def _put(self, where: Console, renderables: Iterable[RenderableType]) -> None:
+        from epctx.cli.console import put
+
+        for renderable in renderables:
+            put(where, renderable)
 
     def _write(self, told: object) -> None:
         sys.stdout.write(f"{(line if self.lines else document)(told)}\n")
@@ -192,6 +218,10 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
     """An error for people: where and what, then what to do; of a manifest every violation, or the
     first of many.
     """
+    from rich.text import Text
+
+    from epctx.cli import problems
+
     if isinstance(error, InvalidManifest):
         return Text("\n").join(problems.texts(error.violations, every=every))
     told = Text.assemble(problems.head(error.code), (shortened(error.head), "default"))
@@ -206,11 +236,15 @@ def shortened(text: str) -> str:
 
 def warning(what: str, remedy: str) -> Text:
     """What is no error, and may be a mistake."""
+    from rich.text import Text
+
     return Text.assemble(("warning: ", "yellow"), what, (f"\n  -> {remedy}", "cyan"))
 
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:
     """A table without lines but the one below its head; nothing in it is cut."""
+    from epctx.cli import plain
+
     made = plain.WideTable()
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in right else "left"
@@ -231,6 +265,9 @@ def filled(
 
 def facts_table(facts: Mapping[str, str]) -> Table:
     """Facts by name, a line each, indented."""
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
@@ -247,49 +284,10 @@ def _fields(error: EpctxError) -> dict[str, object]:
     return fields
 
 
-def put(console: Console, renderable: RenderableType) -> None:
-    """Print; in a log without the blanks that fill a table's lines."""
-    if console.is_terminal:
-        console.print(renderable)
-        return
-    shown = console.encoding.startswith("utf")  # all characters, as they are
-    whole = console.soft_wrap and shown and not console.color_system
-    lines = plain.lines(renderable) if whole else None
-    if lines is None or max(map(len, lines)) > console.width:
-        with console.capture() as captured:
-            console.print(renderable)  # which shows control characters, but those of its colours
-        lines = captured.get().removesuffix("\n").split("\n")
-    else:
-        lines = [visible(line) for line in lines]
-    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
-    console.file.flush()
-
-
 def _encode(value: object) -> object:
     if isinstance(value, Path):
         return value.as_posix()
     return str(value)
-
-
-def _console(*, stderr: bool, color: Color) -> Console:
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    forced = color is Color.always or bool(os.environ.get("FORCE_COLOR"))
-    system: Literal["auto", "standard"] | None = "auto" if terminal else None
-    if not terminal and forced:
-        system = "standard"
-    return _Console(
-        stderr=stderr,
-        # Only a terminal has a cursor: a log that is to be coloured has none.
-        force_terminal=terminal,
-        color_system=None if color is Color.never else system,
-        # A log is not a terminal: lines stay whole, so that they can be searched.
-        width=None if terminal else 10_000,
-        height=None if terminal else 25,  # which is asked for with the width
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=not terminal,
-    )
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

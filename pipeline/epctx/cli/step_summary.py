@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from epctx.cli.render import shortened, visible
+from epctx.cli.render import shortened
+from epctx.cli.visible import visible
 from epctx.errors import Failure
 from epctx.text import size_words
 from epctx.verification.findings import CODES, TOLD, VerifyReport

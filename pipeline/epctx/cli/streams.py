@@ -28,7 +28,7 @@ _UNSEEN: Final = re.compile(
     r"[\x0b\x0c\x1c-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """What ends a line for some readers, hides or turns text round, or is none. Escape sequences are
-left: they are colours of our own, others do not get here (`render.visible`)."""
+left: they are colours of our own, others do not get here (`visible.visible`)."""
 _KEPT: Final = 64 << 10
 """Characters of what could not be said that are kept, from the end."""
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from epctx.cli import matrix
-from epctx.cli.progress import STATE_STYLES
 from epctx.cli.render import UI, filled
+from epctx.cli.standing import STATE_STYLES
 from epctx.commands.report import losses, overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure

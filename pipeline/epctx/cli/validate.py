@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from epctx.cli import github, problems
+from epctx.cli import github
 from epctx.cli.options import STARTER, AllowOutside, Sarif, located
-from epctx.cli.render import UI, put
+from epctx.cli.render import UI
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
 
@@ -98,11 +97,19 @@ def _fields(found: Validation) -> dict[str, object]:
 def _print(ui: UI, found: Validation) -> None:
     if ui.json:
         return
+    if found.violations or found.warnings:
+        _print_problems(ui, found)
+    if not found.violations:
+        count = len(found.warnings)
+        more = f", {count} warning{'s' * (count != 1)}" if count else ""
+        ui.say(f"{found.manifest.as_posix()}: ok{more}", "green")
+
+
+def _print_problems(ui: UI, found: Validation) -> None:
+    from epctx.cli import problems
+    from epctx.cli.console import put
+
     every = bool(ui.verbose)
     for told in problems.texts(found.violations, every=every):
         put(ui.out, told)
     ui.print(*problems.texts(found.warnings, every=every, kind="warning"))
-    if not found.violations:
-        count = len(found.warnings)
-        more = f", {count} warning{'s' * (count != 1)}" if count else ""
-        ui.print(Text(f"{found.manifest.as_posix()}: ok{more}", style="green"))

@@ -11,14 +11,13 @@ import jsonschema
 import pytest
 import typer
 from rich.table import Table
-from rich.text import Text
 from typer.testing import CliRunner
 
-from epctx.cli import progress, render
+from epctx.cli import progress
 from epctx.cli.app import COMMANDS, app
 from epctx.cli.render import UI, command
 from epctx.engine.events import Event
-from epctx.errors import CompileError, InvalidManifest, ModelError, Violation
+from epctx.errors import CompileError, InvalidManifest, Violation
 from epctx.parsing.schema import files
 from tests.kit.command_line import PROGRAM
 
@@ -196,20 +195,3 @@ def test_what_libraries_print_does_not_get_into_the_result() -> None:
     ran = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, text=True, timeout=60)
     assert json.loads(ran.stdout) == {"alone": True}
     assert ran.stderr == "a library's greeting\nits good-bye\n"
-
-
-def test_no_control_character_of_a_message_reaches_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    ui = render.UI(color=render.Color.always)
-    error = ModelError(
-        "node '\x1b]0;owned\x07\u202e' is broken", where="\x1b[2Ja.onnx", remedy="x\x9by"
-    )
-    ui.error(error)
-    ui.print("\x1b[31mred", Text("a\x1bb"))
-    said = "".join(capsys.readouterr())
-    assert "\\x1b]0;owned" in said and "\\u202e" in said and "\\x1b[2Ja.onnx" in said
-    assert "x\\x9by" in said and "\\x1b[31mred" in said and "a\\x1bb" in said
-    for sequence in ("\x1b]", "\x1b[2J", "\x07", "\u202e", "\x9b", "\x1b[31mred", "\r", "\x08"):
-        assert sequence not in said
-    assert "\x1b[" in said  # colours of our own

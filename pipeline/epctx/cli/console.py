@@ -1,0 +1,67 @@
+"""Where people read: rich's consoles, in which texts of others cannot move the cursor.
+
+Imported with the first line that is printed: rich takes as long as a tenth of a short command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Literal
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from epctx.cli import plain
+from epctx.cli.visible import visible
+
+
+class _Console(Console):
+    """A console that shows control characters of texts instead of obeying them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def console(*, stderr: bool, color: str) -> Console:
+    """The console of stdout or stderr; `color` is `auto`, `always` or `never`."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    forced = color == "always" or bool(os.environ.get("FORCE_COLOR"))
+    system: Literal["auto", "standard"] | None = "auto" if terminal else None
+    if not terminal and forced:
+        system = "standard"
+    return _Console(
+        stderr=stderr,
+        # Only a terminal has a cursor: a log that is to be coloured has none.
+        force_terminal=terminal,
+        color_system=None if color == "never" else system,
+        # A log is not a terminal: lines stay whole, so that they can be searched.
+        width=None if terminal else 10_000,
+        height=None if terminal else 25,  # which is asked for with the width
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=not terminal,
+    )
+
+
+def put(console: Console, renderable: RenderableType) -> None:
+    """Print; in a log without the blanks that fill a table's lines."""
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    shown = console.encoding.startswith("utf")  # all characters, as they are
+    whole = console.soft_wrap and shown and not console.color_system
+    lines = plain.lines(renderable) if whole else None
+    if lines is None or max(map(len, lines)) > console.width:
+        with console.capture() as captured:
+            console.print(renderable)  # which shows control characters, but those of its colours
+        lines = captured.get().removesuffix("\n").split("\n")
+    else:
+        lines = [visible(line) for line in lines]
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    console.file.flush()

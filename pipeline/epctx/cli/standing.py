@@ -1,0 +1,106 @@
+"""How far a build is, in words, and what happens in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from epctx.cli import render
+from epctx.engine.events import Event
+from epctx.engine.tally import Running, Standing, Tally
+from epctx.text import time_words
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+STATE_STYLES = {
+    "verified": "green",
+    "built": "green",
+    "up to date": "green",
+    "failed": "bold red",
+    "skipped": "yellow",
+    "waiting": "yellow",
+    "notice": "yellow",
+}
+
+
+class Shown:
+    """A build's listener, and who is told what it is going to build: shows nothing.
+
+    Attributes:
+        tally: what is known of it.
+    """
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    def expect(self, groups: Mapping[str, float | None]) -> None:
+        """As of `events.Expect`."""
+        self.tally.expect(groups)
+
+    def __call__(self, event: Event) -> None:
+        """As of `events.Listener`."""
+        self.tally.hear(event)
+
+
+def name(running: Running) -> str:
+    """What runs, in words."""
+    subject = f" {running.subject}" if running.subject else ""
+    return f"{running.group}{subject}: {running.stage}"
+
+
+def far(standing: Standing) -> Iterator[str]:
+    """How far a build is, in words."""
+    if standing.groups is not None and standing.groups > 1:
+        yield f"{standing.done} of {standing.groups} groups"
+    for state, count in standing.states.items():
+        if standing.groups is None or state in ("failed", "skipped"):
+            yield f"{count} {state}"
+    yield time_words(standing.seconds)
+    if standing.left is not None:
+        yield f"about {_roughly(standing.left)} left"
+
+
+def _roughly(seconds: float) -> str:
+    if seconds <= 55:
+        return time_words(5 * math.ceil(seconds / 5))
+    minutes = math.ceil(seconds / 60)
+    return time_words(60 * minutes) if minutes >= 60 else f"{minutes} min"
+
+
+def count(standing: Standing) -> str:
+    """After a group's line: how far the build is, where it has several."""
+    return f" ({', '.join(far(standing))})" if (standing.groups or 0) > 1 else ""
+
+
+def heartbeat(standing: Standing) -> Text:
+    """That it is still at work, and at what."""
+    from rich.text import Text
+
+    text = f"still at work: {', '.join(far(standing))}"
+    if standing.running:
+        slowest, *others = standing.running
+        detail = f", {slowest.detail}" if slowest.detail else ""
+        more = f"; and {len(others)} more" if others else ""
+        text += f"; {name(slowest)} for {time_words(slowest.seconds)}{detail}{more}"
+    return Text(text)
+
+
+def line(event: Event) -> Text:
+    """What happened, in one line."""
+    from rich.text import Text
+
+    if event.state == "running":
+        subject = f"{event.subject}: " if event.subject else ""
+        detail = f", {event.detail}" if event.detail else ""
+        return Text(f"{event.group}: {subject}{event.stage}{detail}")
+    if event.state == "waiting":
+        subject = f"{event.subject}: " if event.subject else ""
+        return Text(f"{event.group}: {subject}waiting, {event.detail}", style="yellow")
+    if event.state == "notice":
+        return Text(f"{event.group}: {event.detail}", style="yellow")
+    text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
+    if event.state == "failed" and event.detail:
+        text.append(f": {render.shortened(event.detail)}", style="default")
+    return text
