@@ -11,6 +11,7 @@ that has most is ended. So none is as long as there is memory, and no other pays
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -56,7 +57,6 @@ class Guard:
         self._log = log
         self._process: psutil.Process | None = None
         self._memory = limits.WORKER_MEMORY.value
-        self._most = _most()
         self._left_out = 0
         self._allowance: Allowance | None = None
         self._begun: tuple[float, float] | None = None
@@ -83,13 +83,14 @@ class Guard:
         with _looking:
             _used[self] = used
             total, largest = sum(_used.values()), max(_used.values())
+        most = _most()
         if self._allowance is not None:
             self._check_native(self._allowance, used, seconds)
-        if used > self._memory or (total > self._most and used == largest):
+        if used > self._memory or (total > most and used == largest):
             error = CompileError(
                 f"the worker process was ended: it had {used >> 20} MiB of memory of its own, "
                 f"and may have {self._memory >> 20}; all of them had {total >> 20}, and may have "
-                f"{self._most >> 20}",
+                f"{most >> 20}",
                 remedy="build with fewer --jobs or on a larger machine; "
                 f"{limits.WORKER_MEMORY.variable} (in bytes) sets another limit for one",
                 code=Code.OUT_OF_MEMORY,
@@ -169,6 +170,7 @@ def _own(memory: psutil._ntuples.pmem) -> int:
     return memory.rss
 
 
+@functools.cache
 def _most() -> int:
     """Nine tenths of the computer's or the container's memory: beyond it the system chooses."""
     import psutil
