@@ -17,10 +17,14 @@ from tests.kit.building import mlp
 def test_nothing_is_optimized_unless_it_is_said() -> None:
     level = ort.GraphOptimizationLevel
     assert session.session_options({}).graph_optimization_level == level.ORT_DISABLE_ALL
-    given = {session.LEVEL: "extended", "session.intra_op.allow_spinning": "0"}
-    options = session.session_options(given)
+    options = session.session_options({session.LEVEL: "extended"})
     assert options.graph_optimization_level == level.ORT_ENABLE_EXTENDED
-    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_threads_keep_no_core_busy_unless_it_is_said() -> None:
+    spinning = "session.intra_op.allow_spinning"
+    assert session.session_options({}).get_session_config_entry(spinning) == "0"
+    assert session.session_options({spinning: "1"}).get_session_config_entry(spinning) == "1"
 
 
 def test_an_unknown_level_is_refused() -> None:

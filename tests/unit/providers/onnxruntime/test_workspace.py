@@ -48,7 +48,6 @@ class Fake(OrtProvider):
     stray: bool = False
     calls: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     abandoned: int = 0
-    expected: list[int] = field(default_factory=list)
     checked: list[tuple[str, int]] = field(default_factory=list)
     alone: Mapping[str, OrtEp] = field(default_factory=dict)
     told: tuple[BinaryGraph, ...] = ()
@@ -64,9 +63,6 @@ class Fake(OrtProvider):
 
     def abandon(self) -> None:
         self.abandoned += 1
-
-    def expect_binary(self) -> None:
-        self.expected.append(len(self.calls))
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         self.checked.append((binary.name, len(nodes)))
@@ -150,7 +146,7 @@ def open_(
 ) -> OrtWorkspace:
     monkeypatch.setattr(session, "generate", provider.generate)
     monkeypatch.setattr(
-        session, "needs_compilation", lambda name, _: Path(name).stem in (probe or provider.takes)
+        session, "needs_compilation", lambda name, *_: Path(name).stem in (probe or provider.takes)
     )
     monkeypatch.setattr(session, "ask_verbosely", lambda *_: "")
     spec = SessionGroupSpec(
@@ -275,25 +271,6 @@ def test_a_prefix_that_the_ep_cannot_carry_out(
 
     with pytest.raises(ManifestError, match="'eye_' cannot be carried out: it will not"):
         open_(Stubborn(), tmp_path, monkeypatch, "m", prefix="eye_")
-
-
-@pytest.mark.parametrize(
-    ("names", "embed_mode", "before"), [("m", 0, [0]), ("mn", 0, [1]), ("m", 1, [])]
-)
-def test_an_ep_hears_before_the_session_that_writes_its_binary(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    names: str,
-    embed_mode: Literal[0, 1],
-    before: list[int],
-) -> None:
-    provider = Fake()
-    opened = open_(provider, tmp_path, monkeypatch, *names, embed_mode=embed_mode)
-    for name in names:
-        compile_(opened, partitioned(name, "a b c"))
-    assert provider.expected == before
-    opened.finish()
-    opened.close()
 
 
 def test_embedded_contexts_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +403,7 @@ def test_devices_for_which_nothing_is_taken_are_named(
     able, unable = Fake(), Fake()
     provider = Fake(alone={"A": able, "B": unable}, takes=frozenset())
     opened = open_(provider, tmp_path, monkeypatch, "m")
-    monkeypatch.setattr(session, "needs_compilation", lambda _, asked: asked is able)
+    monkeypatch.setattr(session, "needs_compilation", lambda _, asked, weights: asked is able)
     with pytest.raises(CompileError) as caught:
         compile_(opened, partitioned("m", "a b c"))
     assert "for B alone it takes nothing either" in str(caught.value)

@@ -1,8 +1,8 @@
 """What a QNN context binary says of itself, read by the SDK's system library.
 
-That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so it is loaded in
-a process of its own, `binary_reader`. It finds a binary cut short, lengthened or overwritten with
-zeros, and no changed weight.
+That library can crash on a corrupt binary (real-eps.md section 5, offset 374), so what comes from
+elsewhere is read in a process of its own, `binary_reader`. It finds a binary cut short, lengthened
+or overwritten with zeros, and no changed weight.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -73,39 +74,45 @@ def read(library: Path, binary: Path) -> QnnBinary:
         InvalidGraph: it is no such binary, or it is broken.
         ProviderUnavailable: the library cannot be loaded.
     """
+    return _known(library, binary, _asked)
+
+
+def read_here(library: Path, binary: Path) -> QnnBinary:
+    """As `read`, in this process: where QNN itself has just written the binary, its libraries are
+    loaded, and a crash of theirs ends no more than it may.
+    """
+    return _known(library, binary, _read_here)
+
+
+_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnBinary]] = {}
+
+
+def _known(library: Path, binary: Path, ask: Callable[[Path, Path], QnnBinary]) -> QnnBinary:
     try:
         name = (library, *of_content(binary.stat()))
     except OSError as error:
         raise _broken(binary, error.strerror or str(error)) from error
     known = _KNOWN.get(name)
     if known is None:
-        known = _KNOWN[name] = _asked(library, binary)
+        known = _KNOWN[name] = ask(library, binary)
     return known
 
 
-_KNOWN: Final[dict[tuple[Path, int, int, int, int], QnnBinary]] = {}
-_WAITING: Final[dict[Path, NativeProcess]] = {}
-
-
-def expect(library: Path) -> None:
-    """Start the process that the next `read` asks. It ends with this one, at the latest.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    if library not in _WAITING:
-        _WAITING[library] = _started(library)
-
-
-def _started(library: Path) -> NativeProcess:
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
-    return NativeProcess(command, stdin=pipe, stdout=pipe, stderr=pipe)
+def _read_here(library: Path, binary: Path) -> QnnBinary:
+    try:
+        found = binary_reader.contents(str(library), str(binary))
+    except binary_reader.Unusable as error:
+        raise _unusable(library, str(error)) from error
+    except binary_reader.Refused as error:
+        raise _broken(binary, str(error)) from error
+    return msgspec.convert(found, QnnBinary)
 
 
 def _asked(library: Path, binary: Path) -> QnnBinary:
     seconds = limits.READ_BINARY_SECONDS.value
-    reader = _WAITING.pop(library, None) or _started(library)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-P", "-m", binary_reader.__name__, str(library)]
+    reader = NativeProcess(command, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
         process = native_process.finish(
             reader, given=os.fsencode(binary.absolute()), timeout=seconds
@@ -116,16 +123,20 @@ def _asked(library: Path, binary: Path) -> QnnBinary:
         return msgspec.json.decode(process.stdout, type=QnnBinary)
     words = process.stderr.decode(errors="replace").strip()
     if process.returncode == binary_reader.MISSING:
-        raise ProviderUnavailable(
-            "the QNN system library cannot be used",
-            file=str(library),
-            why=words,
-            remedy='run `pip install --force-reinstall "epctx[qnn]"`',
-        )
+        raise _unusable(library, words)
     if process.returncode == binary_reader.REFUSED:
         raise _broken(binary, words)
     ended = crash.describe(process.returncode)
     raise _broken(binary, f"the QNN system library was {ended}" if ended else words)
+
+
+def _unusable(library: Path, why: str) -> ProviderUnavailable:
+    return ProviderUnavailable(
+        "the QNN system library cannot be used",
+        file=str(library),
+        why=why,
+        remedy='run `pip install --force-reinstall "epctx[qnn]"`',
+    )
 
 
 def _broken(binary: Path, why: str) -> InvalidGraph:

@@ -2,8 +2,7 @@
 
 `python -m epctx.providers.onnxruntime.qnn.binary_reader LIBRARY`, the binary's path on stdin: a
 process of its own, as the library may crash, and a small one, which imports nothing but the
-standard library. It may wait for its binary while that is made. Of a flexible binary (`dlc`) it
-reads the context binary of each chip.
+standard library. Of a flexible binary (`dlc`) it reads the context binary of each chip.
 
 The layouts are those of QNN's C headers (System/QnnSystemInterface.h, System/QnnSystemContext.h,
 QnnTypes.h, API 2.21 and later), on 64-bit systems. Tried with QAIRT 2.51.0.
@@ -152,7 +151,11 @@ class _Interface(ctypes.Structure):
     ]
 
 
-class _Refused(Exception):
+class Unusable(Exception):
+    """The library cannot be used."""
+
+
+class Refused(Exception):
     """The library does not take the binary."""
 
 
@@ -181,7 +184,7 @@ def _read(interface: _Interface, stream: IO[bytes]) -> dict[str, object]:
     told = dlc.chips(stream, parts)
     found = {part.name: each["soc_model"] for part, each in zip(caches, contexts, strict=True)}
     if told != found or not found:
-        raise _Refused(f"it says that its caches are {told}, and they are {found}")
+        raise Refused(f"it says that its caches are {told}, and they are {found}")
     shared = sum(part.size for part in parts if part.name.startswith(dlc.WEIGHTS))
     return {"contexts": contexts, "shared": shared}
 
@@ -190,17 +193,17 @@ def _parse(interface: _Interface, mapped: mmap.mmap, offset: int, size: int) -> 
     data = (ctypes.c_char * size).from_buffer(mapped, offset)
     handle = _Handle()
     if error := interface.create(ctypes.byref(handle)):
-        raise _Refused(f"no context to read it with: error {error}")
+        raise Refused(f"no context to read it with: error {error}")
     found = ctypes.POINTER(_Binary)()
     length = ctypes.c_uint64()
     error = interface.get_binary_info(
         handle, ctypes.addressof(data), len(data), ctypes.byref(found), ctypes.byref(length)
     )
     if error or not found:
-        raise _Refused(f"the QNN system library refuses it: error {error}")
+        raise Refused(f"the QNN system library refuses it: error {error}")
     binary = found.contents
     if binary.version not in (1, 2, 3):
-        raise _Refused(f"its tables have version {binary.version}; 1 to 3 are known")
+        raise Refused(f"its tables have version {binary.version}; 1 to 3 are known")
     table = binary.u.v3 if binary.version == 3 else binary.u.v1
     context = dict[str, object](
         build_id=(table.build_id or b"").decode(errors="replace"),
@@ -245,21 +248,31 @@ _DATA_TYPES: Final = {
 """Qnn_DataType_t; the hexadecimal digits are the width in bits, as decimal."""
 
 
-def main(library: str) -> int:
-    """Print what is in the binary that stdin names as JSON; the exit code is for `read`."""
+def contents(library: str, binary: str) -> dict[str, object]:
+    """What is in a binary, in this process.
+
+    Raises:
+        Unusable: the library cannot be loaded, or is another one.
+        Refused: it refuses the binary, which may be none.
+    """
     try:
         interface = _interface(library)
     except (OSError, AttributeError) as error:
-        print(error, file=sys.stderr)
-        return MISSING
-    binary = os.fsdecode(sys.stdin.buffer.read())
+        raise Unusable(str(error)) from error
     try:
         with FileIO(binary) as stream:
-            found = _read(interface, stream)
-    except (OSError, ValueError, _Refused) as error:
+            return _read(interface, stream)
+    except (OSError, ValueError) as error:
+        raise Refused(str(error)) from error
+
+
+def main(library: str) -> int:
+    """Print what is in the binary that stdin names as JSON; the exit code is for `read`."""
+    try:
+        print(json.dumps(contents(library, os.fsdecode(sys.stdin.buffer.read()))))
+    except (Unusable, Refused) as error:
         print(error, file=sys.stderr)
-        return REFUSED
-    print(json.dumps(found))
+        return MISSING if isinstance(error, Unusable) else REFUSED
     return 0
 
 

@@ -23,6 +23,7 @@ allocations that are zeroed and 4 KB too long, nor fixed addresses make the othe
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -76,8 +77,12 @@ _WHERE_LOADED: Final = frozenset(
 )
 _NO_MEMORY: Final = "QNN_COMMON_ERROR_MEM_ALLOC"
 _OPENVINO: Final = "OpenVINOExecutionProvider"
-_COMPILERS: Final = re.compile(r"providers_qnn|QnnHtp\.|HtpPrepare|QnnSystem|\.libs")
-"""Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools."""
+_X86_LINUX: Final = sys.platform == "linux" and platform.machine() == "x86_64"
+_COMPILERS: Final = re.compile(
+    rf"providers_qnn|QnnHtp\.|QnnSystem|\.libs{'' if _X86_LINUX else '|HtpPrepare'}"
+)
+"""Of the wheel's libraries, those that a compile loads; the others are for GPU, Genie and tools. On
+Linux for x86-64 libQnnHtp.so has in it what libHtpPrepare.so, as large, has elsewhere (2.7.0)."""
 
 
 class QNNExecutionProvider(OrtProvider):
@@ -93,6 +98,7 @@ class QNNExecutionProvider(OrtProvider):
     sources = frozenset({"QNNExecutionProvider", "QnnExecutionProvider", "QNN", "qnn"})
     can_share = True
     static_shapes = True
+    maps_weights = True
     wants_inputs = True  # 2.7.0: "Having zero graph inputs is not supported on this backend"
     judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
@@ -254,16 +260,12 @@ class QNNExecutionProvider(OrtProvider):
 
         stop.stop_sharing(self)
 
-    def expect_binary(self) -> None:
-        """Start the process that reads it."""
-        qnn_binary.expect(self._system_library())
-
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
         from epctx.providers.onnxruntime.qnn import match
 
         try:
-            found = qnn_binary.read(self._system_library(), binary)
+            found = qnn_binary.read_here(self._system_library(), binary)
         except InvalidGraph as error:
             raise CompileError(
                 "QNN wrote a context binary that its own system library does not read",

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
-from epctx.providers.onnxruntime.qnn import binary_reader
 
 INSTALLED = importlib.util.find_spec("onnxruntime_qnn")
 
@@ -71,27 +66,14 @@ def test_a_binary_is_asked_about_once_until_it_is_written_to(
 
 
 @pytest.mark.needs("module onnxruntime_qnn")
-def test_the_process_that_was_expected_is_the_one_that_is_asked(tmp_path: Path) -> None:
-    library = system_library()
-    qnn_binary.expect(library)
-    qnn_binary.expect(library)
-    (waiting,) = qnn_binary._WAITING.values()
+def test_in_this_process_is_said_what_a_process_of_its_own_says(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(b"text")
-    with pytest.raises(InvalidGraph, match="is no QNN context binary"):
-        qnn_binary.read(library, path)
-    assert waiting.returncode == binary_reader.REFUSED
-    assert not qnn_binary._WAITING
-
-
-def test_a_process_that_is_never_asked_ends_with_its_parent(tmp_path: Path) -> None:
-    library = tmp_path / "libQnnSystem.so"
-    code = (
-        "import pathlib, sys; from epctx.providers.onnxruntime.qnn import binary;"
-        "binary.expect(pathlib.Path(sys.argv[1])); (waiting,) = binary._WAITING.values();"
-        "print(waiting.pid)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, library], capture_output=True, text=True)
-    assert done.returncode == 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(done.stdout)).wait(timeout=30)
+    said = []
+    for read in (qnn_binary.read, qnn_binary.read_here):
+        with pytest.raises(InvalidGraph, match="is no QNN context binary") as refused:
+            read(system_library(), path)
+        said.append(refused.value.why)
+    assert said[0] == said[1]
+    with pytest.raises(ProviderUnavailable, match="system library cannot be used"):
+        qnn_binary.read_here(path, path)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
 
 from epctx.graph.epcontext import EPContextNode
@@ -19,7 +22,13 @@ from epctx.providers.hooks import (
     SetsTolerance,
 )
 from epctx.providers.onnxruntime.qnn.provider import QNNExecutionProvider
+from tests.bench.projects import BARE_QNN
+from tests.kit import building
 
+_MAPPED = """
+lines = [line.split() for line in open("/proc/self/maps") if ".so" in line]
+print(*{Path(line[-1]).name for line in lines if "/onnxruntime" in line[-1]})
+"""
 FLEXIBLE = "is_multi_soc_ep_context"
 installed = pytest.mark.needs("module onnxruntime_qnn")
 
@@ -58,6 +67,19 @@ class TestBound:
         assert any("QnnHtp." in name for name in found.files)
         assert not found.host, "QNN's bytes depend on nothing of the host (real-eps.md section 1)"
         assert not any("Genie" in name or "Gpu" in name for name in found.files)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is mapped")
+    def test_the_fingerprint_has_what_a_compile_loads_and_no_more(self, tmp_path: Path) -> None:
+        onnx.save(building.mlp(), tmp_path / "mlp.onnx")
+        command = [sys.executable, "-c", BARE_QNN + _MAPPED, "mlp.onnx", "out/mlp_ctx.onnx"]
+        (tmp_path / "out").mkdir()
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        mapped = set(ended.stdout.splitlines()[-1].split())
+        files = {path.name for path in self.bind().fingerprint().files.values()}
+        assert mapped <= files
+        assert all(name.startswith("libonnxruntime.so") for name in files - mapped), (
+            "which is for C"
+        )
 
     def test_another_backend_is_another_fingerprint(self, tmp_path: Path) -> None:
         path = tmp_path / "libQnnHtp.so"
