@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from typing import Final
 
 from epctx.cli import arguments, streams
 from epctx.engine import noop
 
-_ALLOCATIONS: Final = 100_000
+_ALLOCATIONS: Final = 1_000_000
 """After so many that were not freed, garbage is looked for: modules and manifests are none."""
 
 
@@ -20,6 +21,8 @@ def main() -> None:
     Either a worker or the command line imports for a quarter of a second and more: a build's first
     worker starts before the command line is imported.
     """
+    # numpy's threads, of which no command has a use here, begin by spinning: a third of its import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     streams.open_closed()
     sys.argv[1:] = arguments.normal(sys.argv[1:])
     said = noop.recall(sys.argv[1:])

@@ -68,6 +68,9 @@ def validate(
 
 
 def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
+    from epctx.worker import lazy_modules
+
+    lazy_modules.defer(lazy_modules.SELDOM)  # of onnx, which the next line imports
     from epctx.commands.validate import command
 
     try:

@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -87,6 +86,8 @@ class OwnFile:
     """
 
     def __init__(self, path: Path) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         self.path = path
         self._seen = of_content(path.stat())
         threads = ThreadPoolExecutor(max_workers=2)

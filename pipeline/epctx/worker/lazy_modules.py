@@ -18,9 +18,10 @@ from typing import Final
 SELDOM: Final = (
     *("sympy", "onnx_ir._symbolic_shapes"),
     *("google.protobuf.json_format", "google.protobuf.text_format"),
+    *("argparse", "tarfile", "importlib.metadata._adapters"),
 )
 """What of onnx_ir 1.1 needs sympy when it is imported, and sympy; what onnx has for models that are
-text."""
+text, for its hub and its own build; what reads a package's description, which takes email."""
 
 
 def defer(names: Iterable[str]) -> None:

@@ -74,9 +74,12 @@ class Node(Struct, frozen=True, kw_only=True, eq=False):
 
     def get(self, *keys: str) -> Node | None:
         """The descendant under `keys`; None if there is none."""
-        node: Node | None = self
+        node = self
         for key in keys:
-            node = node.mapping.get(key) if node is not None else None
+            found = node.value.get(key) if isinstance(node.value, dict) else None
+            if found is None:
+                return None
+            node = found
         return node
 
     def plain(self) -> Plain:
