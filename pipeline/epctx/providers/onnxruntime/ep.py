@@ -30,7 +30,6 @@ class OrtEp(ABC):
         parts_share: what `partition.exclude` leaves of one model may go into one context binary.
         shares_outside: sharing, it leaves external weights where they are, so that the context
             binary would depend on the source; they are handed over inside the model then.
-        maps_weights: it compiles weights that ONNX Runtime is given as memory.
         embeds_parts: a model may have several embedded contexts of it.
         static_shapes: it compiles models of static shapes only.
         wants_inputs: it compiles no graph that has no input.
@@ -45,7 +44,6 @@ class OrtEp(ABC):
     native: bool = True
     parts_share: bool = False
     shares_outside: ClassVar[bool] = False
-    maps_weights: ClassVar[bool] = False
     embeds_parts: ClassVar[bool] = True
     static_shapes: ClassVar[bool] = False
     wants_inputs: ClassVar[bool] = False

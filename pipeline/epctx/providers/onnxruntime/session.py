@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from epctx.providers.onnxruntime.ep import OrtEp
-    from epctx.providers.onnxruntime.staging import Weights
 
 LEVEL: Final = "session.graph_optimization_level"
 """The one entry of `session_options` that is no config entry of ONNX Runtime: its level of graph
@@ -75,7 +73,6 @@ def generate(
     *,
     embed_mode: int,
     entries: Mapping[str, str],
-    weights: Weights = MappingProxyType({}),
     external: str | None = None,
     into: Path | None = None,
 ) -> Generated:
@@ -83,7 +80,6 @@ def generate(
 
     Args:
         entries: session config entries besides those of the generation.
-        weights: of the model, which are in no file of it.
         into: a folder for what is written, which is made; None: the current one.
         external: a file for the initializers that stay in the EPContext model; None: inside it.
 
@@ -104,7 +100,6 @@ def generate(
         into.mkdir(parents=True)
         path = into / path
         options.add_session_config_entry(_INTO, str(path))
-    give(weights, options)
     provider.add_to(options)
     session = create(name, options, provider=provider.name, log=log)
     return Generated(
@@ -126,16 +121,7 @@ def generates(options: ort.SessionOptions) -> bool:
         return False
 
 
-def give(weights: Weights, options: ort.SessionOptions) -> None:
-    """Let ONNX Runtime read weights where they are mapped, as long as the session lives."""
-    import onnxruntime as ort
-
-    if weights:
-        values = [ort.OrtValue.ortvalue_from_numpy(each.numpy()) for each in weights.values()]
-        options.add_external_initializers(list(weights), values)
-
-
-def needs_compilation(name: str, provider: OrtEp, weights: Weights = MappingProxyType({})) -> bool:
+def needs_compilation(name: str, provider: OrtEp) -> bool:
     """Whether the EP takes anything of the model `name`; nothing is compiled.
 
     It leaves no trace in what is compiled afterwards (real-eps.md section 1).
@@ -143,26 +129,25 @@ def needs_compilation(name: str, provider: OrtEp, weights: Weights = MappingProx
     Raises:
         CompileError: ONNX Runtime or the EP failed.
     """
-    return _ask(name, provider, weights, severity=2)[0]
+    return _ask(name, provider, severity=2)[0]
 
 
-def ask_verbosely(name: str, provider: OrtEp, weights: Weights = MappingProxyType({})) -> str:
+def ask_verbosely(name: str, provider: OrtEp) -> str:
     """What is logged, at the lowest level, when the EP is asked for its nodes; nothing is compiled.
 
     Raises:
         CompileError: ONNX Runtime or the EP failed.
     """
-    return _ask(name, provider, weights, severity=0)[1].text()
+    return _ask(name, provider, severity=0)[1].text()
 
 
-def _ask(name: str, provider: OrtEp, weights: Weights, *, severity: int) -> tuple[bool, Mark]:
+def _ask(name: str, provider: OrtEp, *, severity: int) -> tuple[bool, Mark]:
     """Whether something would be compiled, and where the log of the question begins."""
     log = Mark.here()
     # QNN 2.7.0 takes a list of chips where a context is generated only; nothing is written.
     entries = {"session.disable_model_compile": "1", _GENERATE: "1", _INTO: "asked_ctx.onnx"}
     options = session_options(entries)
     options.log_severity_level = severity
-    give(weights, options)
     provider.add_to(options)
     try:
         create(name, options, provider=provider.name, log=log)

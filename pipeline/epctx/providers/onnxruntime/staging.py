@@ -7,10 +7,10 @@ the manifest's model name and prefix decide, and the model is stripped of all th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final
 
 import onnx_ir as ir
 from msgspec import Struct, field
@@ -27,20 +27,6 @@ _INLINE: Final = 1024
 """Bytes of a tensor up to which it stays in the model: shapes and scalars, which ONNX Runtime
 wants at hand for shape inference."""
 
-_IN_MEMORY: Final = frozenset(
-    {
-        *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BOOL),
-        *(ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
-        *(ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64),
-    }
-)
-"""Types of elements that numpy has, too."""
-_ALIGNED: Final = 64
-"""What the offset of a weight in its mapped file is a multiple of, so that any processor reads it
-there as fast as elsewhere."""
-
-Weights = Mapping[str, MappedTensor]
-"""By the names of initializers."""
 Place = tuple[str, int]
 """Where a tensor's content was written: a file of the folder, and the offset in it."""
 
@@ -51,14 +37,10 @@ class Staging(Struct, kw_only=True, eq=False):
     Attributes:
         folder: is the current folder of the process when the models are compiled.
         inside: weights stay in the model, which then has at most 2 GB.
-        mapped: the EP reads weights where they are mapped: what can be is not written.
-        weights: of each model that was written, by its stem, those that were not.
     """
 
     folder: Path
     inside: bool = False
-    mapped: bool = False
-    weights: dict[str, Weights] = field(default_factory=dict)
     _places: dict[Digest, Place] = field(default_factory=dict)
 
     def write(self, model: ir.Model, stem: str) -> str:
@@ -75,24 +57,11 @@ class Staging(Struct, kw_only=True, eq=False):
             remedy="free space in the folder for temporary files, or set TMPDIR to another",
         ):
             if not self.inside:
-                self._put_outside(model, stem)
+                with (self.folder / f"{stem}.weights").open("wb", buffering=0) as stream:
+                    for value, tensor in _large(model):
+                        value.const_value = self._externalize(tensor, stream, f"{stem}.weights")
             write(model, self.folder / f"{stem}.onnx")
         return f"{stem}.onnx"
-
-    def _put_outside(self, model: ir.Model, stem: str) -> None:
-        weights: dict[str, MappedTensor] = {}
-        location = f"{stem}.weights"
-        with (self.folder / location).open("wb", buffering=0) as stream:
-            for value, tensor in _large(model):
-                if self.mapped and value.graph is model.graph and _can_be_mapped(tensor):
-                    weights[value.name or ""] = tensor
-                    nowhere = tensors.external(
-                        tensor, location, 0, tensor.nbytes, folder=self.folder
-                    )
-                    value.const_value = nowhere
-                else:
-                    value.const_value = self._externalize(tensor, stream, location)
-        self.weights[stem] = weights
 
     def _externalize(
         self, tensor: ir.TensorProtocol, stream: FileIO, location: str
@@ -160,12 +129,6 @@ def _copy(value: ir.Value, body: ir.Graph) -> ir.Value:
     own = ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
     body.initializers.add(own)
     return own
-
-
-def _can_be_mapped(tensor: ir.TensorProtocol) -> TypeGuard[MappedTensor]:
-    if not isinstance(tensor, MappedTensor):
-        return False
-    return tensor.dtype in _IN_MEMORY and tensor.start % _ALIGNED == 0
 
 
 def _large(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:

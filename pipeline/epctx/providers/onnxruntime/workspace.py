@@ -86,7 +86,7 @@ class OrtWorkspace:
             self._refuse_prefix(several_graphs=spec.sharing, error=ManifestError)
         self._folder = spec.folder / provider.label
         self._make_folder()
-        self._staging = Staging(folder=self._folder, mapped=provider.maps_weights)
+        self._staging = Staging(folder=self._folder)
         self._binaries = Binaries(provider, self._folder, spec.models[0])
         self._host = ExitStack()
         self._host.enter_context(provider.compiling())
@@ -219,38 +219,11 @@ class OrtWorkspace:
         with chdir(self._folder), provider.compiling():
             for part in self._parts:
                 if part.fragment is not None:
-                    self._alone[part.stem] = self._compiled_alone(
-                        part, provider, folder / part.stem
-                    )
+                    self._alone[part.stem] = _alone(part, provider, self._spec, folder / part.stem)
                     for binary in sorted((folder / part.stem).glob("*.bin")):
                         found.extend(provider.graphs(binary)[variant])
         joint = [graph for each in self._binaries.graphs for graph in each[variant]]
         return None if found == joint else _difference(joint, found)
-
-    def _compiled_alone(self, part: Part, provider: OrtEp, into: Path) -> Part:
-        """A part compiled again, by another EP.
-
-        Raises:
-            CompileError: the EP failed, or took nothing.
-        """
-        generated = session.generate(
-            f"{part.stem}.onnx",
-            provider,
-            embed_mode=0,
-            entries=self._spec.session_options,
-            weights=self._staging.weights.get(part.stem, {}),
-            into=into,
-        )
-        if generated.model is None:
-            raise CompileError(
-                f"{provider.name} compiled nothing for one device alone",
-                model=part.model,
-                remedy="build it for this device alone, and see the log",
-                code=Code.NOTHING_COMPILED,
-            )
-        sources = provider.sources
-        made = fragment.read(generated.model, part.partition, sources, provider=provider.name)
-        return replace(part, generated=generated, fragment=made)
 
     def _drop_alone(self) -> None:
         while self._alone:
@@ -283,8 +256,7 @@ class OrtWorkspace:
         if None not in known.values():
             return {node: why or "" for node, why in known.items()}
         with chdir(self._folder):
-            weights = self._staging.weights.get(part.stem, {})
-            log = session.ask_verbosely(f"{part.stem}.onnx", self._provider, weights)
+            log = session.ask_verbosely(f"{part.stem}.onnx", self._provider)
         reasons = self._provider.reasons(log)
         if sum(not node.name for node in left) > 1:
             reasons = {name: why for name, why in reasons.items() if name}  # whose is not told
@@ -319,13 +291,9 @@ class OrtWorkspace:
     def _last_taken(self, stems: Sequence[str]) -> int:
         """The last part that the EP takes something of: only such a session can stop sharing."""
         for index in range(len(stems) - 1, 0, -1):
-            if self._takes_any(stems[index], self._provider):
+            if session.needs_compilation(f"{stems[index]}.onnx", self._provider):
                 return index
         return 0
-
-    def _takes_any(self, stem: str, provider: OrtEp) -> bool:
-        weights = self._staging.weights.get(stem, {})
-        return session.needs_compilation(f"{stem}.onnx", provider, weights)
 
     def _generate(
         self, model: str, partition: Partition, stem: str, *, shares: bool, stop: bool
@@ -342,7 +310,6 @@ class OrtWorkspace:
                 self._provider,
                 embed_mode=self._spec.embed_mode,
                 entries=entries,
-                weights=self._staging.weights.get(stem, {}),
                 external=f"{stem}_ctx.weights" if _weight(partition) > _EXTERNAL_FROM else None,
             )
         except CompileError as error:
@@ -397,7 +364,7 @@ class OrtWorkspace:
         """Of several devices, those for which the EP takes nothing where it is asked for each."""
         with chdir(self._folder):
             for name, alone in self._provider.variants().items():
-                if not any(self._takes_any(part.stem, alone) for part in parts):
+                if not any(session.needs_compilation(f"{p.stem}.onnx", alone) for p in parts):
                     yield f"for {name} alone it takes nothing either"
 
     def _refuse_prefix(self, *, several_graphs: bool, error: type[EpctxError]) -> None:
@@ -418,6 +385,27 @@ class OrtWorkspace:
         self._refuse_prefix(several_graphs=len(nodes) > 1, error=CompileError)
         for node in nodes:
             self._provider.place_prefix(node, prefix)
+
+
+def _alone(part: Part, provider: OrtEp, spec: SessionGroupSpec, into: Path) -> Part:
+    """A part compiled again, by another EP.
+
+    Raises:
+        CompileError: the EP failed, or took nothing.
+    """
+    generated = session.generate(
+        f"{part.stem}.onnx", provider, embed_mode=0, entries=spec.session_options, into=into
+    )
+    if generated.model is None:
+        raise CompileError(
+            f"{provider.name} compiled nothing for one device alone",
+            model=part.model,
+            remedy="build it for this device alone, and see the log",
+            code=Code.NOTHING_COMPILED,
+        )
+    sources = provider.sources
+    made = fragment.read(generated.model, part.partition, sources, provider=provider.name)
+    return replace(part, generated=generated, fragment=made)
 
 
 def _difference(joint: Sequence[BinaryGraph], alone: Sequence[BinaryGraph]) -> str:

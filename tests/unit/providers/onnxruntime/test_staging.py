@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from epctx.graph.dataflow import Dataflow
 from epctx.graph.partition import surgery
 from epctx.graph.serde import canonical
 from epctx.manifest import ModelSource
-from epctx.providers.onnxruntime import session
 from epctx.providers.onnxruntime.staging import Staging, sink_captured_initializers
 from epctx.stages import load
 from tests.kit import onnx_text
@@ -68,43 +66,6 @@ def test_onnxruntime_computes_the_same_from_it(
     ]
     expected, found = (session.run(None, feeds)[0] for session in sessions)
     np.testing.assert_array_equal(expected, found)
-
-
-@pytest.fixture
-def beside(tmp_path: Path) -> ir.Model:
-    """Of a model with its weights in a file beside it: w0 and w1 at multiples of 64, w2 not."""
-    model = mlp(width=64, layers=3)
-    path = tmp_path / "outside" / "m.onnx"
-    path.parent.mkdir()
-    with (path.parent / "m.data").open("wb") as stream:
-        for tensor in model.graph.initializer:
-            if tensor.name.startswith("w"):
-                stream.seek(4 if tensor.name == "w2" else 0, os.SEEK_CUR)
-                entries = {"location": "m.data", "offset": stream.tell()}
-                entries["length"] = stream.write(tensor.raw_data)
-                tensor.ClearField("raw_data")
-                tensor.data_location = onnx.TensorProto.EXTERNAL
-                for key, value in entries.items():
-                    tensor.external_data.add(key=key, value=str(value))
-    onnx.save(model, path)
-    return load.run(ModelSource(name="m", path=path)).model
-
-
-def test_weights_that_are_mapped_are_handed_over_and_not_written(
-    tmp_path: Path, beside: ir.Model
-) -> None:
-    staging = Staging(folder=tmp_path, mapped=True)
-    name = staging.write(whole(beside), "m")
-    weights = staging.weights["m"]
-    assert set(weights) == {"w0", "w1"}, "ONNX Runtime is given no memory that is not aligned"
-    assert (tmp_path / "m.weights").stat().st_size == 64 * 64 * 4
-    options = session.session_options({})
-    session.give(weights, options)
-    feeds = {"x": np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)}
-    made = ort.InferenceSession(str(tmp_path / name), options, providers=["CPUExecutionProvider"])
-    source = tmp_path / "outside" / "m.onnx"
-    plain = ort.InferenceSession(source, session.session_options({}))
-    np.testing.assert_array_equal(made.run(None, feeds)[0], plain.run(None, feeds)[0])
 
 
 def test_weights_of_two_models_are_written_once(

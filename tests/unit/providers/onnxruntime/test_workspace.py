@@ -403,7 +403,7 @@ def test_devices_for_which_nothing_is_taken_are_named(
     able, unable = Fake(), Fake()
     provider = Fake(alone={"A": able, "B": unable}, takes=frozenset())
     opened = open_(provider, tmp_path, monkeypatch, "m")
-    monkeypatch.setattr(session, "needs_compilation", lambda _, asked, weights: asked is able)
+    monkeypatch.setattr(session, "needs_compilation", lambda _, asked: asked is able)
     with pytest.raises(CompileError) as caught:
         compile_(opened, partitioned("m", "a b c"))
     assert "for B alone it takes nothing either" in str(caught.value)

@@ -98,7 +98,6 @@ class QNNExecutionProvider(OrtProvider):
     sources = frozenset({"QNNExecutionProvider", "QnnExecutionProvider", "QNN", "qnn"})
     can_share = True
     static_shapes = True
-    maps_weights = True
     wants_inputs = True  # 2.7.0: "Having zero graph inputs is not supported on this backend"
     judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
