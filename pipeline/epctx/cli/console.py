@@ -5,7 +5,6 @@ Imported with the first line that is printed: rich takes as long as a tenth of a
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from typing import Literal
@@ -14,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from epctx.cli import plain
+from epctx.cli.streams import colours_forced
 from epctx.cli.visible import visible
 
 
@@ -30,9 +30,8 @@ class _Console(Console):
 def console(*, stderr: bool, color: str) -> Console:
     """The console of stdout or stderr; `color` is `auto`, `always` or `never`."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    forced = color == "always" or bool(os.environ.get("FORCE_COLOR"))
     system: Literal["auto", "standard"] | None = "auto" if terminal else None
-    if not terminal and forced:
+    if not terminal and colours_forced(color):
         system = "standard"
     return _Console(
         stderr=stderr,

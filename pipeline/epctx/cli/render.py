@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from epctx.cli import github, paths
-from epctx.cli.streams import ESCAPING, Stream
+from epctx.cli.streams import ESCAPING, Stream, colours_forced
 from epctx.cli.visible import visible
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
@@ -145,11 +145,10 @@ class UI:
 
     @property
     def _is_log(self) -> bool:
-        """Stdout is no terminal, shows every character as it is, and is not to be coloured."""
-        made = "out" in self.__dict__ or self._color is Color.always
-        encoding = (sys.stdout.encoding or "").lower()
-        plain = not made and not os.environ.get("FORCE_COLOR") and encoding.startswith("utf")
-        return plain and not sys.stdout.isatty()
+        """Stdout is no terminal, is not to be coloured, and has every character."""
+        if sys.stdout.isatty() or colours_forced(self._color):
+            return False
+        return (sys.stdout.encoding or "").lower().startswith("utf")
 
     def emit(self, result: object) -> None:
         """Print a result for programs (structs, mappings, paths); nothing in text form.

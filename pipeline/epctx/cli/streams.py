@@ -126,6 +126,11 @@ def _escaped(character: str) -> str:
     return f"\\u{ord(character):04x}"
 
 
+def colours_forced(color: str) -> bool:
+    """Whether a log is to have colours: `--color` is `always`, or the environment says so."""
+    return color == "always" or bool(os.environ.get("FORCE_COLOR"))
+
+
 def open_closed() -> None:
     """Take the places of streams that were closed before this process began (`>&-`).
 

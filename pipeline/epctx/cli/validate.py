@@ -45,7 +45,9 @@ def validate(
     exit code of that build; what it takes and nobody may have meant is a warning.
     """
     from epctx.parsing.document import recognize
+    from epctx.worker import lazy_modules
 
+    lazy_modules.defer(lazy_modules.SELDOM)  # of onnx, which reads the headers
     named = manifests or [located(None)]
     chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
     found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]
@@ -68,9 +70,6 @@ def validate(
 
 
 def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
-    from epctx.worker import lazy_modules
-
-    lazy_modules.defer(lazy_modules.SELDOM)  # of onnx, which the next line imports
     from epctx.commands.validate import command
 
     try:

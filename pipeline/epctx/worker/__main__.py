@@ -26,8 +26,9 @@ def main() -> None:
 
 def leave() -> None:
     """End as a program in C does: what libraries have registered runs, and QNN aborts there if it
-    was left in the middle (real-eps.md section 6). To take the interpreter apart takes as long as
-    all of that, and does nothing.
+    was left in the middle (real-eps.md section 6). What is registered with Python runs before, too;
+    but its modules are not taken apart, which takes as long as all of that, and no thread of others
+    is waited for: the last answer has been given.
     """
     if sys.platform != "win32":
         import atexit

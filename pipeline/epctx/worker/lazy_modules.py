@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
@@ -28,9 +29,11 @@ def defer(names: Iterable[str]) -> None:
     """Let modules be imported at the first use of an attribute, in this process from now on.
 
     A module that is imported already stays as it is, and one that is not installed is missing as
-    ever.
+    ever. Threads must not be the first to use one at the same time (Python 3.11 and 3.12).
     """
-    sys.meta_path.insert(0, _Deferring(frozenset(names)))
+    deferring = _Deferring(frozenset(names))
+    if deferring not in sys.meta_path:
+        sys.meta_path.insert(0, deferring)
 
 
 def ahead(name: str) -> None:
@@ -38,17 +41,17 @@ def ahead(name: str) -> None:
     threading.Thread(target=importlib.import_module, args=(name,), daemon=True).start()
 
 
+@dataclass(frozen=True)
 class _Deferring:
     """Finds what the finders after it do, and gives it the standard library's lazy loader."""
 
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
+    names: frozenset[str]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As the import system asks. None: not one of those."""
-        if name not in self._names:
+        if name not in self.names:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
         for finder in others:

@@ -1,6 +1,9 @@
 """`epctx validate`: what it prints, where, and its exit codes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,32 @@ runner = CliRunner()
 def test_validate_says_ok() -> None:
     result = runner.invoke(app, ["validate", "good.yaml"])
     assert (result.exit_code, result.stdout, result.stderr) == (0, "good.yaml: ok\n", "")
+
+
+def test_what_is_ok_is_said_in_the_colours_that_a_log_is_to_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coloured = "\x1b[32mgood.yaml: ok\x1b[0m\n"
+    assert runner.invoke(app, ["validate", "good.yaml", "--color", "always"]).stdout == coloured
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert runner.invoke(app, ["validate", "good.yaml"], color=True).stdout == coloured
+    assert runner.invoke(app, ["validate", "good.yaml", "-q"]).stdout == ""
+
+
+def test_that_all_is_ok_is_said_in_a_log_without_rich() -> None:
+    """And numpy, which reads headers, has no threads."""
+    code = (
+        "import os, sys; from epctx.cli import entry\n"
+        "sys.argv[1:] = ['validate', 'good.yaml', 'good.yaml']\n"
+        "try: entry.main()\n"
+        "except SystemExit:\n"
+        "    print('rich.console' in sys.modules, os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("FORCE", "OPENBLAS"))}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert ended.stdout.splitlines() == ["good.yaml: ok", "good.yaml: ok", "False 1"]
 
 
 def test_validate_tells_every_violation_of_every_manifest() -> None:

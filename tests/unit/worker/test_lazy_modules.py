@@ -44,3 +44,11 @@ def test_what_is_missing_is_missing() -> None:
             print(error)
         """
     ) == ["No module named 'no_such_module'"]
+
+
+def test_what_is_deferred_twice_is_looked_for_once() -> None:
+    deferred = "print(sum(isinstance(finder, lazy._Deferring) for finder in sys.meta_path))"
+    assert printed(f"lazy.defer(lazy.SELDOM)\n{deferred}\nlazy.defer(['x'])\n{deferred}") == [
+        "1",
+        "2",
+    ]

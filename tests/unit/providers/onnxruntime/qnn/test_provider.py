@@ -68,7 +68,7 @@ class TestBound:
         assert not found.host, "QNN's bytes depend on nothing of the host (real-eps.md section 1)"
         assert not any("Genie" in name or "Gpu" in name for name in found.files)
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is mapped")
+    @pytest.mark.needs("Linux", "which tells in /proc what is mapped")
     def test_the_fingerprint_has_what_a_compile_loads_and_no_more(self, tmp_path: Path) -> None:
         onnx.save(building.mlp(), tmp_path / "mlp.onnx")
         command = [sys.executable, "-c", BARE_QNN + _MAPPED, "mlp.onnx", "out/mlp_ctx.onnx"]
