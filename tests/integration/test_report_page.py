@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from msgspec.structs import replace
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from epctx import api, codec
 from epctx.commands.report import command
@@ -90,20 +90,34 @@ def show_nodes(opened: browsing.Watched) -> None:
     opened.drawn("nodes")
 
 
-def side(page: Page) -> str:
-    return page.locator(".graph-side").first.inner_text()
+def side(page: Page) -> Locator:
+    """What is said of what is selected; a page answers when it comes to it, so `expect` it."""
+    return page.locator(".graph-side").first
+
+
+def expect_node(page: Page, node: int) -> None:
+    expect(side(page).get_by_text(f"node {node}", exact=True).first).to_be_visible()
+
+
+def expect_colours(page: Page, *wanted: str, without: str = "") -> None:
+    """Wait until the first graph is drawn in these colours, and not in that one."""
+    page.wait_for_function(
+        f"""([wanted, without]) => {{
+            const found = ({PIXELS})(document.querySelector("canvas"));
+            return wanted.every(each => found.includes(each)) && !found.includes(without);
+        }}""",
+        arg=[list(wanted), without],
+    )
 
 
 def test_it_draws_each_ep_and_what_was_left(opened: browsing.Watched) -> None:
     page = opened.page
     show_nodes(opened)
-    colours = page.locator("canvas").first.evaluate(PIXELS)
-    assert LIGHT_EP in colours and LIGHT_LEFT in colours
+    expect_colours(page, LIGHT_EP, LIGHT_LEFT)
     page.get_by_role("button", name="Partitions").first.click()
     opened.drawn("units")
     page.get_by_role("button", name="default EP").first.click()
-    page.wait_for_timeout(100)
-    assert LIGHT_LEFT not in page.locator("canvas").first.evaluate(PIXELS)
+    expect_colours(page, without=LIGHT_LEFT)
 
 
 def test_the_theme_follows_the_system_and_the_reader(
@@ -114,9 +128,7 @@ def test_the_theme_follows_the_system_and_the_reader(
     opened.page.get_by_role("button", name="Dark").click()
     dark = opened.page.evaluate(ground)
     assert light != dark
-    opened.page.wait_for_timeout(100)
-    colours = opened.page.locator("canvas").first.evaluate(PIXELS)
-    assert DARK_EP in colours and DARK_LEFT in colours
+    expect_colours(opened.page, DARK_EP, DARK_LEFT)
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready]")
     assert opened.page.evaluate(ground) == dark, "the choice was forgotten"
@@ -136,14 +148,14 @@ def test_keys_alone_follow_the_graph_and_what_is_selected_is_said(
     page.locator("canvas").first.focus()
     for key, node in (("Home", 0), ("ArrowDown", 1), ("ArrowDown", 2), ("ArrowDown", 3)):
         page.keyboard.press(key)
-        assert f"node {node}" in side(page).split("\n")
-    assert "npu: excluded" in side(page)
+        expect_node(page, node)
+    expect(side(page)).to_contain_text("npu: excluded")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("+")
     page.keyboard.press("0")
-    assert "node 2" in side(page).split("\n")
+    expect_node(page, 2)
     page.keyboard.press("Escape")
-    assert "Nothing is selected" in side(page)
+    expect(side(page)).to_contain_text("Nothing is selected")
 
 
 def test_every_control_can_be_reached_by_tab(opened: browsing.Watched) -> None:
@@ -195,15 +207,14 @@ def test_a_search_finds_and_goes_there_and_the_table_says_the_same(
     search.fill("topk")
     page.locator(".nodes summary").first.click()
     rows = page.locator(".nodes tbody tr")
-    assert rows.all_inner_texts() == [
-        f"{n + 1}\tnode {n}\tTopK\tdefault EP\tnpu: excluded" for n in (3, 7, 11)
-    ]
+    told = [f"{n + 1} node {n} TopK default EP npu: excluded" for n in (3, 7, 11)]
+    expect(rows).to_have_text(told, use_inner_text=True)
     search.press("Enter")
     search.press("Enter")
-    assert "node 7" in side(page)
-    assert page.locator(".nodes tr[aria-current]").inner_text().startswith("8\t")
+    expect(side(page)).to_contain_text("node 7")
+    expect(page.locator(".nodes tr[aria-current] td").first).to_have_text("8")
     rows.nth(2).get_by_role("button").click()
-    assert "node 11" in side(page)
+    expect(side(page)).to_contain_text("node 11")
 
 
 def test_a_click_selects_and_a_unit_opens_to_its_nodes(opened: browsing.Watched) -> None:
@@ -213,41 +224,42 @@ def test_a_click_selects_and_a_unit_opens_to_its_nodes(opened: browsing.Watched)
     canvas = page.locator("canvas").first
     canvas.focus()
     page.keyboard.press("Home")
-    assert "Partition 1: 3 nodes" in side(page)
+    expect(side(page)).to_contain_text("Partition 1: 3 nodes")
     page.get_by_role("button", name="Show its nodes").first.click()
     opened.drawn("nodes")
-    assert "node 0" in side(page)
+    expect(side(page)).to_contain_text("node 0")
     page.keyboard.press("Escape")
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": box["width"] / 2, "y": box["height"] / 2})
-    assert "node" in side(page)
+    expect(side(page)).to_contain_text("node")
 
 
 def test_filters_of_checks_and_numbers(opened: browsing.Watched) -> None:
     page = opened.page
     checks = page.locator("[data-filters=checks-rows]")
     visible = page.locator("#checks-rows tbody tr:visible")
-    assert visible.count() == 2
+    expect(visible).to_have_count(2)
     checks.get_by_role("button", name="Not checkable").click()
-    assert visible.count() == 1 and "not on this host" in visible.first.inner_text()
-    assert checks.get_by_role("status").inner_text() == "1 of 2"
+    expect(visible).to_have_count(1)
+    expect(visible.first).to_contain_text("not on this host")
+    expect(checks.get_by_role("status")).to_have_text("1 of 2")
     checks.get_by_role("button", name="All").click()
     checks.locator("input").fill("sums")
-    assert visible.count() == 1
+    expect(visible).to_have_count(1)
     page.locator("[data-filters=numbers-rows]").get_by_role("button", name="Beyond").click()
-    assert "far" in page.locator("#numbers-rows tbody tr:visible").inner_text()
+    expect(page.locator("#numbers-rows tbody tr:visible")).to_contain_text("far")
 
 
 def test_it_prints_with_everything_open(opened: browsing.Watched) -> None:
     page = opened.page
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    assert page.locator("#timeline table").is_visible()
-    assert not page.locator(".sections").is_visible()
+    expect(page.locator("#timeline table")).to_be_visible()
+    expect(page.locator(".sections")).to_be_hidden()
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
-    assert not page.locator("#timeline table").is_visible()
+    expect(page.locator("#timeline table")).to_be_hidden()
 
 
 def write_compared(folder: Path, old: BuildReport, new: BuildReport) -> Path:
@@ -264,7 +276,7 @@ def test_two_builds_on_one_page(browser: Browser, tmp_path: Path, scheme: browsi
     page = found.page
     page.get_by_role("link", name="nose@edge").click()
     nose = page.locator("section.group", has_text="nose@edge")
-    assert nose.get_by_text("The new one failed").is_visible()
+    expect(nose.get_by_text("The new one failed")).to_be_visible()
     page.evaluate("() => document.querySelectorAll('details').forEach(each => each.open = true)")
     results = Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
@@ -287,25 +299,25 @@ def test_of_many_groups_the_failed_ones_are_open_and_a_link_opens_any(
     found = browsing.Watched(browser, write(tmp_path, many(60)))
     page = found.page
     bodies = page.locator("#groups-list > section > details")
-    assert bodies.count() == 60
-    assert page.locator("#groups-list > section > details[open]").count() == 1
-    assert page.locator("#group-60").get_by_text("float16 overflows").is_visible()
+    expect(bodies).to_have_count(60)
+    expect(page.locator("#groups-list > section > details[open]")).to_have_count(1)
+    expect(page.locator("#group-60").get_by_text("float16 overflows")).to_be_visible()
     assert page.evaluate("() => document.documentElement.scrollHeight") < 60 * 60 + 8000
     link = page.locator("a[href='#group-7']")
     link.click()
-    assert bodies.nth(6).get_attribute("open") is not None
+    expect(bodies.nth(6)).to_have_attribute("open", "")
     page.wait_for_function("() => scrollY > 1000")
     bodies.nth(6).locator("> summary").click()
     link.click()
-    assert bodies.nth(6).get_attribute("open") is not None, "the same link again"
+    expect(bodies.nth(6), "the same link again").to_have_attribute("open", "")
     page.get_by_role("button", name="Open all").click()
-    assert page.locator("#groups-list > section > details[open]").count() == 60
+    expect(page.locator("#groups-list > section > details[open]")).to_have_count(60)
     page.get_by_role("button", name="Close all").click()
-    assert page.locator("#groups-list > section > details[open]").count() == 0
+    expect(page.locator("#groups-list > section > details[open]")).to_have_count(0)
     page.locator("[data-filters=groups-list]").get_by_role("button", name="Failed").click()
-    assert page.locator("#groups-list > section:visible").count() == 1
+    expect(page.locator("#groups-list > section:visible")).to_have_count(1)
     link.click()
-    assert page.locator("#group-7").is_visible(), "a filter hides what a link points to"
+    expect(page.locator("#group-7"), "a filter hides what a link points to").to_be_visible()
     assert found.faults == []
     found.context.close()
 
@@ -315,7 +327,7 @@ def test_a_reference_from_elsewhere_opens_its_group(browser: Browser, tmp_path: 
     found.page.goto(f"{(tmp_path / 'page.html').as_uri()}#group-5")
     found.page.reload()
     found.page.wait_for_selector("html[data-ready]")
-    assert found.page.locator("#group-5 canvas").is_visible()
+    expect(found.page.locator("#group-5 canvas")).to_be_visible()
     found.page.wait_for_selector("#group-5 details.graph[data-drawn]")
     found.context.close()
 
@@ -327,7 +339,7 @@ def test_printing_opens_every_group_with_its_graph(browser: Browser, tmp_path: P
     assert page.locator("#group-3 canvas").is_visible()
     assert LIGHT_LEFT in page.locator("#group-3 canvas").evaluate(PIXELS)
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
-    assert not page.locator("#group-3 canvas").is_visible()
+    expect(page.locator("#group-3 canvas")).to_be_hidden()
     assert found.faults == []
     found.context.close()
 
@@ -356,12 +368,12 @@ def test_without_scripts_it_can_be_read(browser: Browser, tmp_path: Path) -> Non
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.get_by_role("link", name="nose@edge").first.is_visible()
-    assert page.locator("#group-3").get_by_text("[W] overflow").is_visible()
-    assert not page.locator(".filters").first.is_visible()
+    expect(page.get_by_role("link", name="nose@edge").first).to_be_visible()
+    expect(page.locator("#group-3").get_by_text("[W] overflow")).to_be_visible()
+    expect(page.locator(".filters").first).to_be_hidden()
     page.locator("#group-1 > details > summary").click()
-    assert page.locator("noscript p").first.is_visible()
-    assert not page.locator("canvas").first.is_visible(), "a frame with nothing in it"
+    expect(page.locator("noscript p").first).to_be_visible()
+    expect(page.locator("canvas").first, "a frame with nothing in it").to_be_hidden()
     context.close()
 
 
@@ -373,10 +385,10 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
     page.locator("canvas").first.focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    assert "onerror=alert(2)" in side(page)
+    expect(side(page)).to_contain_text("onerror=alert(2)")
     page.locator(".nodes summary").first.click()
     page.locator(".nodes tbody tr").nth(11).wait_for()
-    assert page.locator(".nodes tbody tr").count() == 12
+    expect(page.locator(".nodes tbody tr")).to_have_count(12)
     page.wait_for_timeout(200)
     assert found.faults == [] and found.requests == [(tmp_path / "page.html").as_uri()]
     assert page.locator("img").count() == 0

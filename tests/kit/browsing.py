@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 Scheme = Literal["light", "dark"]
+PATIENCE = 15_000
+"""Milliseconds: how long a page may take to answer on a busy machine."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--headless",
@@ -41,6 +43,7 @@ def executable() -> str:
 def chromium() -> Iterator[Browser]:
     """A browser with a new, empty profile."""
     path = executable()
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         try:
@@ -69,7 +72,7 @@ class Watched:
             viewport={"width": width, "height": 1000},
         )
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(PATIENCE)
         self.page.on("console", lambda m: self.faults.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda dialog: self._dialog(dialog))
