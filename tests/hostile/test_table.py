@@ -28,7 +28,7 @@ def sampled() -> Iterator[ParameterSet]:
         begun.add(kind)
 
 
-@pytest.mark.parametrize("row", sampled())
+@pytest.mark.parametrize("row", list(sampled()))
 def test_a_row_ends_as_the_table_says(row: Row, tmp_path: Path) -> None:
     said = running.carry_out(row, tmp_path)
     assert table.line(row, said) == table.read().get(row.id), AGAIN
