@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from epctx.cli import completion, progress
 from epctx.cli.options import STARTER, AllowOutside, Out
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
 from epctx.error_codes import Code
 from epctx.errors import UsageError, VerificationError

@@ -1,6 +1,6 @@
 """Where people read: rich's consoles, in which texts of others cannot move the cursor.
 
-Imported with the first line that is printed: rich takes as long as a tenth of a short command.
+Imported where something is to be laid out: rich takes as long as a tenth of a short command.
 """
 
 from __future__ import annotations
@@ -53,14 +53,11 @@ def put(console: Console, renderable: RenderableType) -> None:
     if console.is_terminal:
         console.print(renderable)
         return
-    shown = console.encoding.startswith("utf")  # all characters, as they are
-    whole = console.soft_wrap and shown and not console.color_system
+    whole = console.soft_wrap and console.encoding.startswith("utf") and not console.color_system
     lines = plain.lines(renderable) if whole else None
     if lines is None or max(map(len, lines)) > console.width:
         with console.capture() as captured:
             console.print(renderable)  # which shows control characters, but those of its colours
         lines = captured.get().removesuffix("\n").split("\n")
-    else:
-        lines = [visible(line) for line in lines]
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.paths import Existing
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.error_codes import Code
 from epctx.errors import LockError

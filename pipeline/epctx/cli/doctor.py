@@ -8,9 +8,8 @@ import typer
 from rich.console import RenderableType
 from rich.filesize import decimal
 from rich.table import Table
-from rich.text import Text
 
-from epctx.cli.console import put
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, facts_table, shown
 from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
@@ -30,7 +29,7 @@ def doctor(ui: UI) -> None:
     ui.emit(found)
     ui.print(*_page(found, every=bool(ui.verbose)))
     for problem in found.problems:
-        put(ui.err, shown(EpctxError.of(problem)))
+        ui.put(shown(EpctxError.of(problem)), stderr=True)
     if found.problems:
         raise typer.Exit(found.problems[0].exit_code)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rich.text import Text
-
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
 from epctx.commands import environment
 

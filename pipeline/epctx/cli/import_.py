@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.options import NewManifest
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, command
 
 app = typer.Typer(

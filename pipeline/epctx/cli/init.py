@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli import completion
 from epctx.cli.options import NewManifest
 from epctx.cli.paths import Existing
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError

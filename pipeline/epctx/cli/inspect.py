@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from epctx.cli.paths import Existing
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, facts_table, filled
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
@@ -52,9 +52,11 @@ def inspect(
 
 
 def _files(ui: UI, found: Inspection, folder: Path) -> None:
+    from rich.text import Text as RichText
+
     ui.emit(found.files)
     for each in found.files:
-        ui.print(Text((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
+        ui.print(RichText((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
     missing = [each for each in found.files if each.problem is not None]
     if missing:
         raise VerificationError(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.paths import Existing, Written
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.text import size_words
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.options import (
     AllowOutside,
@@ -24,6 +23,7 @@ from epctx.cli.options import (
     Trust,
     located,
 )
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
 from epctx.commands.package.report import PackagedVariant, PackageReport
 from epctx.text import size_words

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.table import Table
-from rich.text import Text
-from rich.tree import Tree
 
 from epctx.cli import completion
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
+from epctx.cli.plain import Table, Text, Tree
 from epctx.cli.render import UI, filled, warning
 from epctx.text import size_words
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from rich.text import Text
-
+from epctx.cli.plain import Text
 from epctx.error_codes import Code
 from epctx.errors import Violation
 

@@ -12,7 +12,7 @@ from epctx.cli.standing import Shown, count, heartbeat, line
 from epctx.engine.events import Event
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from epctx.cli.plain import Text
 
 SILENCE: Final = 30.0
 """Seconds after which a log is told what runs: a CI system takes a silent job for a dead one."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.options import PlainHttp
 from epctx.cli.paths import Written
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.text import size_words
 

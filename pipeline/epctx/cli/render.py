@@ -11,26 +11,25 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from epctx.cli import github, paths
+from epctx.cli import github, paths, plain
+from epctx.cli.plain import Table, Text
 from epctx.cli.streams import ESCAPING, Stream, colours_forced
-from epctx.cli.visible import visible
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Table as RichTable
 
 
 class Format(StrEnum):
@@ -129,26 +128,7 @@ class UI:
     def print(self, *renderables: RenderableType) -> None:
         """Print a result for people; nothing in JSON form or when quiet."""
         if not self.json and not self.quiet:
-            self._put(self.out, renderables)
-
-    def say(self, text: str, style: str) -> None:
-        """Print a line of a result for people: in a log without colours, without rich."""
-        if self.json or self.quiet:
-            return
-        if self._is_log:
-            sys.stdout.write(f"{visible(text)}\n")
-            sys.stdout.flush()
-            return
-        from rich.text import Text
-
-        self.print(Text(text, style=style))
-
-    @property
-    def _is_log(self) -> bool:
-        """Stdout is no terminal, is not to be coloured, and has every character."""
-        if sys.stdout.isatty() or colours_forced(self._color):
-            return False
-        return (sys.stdout.encoding or "").lower().startswith("utf")
+            self.put(*renderables)
 
     def emit(self, result: object) -> None:
         """Print a result for programs (structs, mappings, paths); nothing in text form.
@@ -173,21 +153,32 @@ class UI:
     def note(self, *renderables: RenderableType) -> None:
         """Say something beside the result, on stderr; nothing when quiet."""
         if not self.quiet:
-            self._put(self.err, renderables)
+            self.put(*renderables, stderr=True)
 
     def error(self, error: EpctxError) -> None:
         """Report an error on stderr, and as JSON on stdout where that has no result yet."""
-        self._put(self.err, [shown(error, every=bool(self.verbose))])
+        self.put(shown(error, every=bool(self.verbose)), stderr=True)
         if not self._emitted:
             self._emitted = True
             if self.json:
                 self._write({"error": _fields(error)})
 
-    def _put(self, where: Console, renderables: Iterable[RenderableType]) -> None:
-        from epctx.cli.console import put
+    def put(self, *renderables: RenderableType, stderr: bool = False) -> None:
+        """Print for people, also when quiet. In a log, which is no terminal, is not to be coloured
+        and has every character, what knows its lines needs no console, and so no rich.
+        """
+        where, stream = ("err", sys.stderr) if stderr else ("out", sys.stdout)
+        is_log = not stream.isatty() and not colours_forced(self._color)
+        is_log = is_log and (stream.encoding or "").lower().startswith("utf")
+        for each in renderables:
+            lines = plain.lines(each) if is_log and where not in self.__dict__ else None
+            if lines is not None:
+                stream.write("".join(f"{line}\n" for line in lines))
+                stream.flush()
+                continue
+            from epctx.cli import console
 
-        for renderable in renderables:
-            put(where, renderable)
+            console.put(self.err if stderr else self.out, each)
 
     def _write(self, told: object) -> None:
         sys.stdout.write(f"{(line if self.lines else document)(told)}\n")
@@ -217,8 +208,6 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
     """An error for people: where and what, then what to do; of a manifest every violation, or the
     first of many.
     """
-    from rich.text import Text
-
     from epctx.cli import problems
 
     if isinstance(error, InvalidManifest):
@@ -235,20 +224,12 @@ def shortened(text: str) -> str:
 
 def warning(what: str, remedy: str) -> Text:
     """What is no error, and may be a mistake."""
-    from rich.text import Text
-
     return Text.assemble(("warning: ", "yellow"), what, (f"\n  -> {remedy}", "cyan"))
 
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:
-    """A table without lines but the one below its head; nothing in it is cut."""
-    from epctx.cli import plain
-
-    made = plain.WideTable()
-    for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading in right else "left"
-        made.add_column(heading, justify=justify, overflow="fold")
-    return made
+    """A table of these columns, some set to the right."""
+    return Table([(heading, heading in right) for heading in headings])
 
 
 def filled(
@@ -262,12 +243,12 @@ def filled(
     return made
 
 
-def facts_table(facts: Mapping[str, str]) -> Table:
+def facts_table(facts: Mapping[str, str]) -> RichTable:
     """Facts by name, a line each, indented."""
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    made = Table.grid(padding=(0, 2))
+    made = Grid.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     for name, words in facts.items():

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from epctx.cli import completion, progress
 from epctx.cli.options import AllowOutside, Jobs, Manifest, Only, located
+from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
 from epctx.error_codes import Code
 from epctx.errors import LockError

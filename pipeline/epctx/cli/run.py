@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
+from epctx.cli.plain import Table, Text
 from epctx.cli.render import UI, table
 from epctx.commands.run import CaseReport, OutputReport, RunReport
 from epctx.error_codes import Code

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from epctx.cli.options import Cert, Chain
 from epctx.cli.paths import Existing
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 
 

@@ -12,7 +12,7 @@ from epctx.engine.tally import Running, Standing, Tally
 from epctx.text import time_words
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from epctx.cli.plain import Text
 
 STATE_STYLES = {
     "verified": "green",
@@ -76,7 +76,7 @@ def count(standing: Standing) -> str:
 
 def heartbeat(standing: Standing) -> Text:
     """That it is still at work, and at what."""
-    from rich.text import Text
+    from epctx.cli.plain import Text
 
     text = f"still at work: {', '.join(far(standing))}"
     if standing.running:
@@ -89,7 +89,7 @@ def heartbeat(standing: Standing) -> Text:
 
 def line(event: Event) -> Text:
     """What happened, in one line."""
-    from rich.text import Text
+    from epctx.cli.plain import Text
 
     if event.state == "running":
         subject = f"{event.subject}: " if event.subject else ""

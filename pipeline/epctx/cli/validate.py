@@ -9,6 +9,7 @@ import typer
 
 from epctx.cli import github
 from epctx.cli.options import STARTER, AllowOutside, Sarif, located
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
@@ -104,14 +105,12 @@ def _print(ui: UI, found: Validation) -> None:
     if not found.violations:
         count = len(found.warnings)
         more = f", {count} warning{'s' * (count != 1)}" if count else ""
-        ui.say(f"{found.manifest.as_posix()}: ok{more}", "green")
+        ui.print(Text(f"{found.manifest.as_posix()}: ok{more}", style="green"))
 
 
 def _print_problems(ui: UI, found: Validation) -> None:
     from epctx.cli import problems
-    from epctx.cli.console import put
 
     every = bool(ui.verbose)
-    for told in problems.texts(found.violations, every=every):
-        put(ui.out, told)
+    ui.put(*problems.texts(found.violations, every=every))
     ui.print(*problems.texts(found.warnings, every=every, kind="warning"))

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
-from rich.text import Text
 
 from epctx.cli.options import STARTER, AllowOutside, PlainHttp, Sarif
 from epctx.cli.paths import Existing, Written
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
 from epctx.verification.findings import (

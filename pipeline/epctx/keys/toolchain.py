@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import importlib.metadata
 import os
 import sys
@@ -18,7 +19,7 @@ from msgspec import Struct, field
 from epctx import codec
 from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
-from epctx.files import listing
+from epctx.files import digest, listing
 from epctx.keys import installed
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
@@ -159,6 +160,7 @@ class Toolchain:
         self._digests = digests
         self._elsewhere = eps
         self._actions = _Once[Running, Mapping[str, str]]()
+        self._sources = _Once[str, Mapping[str, str]]()
         self._eps = _Once[bytes, ExecutionProvider]()
         self._providers = _Once[bytes, ProviderRecord]()
         self._traits = _Once[bytes, Traits]()
@@ -237,10 +239,15 @@ class Toolchain:
         return host.cpu() if self._elsewhere is None else self._elsewhere.cpu(specs)
 
     def own(self, patterns: Iterable[str]) -> str:
-        """The digest of epctx's own files that match glob patterns below its package."""
+        """The digest of epctx's own files that match glob patterns below its package.
+
+        They are small, and read once: to ask what is remembered of them takes longer.
+        """
         root = Path(__file__).parents[1]
-        files = {file for pattern in patterns for file in root.glob(pattern)}
-        return str(self._digests.of_tree(root, files))
+        found: dict[str, str] = {}
+        for pattern in patterns:
+            found |= self._sources.get(pattern, functools.partial(_digests_below, root, pattern))
+        return str(digest.of_json(found))
 
     def _action(self, action: Running) -> Mapping[str, str]:
         known = {"epctx": self.own(SOURCES[action])}
@@ -331,6 +338,15 @@ class Toolchain:
         with ProviderUnavailable.if_refused(f"{name} cannot be read", remedy=_AGAIN):
             sources = installed.sources_of(found[name].rpartition(" ")[0] or name, self._digests)
         return found if sources is None else {**found, f"{name}/sources": str(sources)}
+
+
+def _digests_below(folder: Path, pattern: str) -> Mapping[str, str]:
+    """The digests of the files that match a glob pattern below a folder, by their paths in it."""
+    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - in half the time
+    return {
+        name.replace(os.sep, "/"): str(digest.of_bytes((folder / name).read_bytes()))
+        for name in names
+    }
 
 
 def options(spec: ProviderSpec, digests: FileDigests) -> Mapping[str, OptionValue]:
