@@ -1,4 +1,4 @@
-"""Many files hashed at once."""
+"""Many files hashed, or arrays compared, at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST: Final = 4
 def of_each(
     work: Callable[[_Name], _Result], names: Iterable[_Name], *, size: int | None = None
 ) -> dict[_Name, _Result]:
-    """What `work` says of each name, in the order of the names; it hashes, or copies and hashes.
+    """What `work` says of each name, in the order of the names; it hashes, copies or compares.
 
-    hashlib and blake3 release the interpreter's lock: several files are hashed on several cores.
+    hashlib, blake3 and numpy release the interpreter's lock: it is done on several cores.
 
     Args:
-        size: of all files, in bytes, if it is known: few bytes are hashed before a thread begins.
+        size: of all that is read, in bytes, if it is known: few bytes are hashed before a thread begins.
 
     Raises:
         Exception: what `work` raised of the first name for which it did.

@@ -1,6 +1,6 @@
 """The models of one session group, loaded and optimized beside each other where that gains time.
 
-A process takes half a second to start, and a small model a fiftieth of that. So another worker
+A process takes a third of a second to start, and a small model a tenth of that. So another worker
 takes models only of a group that is still at it when one could have started, on a thread of the
 build that has nothing else to do. It is the one that will verify the group, where there will be
 one.
@@ -23,7 +23,7 @@ from epctx.engine.progress import GroupProgress
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import Optimized
 
-_START: Final = 0.5
+_START: Final = 0.3
 """Seconds that a worker takes to start."""
 
 

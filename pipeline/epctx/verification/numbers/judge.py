@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from epctx.files import hashing
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
@@ -75,15 +76,18 @@ class Judge:
             label = f"{label}, {self.variant}"
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", _REMEDY)
-        for name, right in expected.items():
-            if name in self.random:
-                continue
+        names = [name for name in expected if name not in self.random]
+        limits = {name: self._limits(expected[name]) for name in names}
+        compared = hashing.of_each(
+            lambda name: compare.compare(expected[name], actual[name], limits[name]),
+            [name for name in names if name in actual],
+            size=sum(array.nbytes for array in actual.values()),
+        )
+        for name in names:
             if name not in actual:
                 yield self._finding("fail", f"{label}: output '{name}' is missing", _REMEDY)
                 continue
-            dtype = str(right.dtype)
-            allowed = tolerances.limits(self.providers, self.precision, dtype, self.asked)
-            found = compare.compare(right, actual[name], allowed)
+            found, allowed = compared[name], limits[name]
             excess = compare.excess(found, allowed)
             numbers = OutputNumbers(
                 model=self.file,
@@ -101,6 +105,9 @@ class Judge:
                 message = f"{label}: output '{name}': {excess}{_worst(found)}"
                 remedy = _QUANTIZED if self.sessions == "quantized" else _REMEDY
                 yield self._finding("fail", message, remedy)
+
+    def _limits(self, right: Array) -> Tolerance:
+        return tolerances.limits(self.providers, self.precision, str(right.dtype), self.asked)
 
     def summary(self) -> Iterator[Finding]:
         """After the last input set: what has passed, and what a comparison could not tell."""
