@@ -22,7 +22,7 @@ def of_each(
     hashlib, blake3 and numpy release the interpreter's lock: it is done on several cores.
 
     Args:
-        size: of all that is read, in bytes, if it is known: few bytes are hashed before a thread begins.
+        size: of all that is read, in bytes, if known: few are hashed before a thread begins.
 
     Raises:
         Exception: what `work` raised of the first name for which it did.
