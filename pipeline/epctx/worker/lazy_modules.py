@@ -24,6 +24,9 @@ SELDOM: Final = (
 """What of onnx_ir 1.1 needs sympy when it is imported, and sympy; what onnx has for models that are
 text, for its hub and its own build; what reads a package's description, which takes email."""
 
+ARRAYS: Final = ("onnx.compose", "onnx.helper", "onnx.numpy_helper", "onnx.utils")
+"""What of onnx imports numpy: for a process of one thread that reads headers."""
+
 
 def defer(names: Iterable[str]) -> None:
     """Let modules be imported at the first use of an attribute, in this process from now on.

@@ -46,6 +46,28 @@ def test_that_all_is_ok_is_said_in_a_log_without_rich() -> None:
     assert ended.stdout.splitlines() == ["good.yaml: ok", "good.yaml: ok", "False 1"]
 
 
+def test_headers_are_read_without_numpy_and_ranges_of_inputs_with_it(folder: Path) -> None:
+    """numpy is the longest import of the command; nothing but `verify.inputs` needs it."""
+    asked = (folder / "good.yaml").read_text(encoding="utf-8")
+    ranges = asked.replace(": []", ": [], verify: {inputs: {ranges: {z: [0, 1]}}}")
+    (folder / "ranges.yaml").write_text(ranges, encoding="utf-8")
+    code = (
+        "import sys; from epctx.cli import entry\n"
+        "sys.argv[1:] = ['validate', sys.argv[1]]\n"
+        "try: entry.main()\n"
+        "except SystemExit as ended:\n"
+        "    print('onnx' in sys.modules, 'numpy' in sys.modules, ended.code)"
+    )
+    said = {}
+    for name in ("good", "ranges"):
+        command = [sys.executable, "-c", code, f"{name}.yaml"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+        said[name] = ran.stdout.splitlines()
+    assert said["good"] == ["good.yaml: ok", "True False 0"]
+    assert said["ranges"][-1] == "True True 3"
+    assert "ranges.z" in said["ranges"][0] and "is no input of any" in said["ranges"][0]
+
+
 def test_validate_tells_every_violation_of_every_manifest() -> None:
     result = runner.invoke(app, ["validate", "bad.yaml", "good.yaml", "."])
     assert result.exit_code == 3

@@ -13,7 +13,6 @@ from epctx.commands.validate.finding import Finding, of_error
 from epctx.commands.validate.models import Header, Headers
 from epctx.errors import ModelError
 from epctx.files.regular import absent
-from epctx.graph.inputs import specs
 from epctx.graph.passes import registry as passes
 from epctx.manifest import Manifest, ModelGroup
 from epctx.parsing import precedence
@@ -21,7 +20,6 @@ from epctx.parsing.document.problems import at_key
 from epctx.parsing.document.tree import Node
 from epctx.providers import default, registry
 from epctx.stages.exclusion import Exclusion, Unmatched, in_all, operator, refusal
-from epctx.verification.numbers.input_sets import InputSets
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -116,6 +114,10 @@ class _Group(Struct, frozen=True, kw_only=True):
         settings = replace(self.group.verify.inputs, files=())
         if not (settings.ranges or settings.dimensions):
             return
+        # Which need numpy, as nothing else here does.
+        from epctx.graph.inputs import specs
+        from epctx.verification.numbers.input_sets import InputSets
+
         sets = InputSets(settings)
         for header in self.headers.values():
             sets.note(specs(header.interface))
