@@ -77,14 +77,14 @@ def run(
 def _policies(
     request: VerifyRequest, started: Started, pausing: Callable[[Pause], None]
 ) -> list[Policy]:
-    from epctx.verification.device import OnDevice
-    from epctx.verification.numbers.composed import ComposedNumbers
-    from epctx.verification.numbers.golden import GoldenNumbers
-
     golden: tuple[Policy, ...] = ()
     if request.golden:
+        from epctx.verification.numbers.golden import GoldenNumbers
+
         golden += (GoldenNumbers(started=started, pausing=pausing),)
     if request.device is not None:
+        from epctx.verification.device import OnDevice
+
         golden += (OnDevice(results=request.device),)
     if golden and request.group is None and request.composed is None:
         numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
@@ -100,6 +100,8 @@ def _policies(
         )
         numbers = (own, *golden)
     else:
+        from epctx.verification.numbers.composed import ComposedNumbers
+
         numbers = (
             ComposedNumbers(composed=request.composed, started=started, pausing=pausing),
             *golden,
