@@ -28,6 +28,8 @@ PIXELS = """canvas => {
     }
     return [...found].sort((a, b) => b[1] - a[1]).slice(0, 12).map(([colour]) => colour);
 }"""
+FRAME = "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+"""Waits until what was asked for has been drawn."""
 RECORD = """
     window.texts = [];
     window.boxes = [];
@@ -492,7 +494,7 @@ def test_words_are_never_smaller_than_can_be_read(browser: Browser, tmp_path: Pa
     sizes = []
     for _ in range(12):
         found.page.get_by_role("button", name="Zoom out").first.click()
-        found.page.wait_for_timeout(50)
+        found.page.evaluate(FRAME)
         sizes.append([each["size"] for each in found.page.evaluate("() => window.texts")])
     assert all(size >= 11 for each in sizes for size in each)
     assert sizes[0] and not sizes[-1], "so small, boxes have no words"

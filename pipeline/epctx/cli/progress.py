@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
+from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.cli.standing import Shown, count, heartbeat, line
 from epctx.engine.events import Event
-
-if TYPE_CHECKING:
-    from epctx.cli.plain import Text
 
 SILENCE: Final = 30.0
 """Seconds after which a log is told what runs: a CI system takes a silent job for a dead one."""

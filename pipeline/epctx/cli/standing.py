@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from epctx.cli import render
+from epctx.cli.plain import Text
 from epctx.engine.events import Event
 from epctx.engine.tally import Running, Standing, Tally
 from epctx.text import time_words
-
-if TYPE_CHECKING:
-    from epctx.cli.plain import Text
 
 STATE_STYLES = {
     "verified": "green",
@@ -76,8 +73,6 @@ def count(standing: Standing) -> str:
 
 def heartbeat(standing: Standing) -> Text:
     """That it is still at work, and at what."""
-    from epctx.cli.plain import Text
-
     text = f"still at work: {', '.join(far(standing))}"
     if standing.running:
         slowest, *others = standing.running
@@ -89,8 +84,6 @@ def heartbeat(standing: Standing) -> Text:
 
 def line(event: Event) -> Text:
     """What happened, in one line."""
-    from epctx.cli.plain import Text
-
     if event.state == "running":
         subject = f"{event.subject}: " if event.subject else ""
         detail = f", {event.detail}" if event.detail else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
 import importlib.metadata
 import os
 import sys
@@ -342,10 +341,9 @@ class Toolchain:
 
 def _digests_below(folder: Path, pattern: str) -> Mapping[str, str]:
     """The digests of the files that match a glob pattern below a folder, by their paths in it."""
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - in half the time
     return {
-        name.replace(os.sep, "/"): str(digest.of_bytes((folder / name).read_bytes()))
-        for name in names
+        file.relative_to(folder).as_posix(): str(digest.of_bytes(file.read_bytes()))
+        for file in folder.glob(pattern)
     }
 
 
