@@ -295,7 +295,7 @@ def verify(
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
     from epctx import lockfile as locks
-    from epctx.commands.package import checking, finding
+    from epctx.commands.package import checking
     from epctx.commands.verify import command, registries, releases, signatures
     from epctx.commands.verify import folders as group_folders
     from epctx.engine import ranges as calibrated
@@ -322,19 +322,20 @@ def verify(
         named = list(fetched.paths)
         where = "" if lock is None else f"the lock {Path(lock).name}"
         files = releases.named(named)
-        named = [each for each in named if each not in files]
-        requests = group_folders.find(named)
-        folders = [folder for path in named if path.is_dir() for folder in finding.below(path)]
+        survey = group_folders.survey([each for each in named if each not in files])
+        requests = list(survey.requests)
+        rest, beside = releases.beside(survey.rest, files, fetched.attached, locked)
         covered = {request.folder: request.label for request in requests}
-        covered |= {folder.resolve(): group_folders.words(folder) for folder in folders}
-        judged = signatures.judge(named, covered, files, trusted)
-        files = [each for each in files if judged.admits(each.resolve())]
-        files += releases.beside(named, locked) if locked is not None else []
-        released = [releases.check(each, locked, where) for each in files]
+        kits = {each.resolve(): group_folders.words(each) for each in survey.kits}
+        packed = {each.resolve(): group_folders.words(each) for each in survey.packages}
+        judged = signatures.judge(named, {**covered, **kits, **packed}, rest, trusted)
         packages = [
-            checking.check(each.resolve(), group_folders.words(each), lock=locked, where=where)
-            for each in folders
-            if judged.admits(each.resolve())
+            *(
+                checking.check(folder, label, lock=locked, where=where)
+                for folder, label in packed.items()
+                if judged.admits(folder)
+            ),
+            *(releases.kit(*each) for each in kits.items() if judged.admits(each[0])),
         ]
         inside = [request for package in packages for request in package.requests]
         missing: list[group_folders.Missing] = []
@@ -345,14 +346,23 @@ def verify(
             everything = [*requests, *inside]
             everything, missing = group_folders.match(everything, parsed, named)
             requests, inside = everything[: len(requests)], everything[len(requests) :]
-        if lock is not None and locked is not None:
-            record = Path(lock).name
-            requests, unlocked = group_folders.match_lock(requests, locked, named, where=record)
-            roots = group_folders.roots_of(named, locked)
-            found = (releases.strays(root, locked, where) for root in roots)
-            released += [each for each in found if each is not None]
+        released = []
+        if locked is not None:
+            requests, unlocked, astray = group_folders.match_lock(
+                requests, locked, named, where=where.removeprefix("the lock ")
+            )
             told = {each.folder for each in missing}
             missing += [each for each in unlocked if each.folder not in told]
+            released += [releases.astray(label, where) for label in (*astray, *kits.values())]
+        for each in files:
+            if locked is None or judged.admits(each.resolve()):
+                released.append(releases.check(each, locked, where))
+        released += [releases.check(each, locked, where) for each in beside]
+        uncovered = [survey.byproducts]
+        if locked is not None:
+            released += releases.strays(judged.rest, files, where)
+        elif trusted is None:
+            uncovered.append(judged.rest)
         released += fetched.findings(locked, where)
         done = command.run(
             [
@@ -369,7 +379,8 @@ def verify(
             golden=golden or results is not None,
             strict=strict,
         )
-        return fetched.told(done)
+        folders = (*done.folders, *releases.uncovered(*uncovered))
+        return fetched.told(replace(done, folders=folders))
 
 
 def kit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,32 @@ def test_a_lock_and_a_signature_hold_together(project: Project) -> None:
     ran = inside("package", "m.yaml", cwd=project.folder)
     assert "up to date" in ran.stdout and "signed" not in ran.stdout
     assert (packaged.made(project) / "model.sig").exists(), "it is of the same package"
+
+
+UNSIGNED: dict[str, Callable[[Path], object]] = {
+    "a kit": lambda d: shutil.copytree(d / "m" / "one" / "g", d / "m.kit" / "one" / "g"),
+    "a plain model": lambda d: (d / "x.onnx").touch(),
+    "a script": lambda d: (d / "run.sh").touch(),
+    "a link": lambda d: (d / "link").symlink_to(d / "m"),
+    "an empty folder": lambda d: (d / "m.logs").mkdir(),
+    "git's hooks, in what is signed": lambda d: (d / "m" / ".git" / "hooks").mkdir(parents=True),
+    "git's attributes, in what is signed": lambda d: (d / "m" / ".gitattributes").touch(),
+}
+
+
+@pytest.mark.needs("links")
+@pytest.mark.parametrize("name", UNSIGNED)
+def test_whatever_no_signature_covers_fails(name: str, project: Project, tmp_path: Path) -> None:
+    assert inside("build", "m.yaml", "--sign", "k.pem", cwd=project.folder).returncode == 0
+    dist = Path(shutil.copytree(project.folder / "dist", tmp_path / "dist"))
+    (dist / "m.tar").unlink(missing_ok=True)
+    key = project.folder / "k.pub"
+    report = api.verify(dist, trusted_key=[key])
+    assert report.passed, [*report.findings("fail")]
+    assert {f.subject for f in report.findings("not covered")} >= {"m.build.json"}
+    UNSIGNED[name](dist)
+    report = api.verify(dist, trusted_key=[key])
+    assert [f.policy for f in report.findings("fail")] == ["signature"]
 
 
 def test_a_signature_is_removed_with_what_it_was_of(tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from onnx import helper
 
 from epctx import api
 from epctx import lockfile as locks
+from epctx.errors import VerificationError
 from epctx.files import digest
 from epctx.verification.findings import VerifyReport
-from tests.kit import projects
+from tests.kit import folders, projects
+from tests.kit.command_line import inside
 from tests.kit.compositions import PARTS
 from tests.kit.compositions import project as composed
 from tests.kit.inline import Inline
@@ -87,11 +90,13 @@ CHANGES = {"changed": flip, "missing": lose, "too many": add}
 def test_as_it_was_released_everything_is_verified(released: Project, dist: Path) -> None:
     report = api.verify(dist, lock=released.lock, golden=True)
     assert report.passed
-    names = {Path(each.folder).name for each in report.folders}
+    names = {Path(f.folder).name for f in report.folders if f.folder != dist.as_posix()}
     assert names == {
         *("m.tar", "m.intoto.json", "m.ortpackage"),
         *("ends", "middle", "whole"),
     }
+    byproducts = {"m.build.json", ".m.record.json", ".m.lock"}
+    assert {f.subject for f in report.findings("not covered")} == byproducts
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -136,6 +141,111 @@ def test_what_is_of_no_group_of_the_lock_is_told(name: str, released: Project, d
     for named in (dist, dist / "m"):
         report = api.verify(named, lock=released.lock)
         assert told(report) and not report.passed
+
+
+def test_a_group_that_is_called_a_kit_is_still_a_group(dist: Path, tmp_path: Path) -> None:
+    """An empty kit.json hid damaged bytes from every command that looks for groups."""
+    (dist / "m" / FOLDERS["group"] / "kit.json").touch()
+    flip(dist / "m" / FOLDERS["group"])
+    ran = inside("verify", "dist/m", "--junit", "v.xml", cwd=tmp_path)
+    assert ran.returncode == 7 and "kit.json: is not in SHA256SUMS" in ran.stdout
+    assert 'type="E0701"' in (tmp_path / "v.xml").read_text(encoding="utf-8")
+    with pytest.raises(VerificationError, match="is not as it was built"):
+        api.kit(dist / "m")
+    assert not (dist / "m.kit").exists()
+
+
+def test_a_model_of_a_stranger_does_not_hide_the_groups_below(dist: Path) -> None:
+    """Its folder becomes a group, which epctx did not make: what is in it is "not checkable"."""
+    stranger = folders.model(folders.context_node(source="Alien", embed_mode=1))
+    stranger.producer_name = "stranger"
+    (dist / "m" / "default" / "x_ctx.onnx").write_bytes(stranger.SerializeToString())
+    assert api.verify(dist / "m").passed
+    flip(dist / "m" / FOLDERS["group"])
+    assert told(api.verify(dist / "m"))
+
+
+def as_kit(dist: Path) -> None:
+    (dist / "m" / "default" / "kit.json").touch()
+
+
+def as_link(dist: Path) -> None:
+    (dist / "m" / "default").rename(dist / "elsewhere")
+    (dist / "m" / "default").symlink_to(dist / "elsewhere")
+
+
+def plain(dist: Path) -> None:
+    model = helper.make_model(helper.make_graph([], "plain", [], []))
+    (dist / "m" / "x.onnx").write_bytes(model.SerializeToString())
+
+
+def linked_report(dist: Path) -> None:
+    (dist / "m.build.json").unlink()
+    (dist / "m.build.json").symlink_to(dist / "m.tar")
+
+
+def in_git(dist: Path) -> None:
+    (dist / "m" / ".git" / "hooks").mkdir(parents=True)
+    (dist / "m" / ".git" / "hooks" / "run").touch()
+    (dist / "m" / ".git" / "config").touch()
+
+
+UNCOVERED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "kit.json of a target": (as_kit, "m/default/kit.json"),
+    "a target that is a link": (as_link, "m/"),
+    "a plain model": (plain, "m/x.onnx"),
+    "git's folder": (in_git, "m/.git/"),
+    "a script beside the outputs": (lambda d: (d / "run.sh").touch(), "run.sh"),
+    "logs": (lambda d: (d / "m.logs").mkdir(), "m.logs/"),
+    "a report of nothing": (lambda d: (d / "n.build.json").touch(), "n.build.json"),
+    "a report that is a link": (linked_report, "m.build.json"),
+}
+
+
+@pytest.mark.needs("links")
+@pytest.mark.parametrize("name", UNCOVERED)
+def test_what_nothing_checks_is_listed_and_fails_under_a_lock(
+    name: str, released: Project, dist: Path
+) -> None:
+    change, entry = UNCOVERED[name]
+    change(dist)
+    report = api.verify(dist)
+    assert report.passed and entry in {f.subject for f in report.findings("not covered")}
+    report = api.verify(dist, lock=released.lock)
+    assert entry in {f.subject for f in report.findings("fail") if f.check == "covered"}
+
+
+SUMS: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "in another order": lambda p: p.write_bytes(b"".join(p.read_bytes().splitlines(True)[::-1])),
+    "with an empty line": lambda p: p.write_bytes(p.read_bytes() + b"\n"),
+    "in capitals": lambda p: p.write_bytes(p.read_bytes().replace(b"a", b"A", 1)),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_that_are_not_those_of_the_lock_are_told(
+    name: str, kind: str, released: Project, dist: Path
+) -> None:
+    folder = dist / "m" / FOLDERS[kind]
+    SUMS[name](folder / "SHA256SUMS")
+    report = api.verify(dist / "m", lock=released.lock)
+    subject = "golden/SHA256SUMS" if kind == "golden" else "SHA256SUMS"
+    assert subject in told(report)
+
+
+def test_a_release_under_another_name_is_held_to_the_whole_lock(
+    released: Project, dist: Path
+) -> None:
+    renamed = (dist / "m").rename(dist / "v2")
+    assert api.verify(renamed, lock=released.lock).passed
+    shutil.rmtree(renamed / FOLDERS["composition"])
+    (renamed / "default" / "run.sh").touch()
+    for named in (renamed, dist, renamed / "default"):
+        report = api.verify(named, lock=released.lock)
+        assert {"files", "covered"} <= {f.check for f in report.findings("fail")}
+    assert api.verify(renamed / FOLDERS["group"], lock=released.lock).passed
 
 
 @pytest.mark.parametrize("kind", ["group", "composition"])

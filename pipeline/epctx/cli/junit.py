@@ -14,7 +14,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def document(report: VerifyReport) -> bytes:
     """One suite a folder, one test a finding and one an output that was compared.
 
-    "Not checkable" is a skipped test; if the report is strict, it is a failed one.
+    "Not checkable" and "not covered" are skipped tests; the first is a failed one if the report is
+    strict.
     """
     root = ElementTree.Element("testsuites", name="epctx verify")
     for folder in report.folders:
@@ -45,7 +46,7 @@ def _of_finding(folder: str, finding: Finding, *, strict: bool) -> ElementTree.E
     if finding.outcome == "fail" or (strict and finding.outcome == "not checkable"):
         failure = _verdict(case, "failure", finding.message, finding.remedy)
         failure.set("type", CODES[finding.policy])
-    elif finding.outcome == "not checkable":
+    elif finding.outcome != "pass":
         _verdict(case, "skipped", finding.message, finding.remedy)
     return case
 

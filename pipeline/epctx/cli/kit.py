@@ -56,3 +56,6 @@ def kit(
     )
     for model, why in made.left.items():
         ui.note(Text(f"{model} cannot be checked there: {why}", style="yellow"))
+    if made.not_packed:
+        names = ", ".join(made.not_packed)
+        ui.note(Text(f"not packed, since it is of no group: {names}", style="yellow"))

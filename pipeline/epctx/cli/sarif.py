@@ -63,7 +63,8 @@ def of_verification(report: VerifyReport) -> Iterator[Result]:
     for folder in report.folders:
         for finding in folder.findings:
             if finding.outcome != "pass":
-                failed = finding.outcome == "fail" or report.strict
+                strict = report.strict and finding.outcome == "not checkable"
+                failed = finding.outcome == "fail" or strict
                 what = f"{finding.policy}/{finding.check}: {finding.message}"
                 yield Result(
                     code=CODES[finding.policy],

@@ -12,13 +12,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from epctx.cli.render import shortened
 from epctx.cli.visible import visible
 from epctx.errors import Failure
 from epctx.text import size_words
-from epctx.verification.findings import CODES, TOLD, VerifyReport
+from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
 
 if TYPE_CHECKING:
     from epctx.commands.package.report import PackageReport
@@ -97,7 +97,7 @@ def _verified(report: VerifyReport) -> Iterator[str]:
         told = (
             ", ".join(
                 f"{counts[policy, outcome]} {outcome}"
-                for outcome in ("pass", "fail", "not checkable")
+                for outcome in get_args(Outcome)
                 if counts[policy, outcome]
             )
             for policy in TOLD

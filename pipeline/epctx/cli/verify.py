@@ -27,8 +27,19 @@ from epctx.verification.findings import (
 
 _NAMED = 2
 """Of what one reason keeps from being checked, that is named without -v."""
-STYLES: dict[Outcome, str] = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
-WORDS: dict[Outcome, str] = {"pass": "ok", "fail": "failed", "not checkable": "not checkable"}
+STYLES: dict[Outcome, str] = {
+    "pass": "green",
+    "fail": "bold red",
+    "not checkable": "yellow",
+    "not covered": "yellow",
+}
+WORDS: dict[Outcome, str] = {
+    "pass": "ok",
+    "fail": "failed",
+    "not checkable": "not checkable",
+    "not covered": "not covered",
+}
+_WORST_FIRST: tuple[Outcome, ...] = ("fail", "not checkable", "not covered", "pass")
 
 
 def _place(text: str) -> Path | str:
@@ -129,13 +140,18 @@ def verify(
     ui.emit(report)
     every = bool(ui.verbose)
     for folder in report.folders:
-        ui.print(_folder(folder, every=every))
+        if every or _is_checked(folder):
+            ui.print(_folder(folder, every=every))
     if not every:
         ui.print(*_unchecked(report.folders))
     ui.print(_summary(report))
     step_summary.verify(report)
     if not report.passed:
         raise typer.Exit(VerificationError.exit_code)
+
+
+def _is_checked(folder: FolderReport) -> bool:
+    return any(finding.outcome != "not covered" for finding in folder.findings)
 
 
 def _folder(report: FolderReport, *, every: bool) -> Text:
@@ -151,8 +167,8 @@ def _folder(report: FolderReport, *, every: bool) -> Text:
 
 def _policy(policy: PolicyName, findings: list[Finding]) -> Text:
     counts = Counter(finding.outcome for finding in findings)
-    worst: Outcome = next(o for o in ("fail", "not checkable", "pass") if counts[o])
-    words = [f"{counts[o]} {WORDS[o]}" for o in ("pass", "fail", "not checkable") if counts[o]]
+    worst = next(o for o in _WORST_FIRST if counts[o])
+    words = [f"{counts[o]} {WORDS[o]}" for o in WORDS if counts[o]]
     return Text.assemble(
         f"  {policy:<15}",
         (f"{WORDS[worst]:<15}", STYLES[worst]),
@@ -175,11 +191,11 @@ def _merged(findings: list[Finding]) -> list[Finding]:
 
 
 def _unchecked(folders: Iterable[FolderReport]) -> Iterator[Text]:
-    """What could not be checked: each reason once, of all that it is said of."""
+    """Render what was not checked: each reason once, with all entries that it is said of."""
     found: dict[tuple[str, ...], list[tuple[str, Finding]]] = {}
     for folder in folders:
         for each in folder.findings:
-            if each.outcome == "not checkable":
+            if each.outcome in ("not checkable", "not covered"):
                 same = found.setdefault((each.policy, each.check, each.message, each.remedy), [])
                 same.append((f"{folder.folder}/{each.subject}".removesuffix("/."), each))
     for same in found.values():
@@ -204,7 +220,8 @@ def _finding(finding: Finding) -> Text:
 
 def _summary(report: VerifyReport) -> Text:
     counts = Counter(finding.outcome for finding in report.findings())
-    folders, models = len(report.folders), sum(len(f.models) for f in report.folders)
+    folders = sum(map(_is_checked, report.folders))
+    models = sum(len(f.models) for f in report.folders)
     words = [
         f"{folders} folder{'s' * (folders != 1)}",
         f"{models} model{'s' * (models != 1)}",
@@ -212,9 +229,11 @@ def _summary(report: VerifyReport) -> Text:
     ]
     words += [f"{counts['fail']} failed"] if counts["fail"] else []
     words += [f"{counts['not checkable']} not checkable"] if counts["not checkable"] else []
+    covered = [f"{counts['not covered']} not covered"] if counts["not covered"] else []
     verdict = "verified" if report.passed else "NOT verified"
     if not report.passed and not counts["fail"]:
         words[-1] += " (--strict)"
     return Text(
-        f"{verdict}: {', '.join(words)}", style="bold green" if report.passed else "bold red"
+        f"{verdict}: {', '.join(words + covered)}",
+        style="bold green" if report.passed else "bold red",
     )

@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.manifest import Tolerance
-from epctx.providers.hooks import Outcome as Outcome
 from epctx.text import Brief
 
+Outcome = Literal["pass", "fail", "not checkable", "not covered"]
+"""What a check came to: the outcomes of `epctx.providers.hooks`, and "not covered" of an entry that
+`epctx verify` met and that nothing there checks."""
 PolicyName = Literal["signature", "integrity", "conformance", "compatibility", "numbers"]
 POLICIES: tuple[PolicyName, ...] = ("integrity", "conformance", "compatibility", "numbers")
 """In the order in which they are applied; only the last one runs models."""
@@ -47,7 +49,7 @@ class Finding(Struct, frozen=True):
         policy: the policy that looked.
         check: what was checked, the same word everywhere: `ep_cache_context`, `sums`, `outputs`.
         subject: a file of the folder; `.` is the folder itself.
-        outcome: "not checkable" has its reason in `message`.
+        outcome: "not checkable" and "not covered" have their reason in `message`.
         message: what was found, one clause.
         remedy: what to do about it; empty for a pass.
     """
@@ -163,7 +165,10 @@ class FolderReport(Brief, frozen=True, kw_only=True):
 
 
 class VerifyReport(Brief, frozen=True, kw_only=True):
-    """The result of `epctx verify`. `strict`: "not checkable" counts as a failure."""
+    """The result of `epctx verify`. `strict`: "not checkable" counts as a failure.
+
+    "Not covered" never does: with a lock or trusted keys such an entry is a finding that failed.
+    """
 
     folders: tuple[FolderReport, ...]
     strict: bool = False

@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from epctx.errors import CompileError, ProviderUnavailable
-from epctx.providers.hooks import Verdict
+from epctx.providers.hooks import Outcome, Verdict
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.eps import Providers
-from epctx.verification.findings import Finding, Outcome
+from epctx.verification.findings import Finding
 from epctx.verification.folder import open_folder
 from tests.kit import folders
 from tests.kit.folders import model

@@ -148,17 +148,20 @@ def test_the_lock_is_checked_beside_the_sums(tmp_path: Path) -> None:
             digest=of_file(folder / name, algorithm),  # type: ignore[arg-type]
             size=(folder / name).stat().st_size,
         )
-        for name, algorithm in (("m_ctx.onnx", "sha256"), ("m_reference.bin", "blake3"))
+        for name, algorithm in (
+            *(("SHA256SUMS", "sha256"), ("m_ctx.onnx", "sha256")),
+            ("m_reference.bin", "blake3"),
+        )
     )
     findings = found(folder, "lock", expected=right)
     assert [f.message for f in findings] == [
-        "its SHA-256 is that of the lock",
+        *["its SHA-256 is that of the lock"] * 2,
         "its BLAKE3 is that of the lock",
     ]
     wrong = (
         ExpectedFile(name="m_ctx.onnx", digest=Digest("sha256", "0" * 64)),
-        ExpectedFile(name="m_reference.bin", digest=right[1].digest, size=3),
-        ExpectedFile(name="gone.bin", digest=right[1].digest),
+        ExpectedFile(name="m_reference.bin", digest=right[2].digest, size=3),
+        ExpectedFile(name="gone.bin", digest=right[2].digest),
     )
     messages = {f.subject: f.message for f in found(folder, "lock", "fail", expected=wrong)}
     assert messages["gone.bin"] == "is missing, the lock lists it"

@@ -13,15 +13,16 @@ from msgspec.structs import replace
 from epctx import codec
 from epctx._version import __version__
 from epctx.commands.kit import check_device
-from epctx.commands.package import checking, finding
+from epctx.commands.package import checking
 from epctx.commands.report import command as reports
 from epctx.commands.verify import command as verifying
 from epctx.commands.verify import folders
+from epctx.commands.verify.folders import Survey
 from epctx.engine.report import BuildReport, EpReport, GroupReport
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError, VerificationError
 from epctx.files import copying, digest, outputs
-from epctx.files.outputs import CONTEXT_SUFFIX, GOLDEN, KIT, SUMS
+from epctx.files.outputs import CONTEXT_SUFFIX, GOLDEN, KIT, SIGNATURE, SUMS
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import hooks, registry
@@ -89,12 +90,18 @@ class Kit(Struct, frozen=True, kw_only=True):
 
 
 class KitReport(Struct, frozen=True, kw_only=True):
-    """A kit that was written. `left`: models that only epctx runs, and why."""
+    """A kit that was written.
+
+    Attributes:
+        left: models that only epctx runs, and why.
+        not_packed: entries of the source outside of groups and packages, relative to it.
+    """
 
     path: Path
     models: int
     size: int
     left: Mapping[str, str] = field(default_factory=dict)
+    not_packed: tuple[str, ...] = ()
 
 
 def write(
@@ -113,10 +120,12 @@ def write(
         )
     built = None if report is None else reports.read(report)
     groups = {f"{g.target}/{g.group}": g for g in built.groups} if built is not None else {}
-    kept = {_key(each.folder): each.folder for each in (folders.find([golden]) if golden else ())}
+    named = folders.survey([golden]).requests if golden else ()
+    kept = {_key(each.folder): each.folder for each in named}
     files: dict[str, Path] = {}
     sets: list[KitSet] = []
-    for each in _requests(source):
+    survey = folders.survey([source])
+    for each in _checked(survey, source):
         key = _key(each.folder)
         place = kept.get(key, each.folder) / GOLDEN
         sets += _sets(each, place, _bound(groups, key), files)
@@ -127,6 +136,7 @@ def write(
         models=sum(len(each.models) for each in sets),
         size=_write(kit, files, target, source),
         left={m.name: each.why_not for each in sets if each.why_not for m in each.models},
+        not_packed=tuple(n for names in survey.rest.values() for n in names if n != SIGNATURE),
     )
 
 
@@ -138,10 +148,10 @@ def _report(built: Path) -> Path | None:
         return None
 
 
-def _requests(source: Path) -> Sequence[VerifyRequest]:
+def _checked(survey: Survey, source: Path) -> Sequence[VerifyRequest]:
     """The group folders at or below a folder or a package, all of them as they were built."""
-    packages = [checking.check(p.resolve(), folders.words(p)) for p in finding.below(source)]
-    found = [*folders.find([source]), *(r for each in packages for r in each.requests)]
+    packages = [checking.check(p.resolve(), folders.words(p)) for p in survey.packages]
+    found = [*survey.requests, *(r for each in packages for r in each.requests)]
     asked = [replace(each, policies=("integrity", "conformance")) for each in found]
     verified = verifying.run(asked, others=[each.report for each in packages])
     for failed in verified.findings("fail"):

@@ -1,4 +1,4 @@
-"""Integrity of a package: every file is what SHA256SUMS says, every asset what its name says.
+"""Integrity of a package or a kit: files are what SHA256SUMS says, assets what their names say.
 
 ONNX Runtime checks neither when it opens a package (1.31.1).
 """
@@ -23,8 +23,8 @@ from epctx.verification import integrity
 from epctx.verification.findings import Finding
 
 _finding: Final = partial(Finding, "integrity")
-_CHANGED: Final = "do not ship it: package it again, or restore the file from where it was released"
-_EXTRA: Final = "remove it, or package again: nothing else belongs into a package"
+_CHANGED: Final = "do not ship it: make it again, or restore the file from where it was released"
+_EXTRA: Final = "remove it, or make the folder again: nothing else belongs into it"
 
 
 def read(root: Path, entries: Sequence[str]) -> dict[str, Digest | str]:
@@ -53,7 +53,7 @@ def check(
 def _sums(root: Path, found: Mapping[str, Digest]) -> Iterator[Finding]:
     if SUMS not in found:
         message = f"there is no {SUMS}: epctx did not make it, or the file was left behind"
-        remedy = "ship the file with the package; it tells every file's SHA-256"
+        remedy = "ship the file with the folder; it tells every file's SHA-256"
         yield _finding("sums", SUMS, "not checkable", message, remedy)
         return
     listed, faults = integrity.read_sums(root, nested=True)

@@ -1,22 +1,24 @@
-"""Which group folders `epctx verify` is asked about; what the manifest and the lock say of each."""
+"""Everything below the folders that `epctx verify` is given; what manifest and lock say of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
 from epctx.commands.package import finding as packages
+from epctx.engine.output.place import Place
 from epctx.error_codes import Code
 from epctx.errors import ModelError, UsageError
 from epctx.files import listing
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
-from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SUMS, context_file
+from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SIGNATURE, SUMS, context_file
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
@@ -31,36 +33,72 @@ class Missing(Struct, frozen=True, kw_only=True):
     folder: Path
 
 
-def find(paths: Sequence[Path]) -> list[VerifyRequest]:
-    """A request for each group folder at or below the folders, and for each model named.
+class Survey(Struct, frozen=True, kw_only=True):
+    """What lies at or below the paths that were named: each entry once.
 
-    What is in a model package is left to `commands.package.checking`.
+    Attributes:
+        requests: one for each group folder and each named model.
+        packages: folders of model packages.
+        kits: folders of kits for devices.
+        byproducts: what each build writes beside its outputs, by named folder, relative to it.
+        rest: all other entries outside of these, likewise: a folder with none of them inside once,
+            with a "/" at its end. Links are not followed.
+    """
+
+    requests: tuple[VerifyRequest, ...]
+    packages: tuple[Path, ...]
+    kits: tuple[Path, ...]
+    byproducts: Mapping[Path, tuple[str, ...]]
+    rest: Mapping[Path, tuple[str, ...]]
+
+
+def survey(paths: Sequence[Path]) -> Survey:
+    """Account for everything at or below the folders, and for each model named.
 
     A group folder has `SHA256SUMS`, an EPContext model, or a model that cannot be read. What is
-    below it belongs to it.
+    below a package, a kit or a folder with `SHA256SUMS` belongs to it.
 
     Raises:
         UsageError: a path does not exist, is neither folder nor model, or has nothing to verify.
     """
     requests: list[VerifyRequest] = []
+    found: dict[Kind, list[Path]] = {"group": [], "package": [], "kit": []}
+    rest: dict[Path, tuple[str, ...]] = {}
     for path in dict.fromkeys(paths):
-        if path.is_dir():
-            try:
-                folders, packaged = _group_folders(path), packages.below(path)
-            except OSError as error:
-                raise _unreadable(path, error) from error
-            if not folders and not packaged:
-                raise UsageError(
-                    "has nothing to verify: no EPContext model in it or below",
-                    file=words(path),
-                    remedy="name the folder that `epctx build --out` wrote, or a model",
-                )
-            requests += [
-                VerifyRequest(folder=folder.resolve(), label=words(folder)) for folder in folders
-            ]
-        else:
+        if not path.is_dir():
             requests.append(_of_model(path))
-    return requests
+            continue
+        try:
+            kinds, rest[path] = _walk(path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if not kinds:
+            raise UsageError(
+                "has nothing to verify: no EPContext model in it or below",
+                file=words(path),
+                remedy="name the folder that `epctx build --out` wrote, or a model",
+            )
+        for folder in sorted(kinds):
+            found[kinds[folder]].append(folder)
+    groups = (VerifyRequest(folder=f.resolve(), label=words(f)) for f in found["group"])
+    return Survey(
+        requests=(*groups, *requests),
+        packages=tuple(found["package"]),
+        kits=tuple(found["kit"]),
+        byproducts={p: tuple(n for n in e if _is_byproduct(p / n)) for p, e in rest.items()},
+        rest={p: tuple(n for n in e if not _is_byproduct(p / n)) for p, e in rest.items()},
+    )
+
+
+def _is_byproduct(path: Path) -> bool:
+    """Whether a file is the report, the record or the OS lock of a build into the folder beside."""
+    words = path.name.removeprefix(".").split(".")
+    for count in range(1, len(words)):
+        place = Place(out=path.parent, name=".".join(words[:count]))
+        if path in (place.report, place.record, place.lock):
+            there = place.root.is_dir() or place.package.is_dir()
+            return there and path.is_file() and not path.is_symlink()
+    return False
 
 
 def match(
@@ -90,25 +128,25 @@ def match(
             target, composition = composed[key]
             whole = Composed.of(composition, target.groups, each.folder.parent.joinpath)
             matched.append(replace(each, composed=whole))
-    roots = _roots(paths, manifest.name)
-    return matched, _missing(requests, known, roots, record)
+    roots = _roots(paths, requests, known, manifest.name)
+    return matched, _missing(paths, requests, known, roots, record)
 
 
 def match_lock(
     requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
-) -> tuple[list[VerifyRequest], list[Missing]]:
+) -> tuple[list[VerifyRequest], list[Missing], list[str]]:
     """The requests with what the lock says of their files; `match` says the rest.
 
     A lock of several kinds of host says it of that one whose outputs a folder has.
 
-    What is in the folder of the lock's whole release, and is none of its groups, is left to
-    `commands.verify.releases.strays`.
+    Returns the labels, too, of folders that lie among the lock's and are none of them.
     """
     record = f"the lock {where}"
-    roots = _roots(paths, lock.name)
-    requests = [each for each in requests if not _is_astray(each.folder, roots, lock)]
     views = hosts.views(lock)
     folders = views[0].folders
+    roots = _roots(paths, requests, folders, lock.name)
+    astray = [each.label for each in requests if _is_astray(each.folder, roots, folders)]
+    requests = [each for each in requests if not _is_astray(each.folder, roots, folders)]
     known = {
         key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
         for key, outputs in folders.items()
@@ -118,15 +156,14 @@ def match_lock(
         key = _key(request, known, record)
         own = _own(request.folder, key, views)
         golden = own.golden.get(key)
-        made = None if golden is None else {**golden, SUMS: released.sums(golden)}
         matched.append(
             replace(
                 request,
                 expected=_expected(own.folders[key]),
-                golden_expected=None if made is None else _expected(made),
+                golden_expected=None if golden is None else _expected(golden),
             )
         )
-    return matched, _missing(requests, folders, roots, record)
+    return matched, _missing(paths, requests, folders, roots, record), astray
 
 
 def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
@@ -141,33 +178,35 @@ def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
     return max(views, key=lambda v: sum(f.sha256 in said for f in v.folders[key].values()))
 
 
-def roots_of(paths: Sequence[Path], lock: Lock) -> list[Path]:
-    """The folders of a lock's whole release that were named, or that are in one that was named."""
-    return _roots(paths, lock.name)
-
-
-def _is_astray(folder: Path, roots: Sequence[Path], lock: Lock) -> bool:
-    """A folder in that of the whole release that is none of the lock's, whatever is in it."""
+def _is_astray(folder: Path, roots: Iterable[Path], keys: Collection[str]) -> bool:
+    """Whether a folder lies in that of a whole release, and is none of its groups."""
     inside = (folder.relative_to(root).as_posix() for root in roots if folder.is_relative_to(root))
-    return any(key not in lock.folders for key in inside)
+    return any(key not in keys for key in inside)
 
 
 def _expected(files: Mapping[str, LockedFile]) -> tuple[ExpectedFile, ...]:
+    """The files of a folder, and the SHA256SUMS that lists them."""
     return tuple(
         ExpectedFile(name=name, size=file.size, digest=Digest("sha256", file.sha256))
-        for name, file in sorted(files.items())
+        for name, file in sorted({**files, SUMS: released.sums(files)}.items())
     )
 
 
 def _missing(
-    requests: Sequence[VerifyRequest], keys: Iterable[str], roots: Sequence[Path], record: str
+    paths: Sequence[Path],
+    requests: Sequence[VerifyRequest],
+    keys: Iterable[str],
+    roots: Iterable[Path],
+    record: str,
 ) -> list[Missing]:
+    """The groups whose place is at or below a path that was named, and is empty."""
     folders = {request.folder for request in requests}
+    named = [path.resolve() for path in paths]
     found = []
     for root in roots:
         for target, _, group in (key.partition("/") for key in keys):
             place, label = root / target / group, f"{group}@{target}"
-            if place not in folders:
+            if place not in folders and any(place.is_relative_to(each) for each in named):
                 found.append(Missing(record=record, label=label, folder=place))
     return found
 
@@ -194,33 +233,57 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
     return UsageError("cannot be read", where=where, why=error.strerror, remedy=remedy)
 
 
-def _group_folders(path: Path) -> list[Path]:
-    found: list[Path] = []
+Kind = Literal["group", "package", "kit"]
+
+
+def _walk(path: Path) -> tuple[dict[Path, Kind], tuple[str, ...]]:
+    """The folders at or below one that are of a kind, and the entries outside of them."""
+    kinds: dict[Path, Kind] = {}
 
     def into(folder: Path) -> bool:
-        if packages.is_package(folder) or (folder / KIT).is_file():
-            return False
-        if _is_group_folder(folder):
-            found.append(folder)
-            return False
-        return True
+        kind = _kind(folder)
+        if kind is not None:
+            kinds[folder] = kind
+        # A stranger's model makes a group of any folder; it hides none of those below.
+        return kind is None or (kind == "group" and not (folder / SUMS).exists())
 
-    if into(path):
-        for _ in listing.below(path, into=into):
-            pass
-    return sorted(found)
+    entries = list(listing.below(path, into=into)) if into(path) else []
+    parents = {entry.parent for entry in entries}
+    signed = {entry.parent for entry in entries if entry.name == SIGNATURE}
+    kept = {parent for folder in (*kinds, *signed) for parent in (folder, *folder.parents)}
+    rest: dict[str, None] = {}
+    for entry in entries:
+        if entry in parents or not kinds.keys().isdisjoint((entry, *entry.parents)):
+            continue
+        inside = entry.relative_to(path).parents
+        whole = next((p for p in reversed(inside[:-1]) if path / p not in kept), None)
+        name = whole or entry.relative_to(path)
+        rest[f"{name.as_posix()}/" if listing.is_folder(path / name) else name.as_posix()] = None
+    return kinds, tuple(rest)
 
 
-def _is_group_folder(path: Path) -> bool:
-    names = [entry.name for entry in path.iterdir()]
+def _kind(folder: Path) -> Kind | None:
+    """What a folder is as a whole, whatever is in it; None: nothing, its folders may be."""
+    if packages.is_package(folder):
+        return "package"
+    names = _names(folder)
+    models = [name for name in names if name.endswith(".onnx")]
+    # A kit has its models in folders: a group into which somebody puts a kit.json is no kit.
+    if {KIT, SUMS} <= {*names} and not models:
+        return "kit"
+    if SUMS in names or any(_has_context(folder / name) for name in models):
+        return "group"
+    return None
+
+
+def _names(folder: Path) -> list[str]:
+    names = [entry.name for entry in folder.iterdir()]
     for name in names:
         try:
             name.encode()
         except UnicodeEncodeError as error:
             raise codec.no_text(error) from error
-    return SUMS in names or any(
-        _has_context(path / name) for name in names if name.endswith(".onnx")
-    )
+    return names
 
 
 def _has_context(path: Path) -> bool:
@@ -256,11 +319,18 @@ def _key(request: VerifyRequest, known: Mapping[str, set[str]], record: str) -> 
     )
 
 
-def _roots(paths: Sequence[Path], name: str) -> list[Path]:
-    """The folders of a whole manifest that were named, or that are in one that was named."""
+def _roots(
+    paths: Sequence[Path], requests: Iterable[VerifyRequest], keys: Collection[str], name: str
+) -> list[Path]:
+    """The folders of whole releases: those of the manifest's name, and any with a group's place."""
     named = [path.resolve() for path in paths]
     found = [path if path.name == name else path / name for path in named]
-    return [path for path in found if path.is_dir()]
+    found += [
+        each.folder.parents[1]
+        for each in requests
+        if f"{each.folder.parent.name}/{each.folder.name}" in keys
+    ]
+    return [path for path in dict.fromkeys(found) if path.is_dir()]
 
 
 def words(path: Path) -> str:

@@ -39,6 +39,15 @@ class Fetched(Struct, frozen=True, kw_only=True):
     folders: Mapping[str, Path]
     attestations: Mapping[str, Mapping[str, bytes]]
 
+    @property
+    def attached(self) -> frozenset[Path]:
+        """The files of the attestations, beside the artifacts' folders."""
+        return frozenset(
+            self.folders[name].with_name(file)
+            for name, files in self.attestations.items()
+            for file in files
+        )
+
     def findings(self, lock: Lock | None, where: str) -> list[FolderReport]:
         """What is told of artifacts as a whole."""
         return [

@@ -1,15 +1,17 @@
-"""What a release has beside the groups, held to the lock: archive, attestation, what is astray."""
+"""What lies beside groups: archive and attestation by the lock, kits, and what nothing checks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from epctx import limits
 from epctx import lockfile as locks
+from epctx.commands.package import hashes
+from epctx.commands.package.checking import Checked
 from epctx.commands.verify.folders import words
 from epctx.engine.output import archive, artifacts, attestation
 from epctx.engine.output.place import PACKAGE
@@ -21,12 +23,16 @@ from epctx.files.outputs import GOLDEN, SIGNATURE
 from epctx.files.regular import open_regular
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
-from epctx.verification.findings import Finding, FolderReport
+from epctx.verification.findings import Finding, FolderReport, PolicyName
+from epctx.verification.request import VerifyRequest
 
 ARCHIVE: Final = ".tar"
 ATTESTATION: Final = ".intoto.json"
 _finding: Final = partial(Finding, "integrity", "lock")
+_entry: Final = partial(Finding, "integrity", "covered")
 _CHANGED: Final = "do not ship it: make the release again, or get it from where it was released"
+_STRAY: Final = "remove it, or name the folder of the release alone; or name the right lock"
+_UNCOVERED: Final = "know what it is: `epctx verify` says nothing of it"
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
@@ -35,21 +41,99 @@ def named(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path.name.endswith(endings) and not path.is_dir()]
 
 
-def beside(paths: Sequence[Path], lock: Lock) -> list[Path]:
-    """The archive and the attestation of a lock's release in the folders that were named."""
-    names = (f"{lock.name}{ending}" for ending in (ARCHIVE, ATTESTATION))
-    found = (folder / name for name in names for folder in paths)
-    return [path for path in found if path.is_file()]
+def uncovered(*entries: Mapping[Path, Sequence[str]]) -> Iterator[FolderReport]:
+    """Report what nothing checks: entries by folder that was named, relative to it."""
+    message = "nothing that was asked for checks it"
+    found: dict[Path, list[Finding]] = {}
+    for folder, name in ((f, n) for each in entries for f, names in each.items() for n in names):
+        found.setdefault(folder, []).append(_entry(name, "not covered", message, _UNCOVERED))
+    for folder, findings in found.items():
+        yield FolderReport(folder=words(folder), findings=tuple(findings))
 
 
-def strays(root: Path, lock: Lock, where: str) -> FolderReport | None:
-    """What lies in the folder of a whole release, and in no group's; None: nothing does."""
-    held = tuple(f"{folder}/" for folder in lock.folders)
-    found = [e for e in paths_.entries(root) if not e.startswith(held) and e != SIGNATURE]
-    message = f"is of no group of {where}"
-    remedy = "remove it: nothing but what was built belongs there; or name the right lock"
-    findings = tuple(_finding(entry, "fail", message, remedy) for entry in found)
-    return FolderReport(folder=words(root), findings=findings) if findings else None
+def beside(
+    rest: Mapping[Path, Sequence[str]],
+    named: Iterable[Path],
+    attached: Collection[Path],
+    lock: Lock | None,
+) -> tuple[dict[Path, tuple[str, ...]], list[Path]]:
+    """Part what lies outside of groups: what no lock knows, and files of the lock's release.
+
+    Args:
+        rest: entries by folder that was named, relative to it.
+        named: archives and attestations that were named: with what no lock knows, by their folder.
+        attached: attestations of artifacts, which are judged with these: left out.
+        lock: of the release; None: there is none.
+    """
+    files = {f"{lock.name}{ending}" for ending in (ARCHIVE, ATTESTATION)} if lock else set()
+    others: dict[Path, tuple[str, ...]] = {}
+    found: list[Path] = []
+    for path in named:
+        others[path.parent] = (*others.get(path.parent, ()), path.name)
+    for folder, names in rest.items():
+        found += [folder / name for name in names if Path(name).name in files]
+        left = (n for n in names if folder / n not in found and folder / n not in attached)
+        others[folder] = tuple(left)
+    return others, found
+
+
+def strays(
+    rest: Mapping[Path, Sequence[str]], named: Collection[Path], where: str
+) -> Iterator[FolderReport]:
+    """Report entries that the lock does not have.
+
+    Args:
+        rest: by folder that was named, relative to it.
+        named: files that are held to the lock themselves.
+        where: the lock in messages.
+    """
+    for folder, names in rest.items():
+        findings = tuple(_stray(name, where) for name in names if folder / name not in named)
+        if findings:
+            yield FolderReport(folder=words(folder), findings=findings)
+
+
+def astray(label: str, where: str) -> FolderReport:
+    """Report a group's folder, or a kit, that the lock does not have.
+
+    Args:
+        label: how the report calls it.
+        where: the lock in messages.
+    """
+    return FolderReport(folder=label, findings=(_stray(".", where),))
+
+
+def _stray(subject: str, where: str) -> Finding:
+    return _entry(subject, "fail", f"is not in {where}", _STRAY)
+
+
+def kit(folder: Path, label: str) -> Checked:
+    """Check that a kit has what its SHA256SUMS lists and no more; its models are to be verified.
+
+    Args:
+        folder: its folder, absolute.
+        label: how the report calls it.
+    """
+    entries = [entry for entry in paths_.entries(folder) if entry != SIGNATURE]
+    findings = tuple(hashes.check(folder, entries, hashes.read(folder, entries)))
+    models: dict[str, list[str]] = {}
+    for entry in entries:
+        place, _, name = entry.rpartition("/")
+        if name.endswith(".onnx"):
+            models.setdefault(place, []).append(name)
+    intact = all(each.outcome != "fail" for each in findings)
+    policies: tuple[PolicyName, ...] = ("conformance", "compatibility")
+    requests = (
+        VerifyRequest(
+            folder=folder / place,
+            label=f"{label}/{place}",
+            models=tuple(names),
+            policies=(*policies, "numbers") if intact else policies,
+        )
+        for place, names in models.items()
+    )
+    report = FolderReport(folder=label, findings=findings)
+    return Checked(report=report, requests=tuple(requests))
 
 
 def check(path: Path, lock: Lock | None, where: str) -> FolderReport:
@@ -102,9 +186,11 @@ def _archive(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
 
 
 def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
-    """Its subjects are all that was published, and its lock is this one.
+    """Its subjects are all that was published, its lock is this one, and so are its toolchain and
+    materials.
 
-    What else it says is said by whoever signed it: who built it, from which manifest.
+    What no lock has is said by whoever signed it: who built it, the manifest's digest, SHA-256 of
+    sources and of packages.
     """
     _, descriptor = open_regular(path, where=path.name)
     with os.fdopen(descriptor, "rb") as stream:
@@ -117,6 +203,9 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
         yield _finding(name, "pass", f"names {where}")
     else:
         yield _finding(name, "fail", f"names another lock than {where}", _CHANGED)
+    part = attestation.difference(content, lock)
+    if part is not None:
+        yield _finding(name, "fail", f"its {part} does not follow from {where}", _CHANGED)
     archived = subjects.pop(f"{lock.name}{ARCHIVE}", None)
     present = [folder for folder in lock.golden if _has_golden(lock, folder, subjects)]
     expected = {f"{lock.name}/{n}": f for n, f in released.files(lock, present).items()}
@@ -126,8 +215,8 @@ def _attestation(path: Path, lock: Lock, where: str) -> Iterator[Finding]:
     faults = list(_differences(subjects, expected))
     for subject, fault in faults:
         yield _finding(subject, "fail", f"{fault}, by {where}", _CHANGED)
-    if not faults:
-        yield _finding(name, "pass", f"names every file of {where}")
+    if not faults and part is None:
+        yield _finding(name, "pass", f"names every file of {where}, and what made them")
     if archived is not None:
         yield from _archived(path.with_name(f"{lock.name}{ARCHIVE}"), archived)
 

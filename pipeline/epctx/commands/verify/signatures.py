@@ -33,10 +33,12 @@ class Judged(Struct, frozen=True, kw_only=True):
     Attributes:
         reports: of each folder that is signed, or should be.
         refused: folders that nothing more is to be read of.
+        rest: the entries outside of groups, packages and kits that may be looked at.
     """
 
     reports: tuple[FolderReport, ...]
     refused: frozenset[Path]
+    rest: Mapping[Path, tuple[str, ...]]
 
     def admits(self, folder: Path) -> bool:
         """Whether a folder may be looked at."""
@@ -46,28 +48,36 @@ class Judged(Struct, frozen=True, kw_only=True):
 def judge(
     named: Sequence[Path],
     folders: Mapping[Path, str],
-    files: Sequence[Path],
+    rest: Mapping[Path, Sequence[str]],
     trusted: Trusted | None,
 ) -> Judged:
     """Look at the signatures in or below the folders that were named.
 
     Args:
-        named: what is verified, as it was typed: folders, models.
-        folders: those of groups and packages in them, absolute; what the report calls each.
-        files: archives and attestations: no signature is of them.
+        named: what is verified, as it was typed: folders, models, archives, attestations.
+        folders: those of groups, packages and kits in them, absolute; what the report calls each.
+        rest: all else in the folders that were named, by folder, relative to it.
         trusted: whose signatures count; None: nobody's was asked for.
     """
     signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
+    own = {place / SIGNATURE for place in signed}
+    kept = {f: tuple(n for n in names if f.resolve() / n not in own) for f, names in rest.items()}
     if trusted is None:
         reports = [_report(label, [_unknown()]) for label in signed.values()]
-        return Judged(reports=tuple(reports), refused=frozenset())
+        return Judged(reports=tuple(reports), refused=frozenset(), rest=kept)
     found = {place: _report(label, _check(place, trusted)) for place, label in signed.items()}
     for folder, label in folders.items():
         if not any(_covers(place, folder) for place in signed):
-            found[folder] = _report(label, [_missing()])
-    found |= {file.resolve(): _report(words(file), [_missing()]) for file in files}
-    refused = (p for p, r in found.items() if any(f.outcome == "fail" for f in r.findings))
-    return Judged(reports=tuple(found.values()), refused=frozenset(refused))
+            found[folder] = _report(label, [_missing(".")])
+    refused = {p for p, r in found.items() if any(f.outcome == "fail" for f in r.findings)}
+    reports = list(found.values())
+    for folder, names in kept.items():
+        entries = {name: folder.resolve() / name for name in names}
+        unsigned = {n: e for n, e in entries.items() if not any(_covers(p, e) for p in signed)}
+        kept[folder] = tuple(name for name in names if name not in unsigned)
+        refused |= {*unsigned.values()}
+        reports += [_report(words(folder), map(_missing, unsigned))] if unsigned else []
+    return Judged(reports=tuple(reports), refused=frozenset(refused), rest=kept)
 
 
 def _covers(place: Path, folder: Path) -> bool:
@@ -111,9 +121,9 @@ def _unknown() -> Finding:
     return _finding("signer", SIGNATURE, "not checkable", message, _NOBODY)
 
 
-def _missing() -> Finding:
+def _missing(subject: str) -> Finding:
     message = f"is not signed: no {SIGNATURE} is of it"
-    return _finding("signed", ".", "fail", message, _UNSIGNED)
+    return _finding("signed", subject, "fail", message, _UNSIGNED)
 
 
 def _check(folder: Path, trusted: Trusted) -> Iterator[Finding]:

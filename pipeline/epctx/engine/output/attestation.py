@@ -62,20 +62,7 @@ def make(
     definition = predicate.build_definition
     definition.build_type = BUILD_TYPE
     definition.external_parameters.update({"manifest": _plain(entry), "name": lock.name})
-    definition.internal_parameters.update(
-        {
-            "lock": {"sha256": of_bytes(locks.built(lock), "sha256").hex},
-            "toolchain": dict(lock.toolchain),
-            "execution_providers": {
-                name: {
-                    "code": each.code,
-                    "toolchain": dict(each.toolchain),
-                    "host": dict(each.host),
-                }
-                for name, each in lock.execution_providers.items()
-            },
-        }
-    )
+    definition.internal_parameters.update(_parameters(lock))
     if signers:
         definition.internal_parameters.update({"actions": _by_signer(signers)})
     found = materials.of_lock(lock, manifest.path.parent)
@@ -119,6 +106,56 @@ def said(content: bytes) -> tuple[str, dict[str, str]]:
             "names a subject twice", remedy="write it with `epctx build --attest`"
         )
     return lock, subjects
+
+
+def difference(content: bytes, lock: Lock) -> str | None:
+    """The part of an attestation that says anything else than its lock; None if none does.
+
+    The lock knows nothing of the builder, the manifest's digest, the SHA-256 of sources and what
+    wheels brought: these count for as much as whoever signs the attestation.
+
+    Args:
+        content: for which `said` raises nothing.
+        lock: that it names.
+    """
+    document = json.loads(content)
+    definition, details = (
+        document["predicate"]["buildDefinition"],
+        document["predicate"]["runDetails"],
+    )
+    external, internal = definition["externalParameters"], dict(definition["internalParameters"])
+    internal.pop("actions", None)
+    listed = definition["resolvedDependencies"]
+    parts = materials.completed(lock, {each.get("uri") or each["name"]: each for each in listed})
+    subjects = [
+        {"name": each["name"], "digest": {"sha256": each["digest"]["sha256"]}}
+        for each in document["subject"]
+    ]
+    manifest = external.get("manifest")
+    pairs = {
+        "externalParameters": (external, {"manifest": manifest, "name": lock.name}),
+        "internalParameters": (internal, _parameters(lock)),
+        "resolvedDependencies": (listed, [manifest, *parts]),
+        "subject": (document["subject"], subjects),
+        "version": (details["builder"].get("version"), {"epctx": lock.toolchain["epctx"]}),
+    }
+    return next((name for name, (found, expected) in pairs.items() if found != expected), None)
+
+
+def _parameters(lock: Lock) -> dict[str, object]:
+    """The internal parameters that a lock decides."""
+    return {
+        "lock": {"sha256": of_bytes(locks.built(lock), "sha256").hex},
+        "toolchain": dict(lock.toolchain),
+        "execution_providers": {
+            name: {
+                "code": each.code,
+                "toolchain": dict(each.toolchain),
+                "host": dict(each.host),
+            }
+            for name, each in lock.execution_providers.items()
+        },
+    }
 
 
 def check(content: bytes) -> None:

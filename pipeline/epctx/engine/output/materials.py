@@ -11,8 +11,9 @@ import functools
 import importlib.metadata
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -43,11 +44,40 @@ def of_lock(lock: Lock, folder: Path) -> list[Material]:
     Raises:
         ModelError: a source is gone, or is no longer the one that was built from.
     """
-    sources = hashing.of_each(lambda name: _source(folder, name, lock.sources[name]), lock.sources)
-    packages = dict(_packages(lock))
+    names = sorted(lock.sources)
+    sources = hashing.of_each(lambda name: _source(folder, name, lock.sources[name]), names)
+    packages = dict(_packages(lock, _is_installed))
     found = [_package(name, version) for name, version in sorted(packages.items())]
     libraries = {each.name: each for each in _libraries(lock)}
     return [*sources.values(), *found, *(libraries[name] for name in sorted(libraries))]
+
+
+def completed(lock: Lock, listed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The descriptors of what `of_lock` gives, with digests that no lock has from `listed`.
+
+    Args:
+        listed: descriptors of an attestation, by URI, or by name where they have none.
+    """
+    found = [
+        _described(name, "", listed, "sha256", blake3=source.digest.partition(":")[2])
+        for name, source in sorted(lock.sources.items())
+    ]
+    packages = dict(_packages(lock, lambda name, version: _uri(name, version) in listed))
+    found += [
+        _described(name, _uri(name, version), listed, "dirHash")
+        for name, version in sorted(packages.items())
+    ]
+    libraries = {each.name: each for each in _libraries(lock)}
+    return found + [{"name": n, "digest": libraries[n].digests} for n in sorted(libraries)]
+
+
+def _described(
+    name: str, uri: str, listed: Mapping[str, Any], algorithm: str, **digests: str
+) -> dict[str, Any]:
+    claimed = listed.get(uri or name, {}).get("digest", {})
+    digests |= {algorithm: claimed[algorithm]} if algorithm in claimed else {}
+    described = {"name": name, "uri": uri, "digest": digests}
+    return {key: value for key, value in described.items() if value}
 
 
 def _source(folder: Path, name: str, source: LockedSource) -> Material:
@@ -75,14 +105,14 @@ def _source(folder: Path, name: str, source: LockedSource) -> Material:
     return Material(name=name, digests={"blake3": blake3, "sha256": writer.sha256.hex})
 
 
-def _packages(lock: Lock) -> Iterator[tuple[str, str]]:
-    """The distributions that the lock names, with their versions."""
+def _packages(lock: Lock, is_package: Callable[[str, str], bool]) -> Iterator[tuple[str, str]]:
+    """The distributions that the lock names, with their versions; an EP's only if they are ones."""
     for name, version in lock.toolchain.items():
         if "/" not in name:  # else it is a digest of epctx's own sources
             distribution, _, own = version.rpartition(" ")
             yield distribution or name, own
     for each in lock.execution_providers.values():
-        yield from (item for item in each.toolchain.items() if _is_installed(*item))
+        yield from (item for item in each.toolchain.items() if is_package(*item))
         yield from _brought(each.code)
     for group in lock.groups.values():
         for text in group.passes_of_others.values():
@@ -106,7 +136,11 @@ def _is_installed(name: str, version: str) -> bool:
 def _package(name: str, version: str) -> Material:
     found = _dir_hash(name) if _is_installed(name, version) else None
     digests = {} if found is None else {"dirHash": found.hex}
-    return Material(name=name, uri=f"pkg:pypi/{name}@{version}", digests=digests)
+    return Material(name=name, uri=_uri(name, version), digests=digests)
+
+
+def _uri(name: str, version: str) -> str:
+    return f"pkg:pypi/{name}@{version}"
 
 
 @functools.cache

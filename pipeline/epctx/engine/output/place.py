@@ -101,6 +101,11 @@ class Place(Struct, frozen=True, kw_only=True):
         return self.out / f".{self.name}.record.json"
 
     @property
+    def lock(self) -> Path:
+        """The OS lock that a build holds."""
+        return self.out / f".{self.name}.lock"
+
+    @property
     def staged_package(self) -> Path:
         """Where the model package is put together before it is published."""
         return self.staging / f"new{PACKAGE}"
@@ -132,7 +137,7 @@ class Place(Struct, frozen=True, kw_only=True):
         """
         with outputs.writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
-            lock = acquired(self.out / f".{self.name}.lock", waiting)
+            lock = acquired(self.lock, waiting)
         with lock:
             self._refuse_links()
             killed = self.staging.exists()

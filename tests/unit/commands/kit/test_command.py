@@ -57,10 +57,15 @@ def test_a_group_alone_has_its_kit_beside_the_build_not_in_it(project: Project) 
     assert made.models == 1
 
 
-def test_what_verify_looks_at_are_builds_not_kits(project: Project) -> None:
-    api.kit(project.folder / "dist" / "m")
+def test_verify_checks_a_kit_by_its_own_sums(project: Project) -> None:
+    made = api.kit(project.folder / "dist" / "m").path
     found = api.verify(project.folder / "dist")
-    assert len(found.folders) == 2 and found.passed
+    assert found.passed and f"{made.as_posix()}/default/one" in {
+        each.folder for each in found.folders
+    }
+    (made / "check_device.py").write_text("print('ok')", encoding="utf-8")
+    (failed,) = api.verify(made).findings("fail")
+    assert failed.subject == "check_device.py"
 
 
 def test_a_kit_replaces_a_kit_and_nothing_else(project: Project, tmp_path: Path) -> None:

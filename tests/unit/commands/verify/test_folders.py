@@ -33,6 +33,10 @@ def built(root: Path, *places: str) -> Path:
     return root
 
 
+def find(paths: list[Path]) -> list[VerifyRequest]:
+    return list(group_folders.survey(paths).requests)
+
+
 def labels(requests: list[VerifyRequest], root: Path) -> list[str]:
     return [request.folder.relative_to(root.resolve()).as_posix() for request in requests]
 
@@ -40,16 +44,16 @@ def labels(requests: list[VerifyRequest], root: Path) -> list[str]:
 def test_every_group_folder_below_is_found(tmp_path: Path) -> None:
     root = built(tmp_path, "dist/demo/phone/g", "dist/demo/car/g", "dist/demo/car/h")
     (root / "dist" / "demo.build.json").write_text("{}", encoding="utf-8")
-    found = group_folders.find([root / "dist"])
+    found = find([root / "dist"])
     assert labels(found, root) == ["dist/demo/car/g", "dist/demo/car/h", "dist/demo/phone/g"]
     assert all(request.models is None and request.group is None for request in found)
-    assert labels(group_folders.find([root / "dist/demo/car/g"]), root) == ["dist/demo/car/g"]
+    assert labels(find([root / "dist/demo/car/g"]), root) == ["dist/demo/car/g"]
 
 
 def test_a_subfolder_of_a_group_is_not_another_group(tmp_path: Path) -> None:
     root = built(tmp_path, "g")
     folders.write(root / "g" / "contexts")
-    assert labels(group_folders.find([root]), root) == ["g"]
+    assert labels(find([root]), root) == ["g"]
 
 
 def test_folders_without_epcontext_models_are_passed_over(tmp_path: Path) -> None:
@@ -59,14 +63,14 @@ def test_folders_without_epcontext_models_are_passed_over(tmp_path: Path) -> Non
     del plain.graph.node[0]
     plain.graph.node[0].input[0] = "x"
     (root / "models" / "source.onnx").write_bytes(plain.SerializeToString())
-    assert labels(group_folders.find([root]), root) == ["g"]
+    assert labels(find([root]), root) == ["g"]
     (root / "models" / "broken.onnx").write_bytes(b"\xff\xffbroken")
-    assert labels(group_folders.find([root]), root) == ["g", "models"]
+    assert labels(find([root]), root) == ["g", "models"]
 
 
 def test_a_model_is_looked_at_alone(tmp_path: Path) -> None:
     root = built(tmp_path, "g")
-    (only,) = group_folders.find([root / "g" / "g_m_ctx.onnx"])
+    (only,) = find([root / "g" / "g_m_ctx.onnx"])
     assert (only.models, only.folder) == (("g_m_ctx.onnx",), (root / "g").resolve())
 
 
@@ -74,7 +78,7 @@ def test_a_model_is_looked_at_alone(tmp_path: Path) -> None:
 def test_linked_folders_are_not_followed(tmp_path: Path) -> None:
     root = built(tmp_path, "real/g")
     (root / "real" / "loop").symlink_to(root)
-    assert labels(group_folders.find([root]), root) == ["real/g"]
+    assert labels(find([root]), root) == ["real/g"]
 
 
 def test_what_cannot_be_verified_is_a_usage_error(tmp_path: Path) -> None:
@@ -86,13 +90,13 @@ def test_what_cannot_be_verified_is_a_usage_error(tmp_path: Path) -> None:
         (tmp_path / "x.bin", "is not an .onnx file"),
     ):
         with pytest.raises(UsageError, match=words):
-            group_folders.find([path])
+            find([path])
 
 
 def test_folders_get_the_group_of_their_target(tmp_path: Path) -> None:
     root = built(tmp_path, "demo/phone/g", "demo/car/g")
     of = manifest("phone", "car")
-    matched, missing = group_folders.match(group_folders.find([root]), of, [root])
+    matched, missing = group_folders.match(find([root]), of, [root])
     assert [request.group for request in matched] == [
         of.targets[1].groups[0],
         of.targets[0].groups[0],
@@ -104,14 +108,14 @@ def test_a_renamed_folder_is_known_by_its_models(tmp_path: Path) -> None:
     root = built(tmp_path, "g", "h")
     (root / "h").rename(root / "renamed")
     of = manifest("only", groups=("g", "h"))
-    requests = group_folders.find([root / "renamed", root / "g" / "g_m_ctx.onnx"])
+    requests = find([root / "renamed", root / "g" / "g_m_ctx.onnx"])
     matched, _ = group_folders.match(requests, of, [root])
     assert [request.group and request.group.name for request in matched] == ["h", "g"]
 
 
 def test_a_folder_of_no_group_or_of_several(tmp_path: Path) -> None:
     root = built(tmp_path, "elsewhere/g")
-    requests = group_folders.find([root])
+    requests = find([root])
     with pytest.raises(UsageError) as caught:
         group_folders.match(requests, manifest("one", "two"), [root])
     assert "is of several groups of the manifest demo.yaml: one/g, two/g" in str(caught.value)
@@ -145,15 +149,15 @@ def lock_of(root: Path, *keys: str) -> Lock:
 def test_a_lock_says_what_files_must_be(tmp_path: Path) -> None:
     root = built(tmp_path, "demo/one/g", "demo/two/g")
     lock = lock_of(root, "one/g", "two/g")
-    requests = group_folders.find([root])
-    matched, missing = group_folders.match_lock(requests, lock, [root], where="x.lock.yaml")
+    requests = find([root])
+    matched, missing, _ = group_folders.match_lock(requests, lock, [root], where="x.lock.yaml")
     assert missing == []
     expected = matched[0].expected
     assert expected is not None
-    assert [each.name for each in expected] == ["g_m_ctx.onnx", "m_reference.bin"]
-    assert expected[1].size == (root / "demo/one/g/m_reference.bin").stat().st_size
-    alone = group_folders.find([root / "demo" / "one"])
-    _, missing = group_folders.match_lock(alone, lock, [root / "demo"], where="x.lock.yaml")
+    assert [each.name for each in expected] == ["SHA256SUMS", "g_m_ctx.onnx", "m_reference.bin"]
+    assert expected[2].size == (root / "demo/one/g/m_reference.bin").stat().st_size
+    alone = find([root / "demo" / "one"])
+    _, missing, _ = group_folders.match_lock(alone, lock, [root / "demo"], where="x.lock.yaml")
     assert [(each.record, each.label) for each in missing] == [("the lock x.lock.yaml", "g@two")]
 
 
@@ -161,14 +165,14 @@ def test_a_folder_that_the_lock_does_not_have(tmp_path: Path) -> None:
     root = built(tmp_path, "demo/one/g", "elsewhere/h")
     lock = lock_of(root, "one/g")
     with pytest.raises(UsageError, match="is of no group of the lock x"):
-        group_folders.match_lock(group_folders.find([root / "elsewhere"]), lock, [root], where="x")
+        group_folders.match_lock(find([root / "elsewhere"]), lock, [root], where="x")
 
 
 def test_groups_that_were_never_built_are_missed(tmp_path: Path) -> None:
     root = built(tmp_path, "dist/demo/one/g")
     of = manifest("one", "two")
     for path in (root / "dist", root / "dist" / "demo"):
-        _, missing = group_folders.match(group_folders.find([path]), of, [path])
+        _, missing = group_folders.match(find([path]), of, [path])
         assert [each.label for each in missing] == ["g@two"]
     alone = root / "dist" / "demo" / "one" / "g"
-    assert group_folders.match(group_folders.find([alone]), of, [alone])[1] == []
+    assert group_folders.match(find([alone]), of, [alone])[1] == []

@@ -131,6 +131,15 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
     return edit
 
 
+def definition(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = document["predicate"]["buildDefinition"]
+    return found
+
+
+def packages(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in definition(document)["resolvedDependencies"] if "uri" in each]
+
+
 ATTESTATIONS: dict[str, Callable[[Path], object]] = {
     "a subject less": edited(lambda d: d["subject"].pop()),
     "a subject more": edited(
@@ -145,6 +154,33 @@ ATTESTATIONS: dict[str, Callable[[Path], object]] = {
             lock={"sha256": "0" * 64}
         )
     ),
+    "another toolchain": edited(
+        lambda d: definition(d)["internalParameters"]["toolchain"].update(numpy="9.9")
+    ),
+    "another EP": edited(
+        lambda d: definition(d)["internalParameters"]["execution_providers"].popitem()
+    ),
+    "another version of epctx": edited(
+        lambda d: d["predicate"]["runDetails"]["builder"].update(version={"epctx": "9.9"})
+    ),
+    "a material less": edited(lambda d: definition(d)["resolvedDependencies"].pop(2)),
+    "a material more": edited(
+        lambda d: definition(d)["resolvedDependencies"].append({"name": "x.onnx", "digest": {}})
+    ),
+    "another material": edited(
+        lambda d: definition(d)["resolvedDependencies"][1]["digest"].update(blake3="0" * 64)
+    ),
+    "another version of a package": edited(
+        lambda d: packages(d)[0].update(uri="pkg:pypi/numpy@9.9")
+    ),
+    "where a material is downloaded": edited(
+        lambda d: packages(d)[0].update(downloadLocation="https://example.com")
+    ),
+    "a subject that is annotated": edited(
+        lambda d: d["subject"][1].update(uri="https://example.com")
+    ),
+    "another name": edited(lambda d: definition(d)["externalParameters"].update(name="n")),
+    "more parameters": edited(lambda d: definition(d)["externalParameters"].update(flags="-x")),
     "another build type": edited(
         lambda d: d["predicate"]["buildDefinition"].update(buildType="https://example.com")
     ),
@@ -175,7 +211,9 @@ def test_an_archive_that_is_not_there_is_not_checkable(dist: Path, lock: Lock) -
 def test_files_of_a_release_in_a_folder_that_is_named_are_looked_at(
     released: Project, dist: Path, lock: Lock
 ) -> None:
-    assert releases.beside([dist], lock) == [dist / "m.tar", dist / "m.intoto.json"]
+    rest = {dist: ("m.intoto.json", "deeper/m.tar", "notes.txt")}
+    _, found = releases.beside(rest, [], [], lock)
+    assert found == [dist / "m.intoto.json", dist / "deeper/m.tar"]
     assert releases.named([dist / "m.tar", dist / "m"]) == [dist / "m.tar"]
     appended(dist / "m.tar")
     report = api.verify([dist / "m.tar"], lock=released.lock)
