@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,16 +81,16 @@ class EpctxError(Exception):
         code: Code | None = None,
     ) -> None:
         self.code = code or type(self).code
-        self.what = _bounded(what)
-        self.why = why and _bounded(why)
-        self.remedy = _bounded(remedy)
+        self.what = _shown(what)
+        self.why = why and _shown(why)
+        self.remedy = _shown(remedy)
         self.group: str | None = None
-        self.file = file and _bounded(file)
+        self.file = file and _shown(file)
         self.line = line
         self.column = column
-        self.model = model and _bounded(model)
-        self.node = node and _bounded(node)
-        self._words = where and _bounded(where)
+        self.model = model and _shown(model)
+        self.node = node and _shown(node)
+        self._words = where and _shown(where)
         super().__init__(self.what)
 
     @property
@@ -218,8 +219,22 @@ def about(*, file: str | None = None, model: str | None = None) -> Iterator[None
         raise
 
 
-def _bounded(text: str) -> str:
-    """A part of a message without its middle, where it is too long: names in models may be."""
+_CREDENTIALS: Final = re.compile(
+    # A port is no password, and `@sha256:` begins the digest of an artifact, not a host.
+    r"(?<=://)(?:[^\s/@:]+|[^\s/@:]*:(?!\d+/)[^\s@]*(?:@[^\s@/]*(?=@))*)@(?!sha256:)"
+    r"|(?<=[?&])([\w.-]*(?:token|secret|signature|sig|password|key|credential)[\w.-]*=)[^\s&'\"]+",
+    re.IGNORECASE,
+)
+
+
+def without_credentials(text: str) -> str:
+    """Replace user names, passwords and tokens in the URLs of a text by `…`."""
+    return _CREDENTIALS.sub(lambda found: f"{found[1]}…" if found[1] else "…@", text)
+
+
+def _shown(text: str) -> str:
+    """A part of a message, without credentials and without the middle of what is too long."""
+    text = without_credentials(text)
     if len(text) <= MESSAGE_LENGTH:
         return text
     head, tail = text[: MESSAGE_LENGTH * 3 // 4], text[-MESSAGE_LENGTH // 4 :]
@@ -278,6 +293,10 @@ class Violation:
     what: str
     remedy: str
     code: Code = Code.MANIFEST
+
+    def __post_init__(self) -> None:
+        for name in ("file", "path", "what", "remedy"):
+            object.__setattr__(self, name, without_credentials(getattr(self, name)))
 
     @property
     def where(self) -> str:

@@ -29,6 +29,7 @@ from epctx.engine.last_keys import History
 from epctx.errors import CompileError, EpctxError
 from epctx.files import identity
 from tests.kit import projects
+from tests.kit.command_line import VARYING, epctx
 from tests.kit.projects import Project, flip, ran, states, stats
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -638,3 +639,58 @@ def test_after_gc_results_are_looked_for_again(command: Callable[..., tuple[str,
     command()
     collect.collect(Cache(locate(), print), keep=(), limits=Limits())
     assert command() == (SAID, True)
+
+
+def test_a_file_that_an_option_names_is_an_input(tmp_path: Path) -> None:
+    """Of an EP without a schema, too: nobody says which of its options are paths."""
+    made = projects.make(tmp_path, {"g": ["a"]}, verify={"numbers": "off"})
+    (tmp_path / "nothing").write_text("a word, as it is written", encoding="utf-8")
+    (tmp_path / "cfg.json").write_text("{}", encoding="utf-8")
+    made.document["execution_providers"] = {
+        "ref": {
+            "provider": "VaryingExecutionProvider",
+            "options": {"depends": "nothing", "folder": "./cfg.json"},
+            "allow_unknown_options": True,
+        }
+    }
+    made.write()
+
+    def run(*arguments: str) -> str:
+        ran = epctx(*arguments, cwd=tmp_path, PYTHONPATH=str(VARYING))
+        return f"{ran.returncode} {ran.stdout}{ran.stderr}"
+
+    assert run("build", "m.yaml").startswith("0 ")
+    assert "nothing to do" in run("build", "m.yaml")
+    lock = made.lock.read_text(encoding="utf-8")
+    assert "cfg.json" not in lock and "depends: nothing" in lock
+    (tmp_path / "cfg.json").write_text('{"threads": 1}', encoding="utf-8")
+    assert "nothing to do" not in run("plan", "m.yaml")
+    assert run("build", "m.yaml", "--locked").startswith("8 ")
+    assert "nothing to do" not in run("build", "m.yaml")
+
+
+@pytest.mark.parametrize("limit", ["INPUT_BYTES", "SIZE_RUNS"])
+def test_what_a_limit_decided_is_decided_anew(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = projects.make(tmp_path, {"g": ["a"]})
+
+    def open_batch(model: onnx.ModelProto) -> None:
+        """It runs at a single size of `n`, which is not the first one that is tried."""
+        for each in (*model.graph.input, *model.graph.output):
+            each.type.tensor_type.shape.dim[0].dim_param = "n"
+        (given,) = model.graph.input
+        width = given.type.tensor_type.shape.dim[1].dim_value
+        model.graph.initializer.append(numpy_helper.from_array(np.array([5, width]), "shape"))
+        model.graph.node[0].input[0] = "five"
+        reshape = helper.make_node("Reshape", [given.name, "shape"], ["five"], name="five")
+        model.graph.node.insert(0, reshape)
+
+    made.edit("a", open_batch)
+    with monkeypatch.context() as patch:
+        patch.setenv(f"EPCTX_LIMIT_{limit}", "1")
+        found = made.build().groups[0].verify
+    assert found is not None and any("EPCTX_LIMIT_" in each.message for each in found.findings)
+    found = made.build().groups[0].verify
+    assert found is not None and found.numbers
+    assert not any("EPCTX_LIMIT_" in each.message for each in found.findings)

@@ -101,7 +101,7 @@ UNSIGNED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.needs("links")
+@pytest.mark.needs("links", "some are put in the way")
 @pytest.mark.parametrize("name", UNSIGNED)
 def test_whatever_no_signature_covers_fails(name: str, project: Project, tmp_path: Path) -> None:
     assert inside("build", "m.yaml", "--sign", "k.pem", cwd=project.folder).returncode == 0

@@ -202,7 +202,7 @@ UNCOVERED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.needs("links")
+@pytest.mark.needs("links", "some are put in the way")
 @pytest.mark.parametrize("name", UNCOVERED)
 def test_what_nothing_checks_is_listed_and_fails_under_a_lock(
     name: str, released: Project, dist: Path

@@ -181,3 +181,24 @@ def test_what_is_there_is_no_error_and_what_is_not_names_its_extra(
     with pytest.raises(UsageError, match="a package that is not installed, jinja2") as caught:
         UsageError.if_missing("jinja2", "report")
     assert caught.value.remedy == 'pip install "epctx[report]"'
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("oci://user:pass@host/repo", "oci://…@host/repo"),
+        ("'dask://user:p/a:ss@host:8786' names", "'dask://…@host:8786' names"),
+        ("https://ghp_token@host/x and s3://a:b@c", "https://…@host/x and s3://…@c"),
+        ("oci://user:p@ss@host/repo", "oci://…@host/repo"),
+        ("https://host/x?X-Amz-Signature=ab12&a=1", "https://host/x?X-Amz-Signature=…&a=1"),
+        ("dask://local?workers=0", "dask://local?workers=0"),
+        ("oci://host:5000/r@sha256:00", "oci://host:5000/r@sha256:00"),
+        ("oci://host/r:tag, by me@example.com", "oci://host/r:tag, by me@example.com"),
+    ],
+)
+def test_no_message_has_credentials(said: str, shown: str) -> None:
+    error = EpctxError(said, remedy=said, where=said, why=said, file=said)
+    parts = (error.what, error.remedy, error.where, error.why, error.file)
+    assert parts == (shown,) * 5
+    violation = Violation(file="m.yaml", line=1, column=1, path="", what=said, remedy=said)
+    assert (violation.what, violation.remedy) == (shown, shown)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
+from epctx.files import listing
 
 FOLDER_VARIABLE = "EPCTX_CACHE_DIR"
 READONLY_VARIABLE = "EPCTX_CACHE_READONLY"
@@ -109,28 +110,14 @@ def _require_own(location: Location) -> None:
             )
 
 
-if sys.platform == "win32":
-
-    def _of_others(status: os.stat_result) -> str | None:
-        return None
-
-else:
-
-    def _of_others(status: os.stat_result) -> str | None:
-        """Why a folder is not this user's alone; None: it is."""
-        if status.st_uid not in (0, os.geteuid()):
-            return f"it belongs to another user, {_user(status.st_uid)}"
-        if status.st_mode & 0o002:
-            return f"everybody can write to it (mode {status.st_mode & 0o777:o})"
-        return None
-
-    def _user(number: int) -> str:
-        import pwd
-
-        try:
-            return pwd.getpwuid(number).pw_name
-        except KeyError:
-            return f"number {number}"
+def _of_others(status: os.stat_result) -> str | None:
+    """Why a folder is not this user's alone; None: it is."""
+    owner = listing.other_owner(status)
+    if owner is not None:
+        return f"it belongs to another user, {owner}"
+    if sys.platform != "win32" and status.st_mode & 0o002:
+        return f"everybody can write to it (mode {status.st_mode & 0o777:o})"
+    return None
 
 
 @contextlib.contextmanager

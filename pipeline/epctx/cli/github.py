@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epctx.cli.streams import Stream
+from epctx.cli.visible import visible
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
 
@@ -128,7 +129,7 @@ def _command(
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _in_repository(file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,3 +41,23 @@ def is_link(status: os.stat_result) -> bool:
     """A symbolic link, or on Windows any reparse point (a junction, a mount)."""
     attributes: int = getattr(status, "st_file_attributes", 0)
     return stat.S_ISLNK(status.st_mode) or bool(attributes & stat.FILE_ATTRIBUTE_REPARSE_POINT)
+
+
+if sys.platform == "win32":
+
+    def other_owner(status: os.stat_result) -> str | None:
+        """Nobody is known to own an entry on Windows."""
+        return None
+
+else:
+
+    def other_owner(status: os.stat_result) -> str | None:
+        """The user who owns an entry, if that is neither root nor this process's user."""
+        import pwd
+
+        if status.st_uid in (0, os.geteuid()):
+            return None
+        try:
+            return pwd.getpwuid(status.st_uid).pw_name
+        except KeyError:
+            return f"number {status.st_uid}"

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import StorageError
-from epctx.files import digest
+from epctx.files import digest, listing
 from epctx.files.digest import Algorithm, Buffer, Digest, HashingWriter
 from epctx.files.identity import of_content
 
@@ -171,6 +171,28 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse to write into what somebody else can exchange: a link, or another user's entry.
+
+    Root may write into the folders of others.
+
+    Raises:
+        StorageError: `path` is one of both; it need not be there.
+    """
+    if not os.path.lexists(path):
+        return
+    status = path.lstat()
+    owner = None if sys.platform == "win32" or os.geteuid() == 0 else listing.other_owner(status)
+    if listing.is_link(status) or owner is not None:
+        raise StorageError(
+            "is a link" if owner is None else f"belongs to another user, {owner}",
+            file=path.as_posix(),
+            why="epctx puts folders there, and removes what it did not make anew",
+            remedy="remove it, or choose another folder",
+            code=Code.OUTPUT_CHANGED,
+        )
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def _text(node: Node, key: str) -> str | None:
 def _provider(alias: str, entry: Node, places: Places) -> ProviderSpec:
     settings = _settings(entry)
     values = _settings(options.converted(entry))
-    paths = options.path_options(entry)
+    paths = options.path_options(entry) | options.file_options(entry, places)
     values.update({name: places.absolute(n.text).as_posix() for name, n in paths.items()})
     settings.update(alias=alias, options=values, path_options=[*sorted(paths)])
     return _convert(settings, ProviderSpec)

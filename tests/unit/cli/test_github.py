@@ -1,6 +1,7 @@
 """Annotations: what GitHub's runner reads on stderr."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from epctx.cli.app import app
 from epctx.worker import pool
+from tests.kit.command_line import inside
 from tests.kit.inline import Inline
 from tests.kit.projects import Project, make
 
@@ -94,3 +96,24 @@ def test_an_output_that_cannot_be_written_is_of_no_line(tmp_path: Path) -> None:
     result = call("build", "m.yaml", "--out", "out")
     assert result.exit_code == 9
     assert len(annotations(result)) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("validate", "a\u2028b\x1b[2K.yaml"),
+        ("build", "a\u2028b\x1b[2K.yaml"),
+        ("inspect", "a\u2028b\x1b[2K.onnx"),
+        ("build", "--a\u2028b\x1b[2K"),
+        ("pull", "oci://me:pa\u2028ss\x1b[2K@host/r", "x"),
+        ("build", "m.yaml", "--on", "dask://me:pa\u2028\x1b[2K@host:1"),
+        ("verify", "oci://me:pa@host/R\u2028\x1b[2K"),
+    ],
+)
+def test_an_annotation_has_no_control_character_and_no_password(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text("name: m", encoding="utf-8")
+    ran = inside(*arguments, cwd=tmp_path, GITHUB_ACTIONS="true")
+    told = [line for line in ran.stderr.split("\n") if line.startswith("::error")]
+    assert told and not re.search("[\u2028\x1b]|me:pa", ran.stderr)

@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -8,6 +9,8 @@ import blake3
 import pytest
 from msgspec.structs import replace
 
+from epctx.commands.pull import fetching
+from epctx.engine.output.place import Place
 from epctx.errors import StorageError
 from epctx.files import outputs
 
@@ -98,3 +101,23 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_refused_write_says_what_helps(number: int, words: str) -> None:
     error = outputs.unwritable(Path("dist"), OSError(number, "no"))
     assert error.exit_code == 9 and words in error.remedy and "--out" in error.remedy
+
+
+@pytest.mark.needs("root", "it gives a folder to another user")
+def test_the_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process says that it is another user's: Python itself may be root's alone."""
+    outputs.refuse_foreign(tmp_path / "nothing")
+    (tmp_path / "m").mkdir()
+    os.chown(tmp_path / "m", 1, 1)
+    outputs.refuse_foreign(tmp_path / "m")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    outputs.refuse_foreign(tmp_path)
+    with pytest.raises(StorageError, match="belongs to another user"):
+        outputs.refuse_foreign(tmp_path / "m")
+    places = Place(out=tmp_path, name="m"), Place(out=tmp_path.parent, name=tmp_path.name)
+    for held in (fetching.working(tmp_path / "m"), *(p.locked(lambda: None) for p in places)):
+        with pytest.raises(StorageError, match="belongs to another user"), held:
+            pass
+    assert not list((tmp_path / "m").iterdir())

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import filelock
 
 from epctx.commands.moving import Moving
-from epctx.errors import StorageError
+from epctx.errors import Interrupted, StorageError
 from epctx.files import copying, outputs
 from epctx.files.digest import CHUNK
 from epctx.oci.artifact import Blob, Damaged
 from epctx.text import size_words
+from epctx.transfer.attempts import StoreError
 
 if TYPE_CHECKING:
     from epctx.oci.registry import Repository
@@ -31,14 +32,22 @@ _WORK: Final = ".{}.pulling"
 
 @contextlib.contextmanager
 def working(folder: Path) -> Iterator[Path]:
-    """The hidden folder of a pull into `folder`; removed when all went well.
+    """The hidden folder of a pull into `folder`, this user's alone.
+
+    It stays if the pull is interrupted, or if the registry may give the rest another time.
 
     Raises:
-        StorageError: the system refuses, or another command pulls there.
+        StorageError: the system refuses, another command pulls there, or one of both folders is
+            another user's.
     """
     work = folder.with_name(_WORK.format(folder.name))
+    for path in (folder, work):
+        outputs.refuse_foreign(path)
     with outputs.writing(work):
-        work.mkdir(parents=True, exist_ok=True)
+        work.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            work.mkdir(mode=0o700)
+        outputs.refuse_foreign(work)  # made by somebody else since
         lock = filelock.FileLock(work / "lock")
     try:
         lock.acquire(timeout=0)
@@ -48,8 +57,15 @@ def working(folder: Path) -> Iterator[Path]:
             file=str(folder),
             remedy="wait for it, or pull into another folder",
         ) from None
-    with lock:
-        yield work
+    try:
+        with lock:
+            yield work
+    except (Interrupted, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if not isinstance(error, StoreError) or error.lasting:
+            shutil.rmtree(work, ignore_errors=True)
+        raise
     with outputs.writing(work):
         shutil.rmtree(work)
 
@@ -63,7 +79,8 @@ def fetch(repository: Repository, files: Mapping[str, Blob], work: Path, moving:
         StoreError: it does not come.
     """
     unique = {blob.digest: path for path, blob in files.items()}
-    missing = sum(files[path].size - _size(_place(work, files[path])) for path in unique.values())
+    there = sum(_size(_place(work, files[path])) for path in unique.values())
+    missing = sum(blob.size for blob in files.values()) - there
     with outputs.writing(work):
         free = shutil.disk_usage(work).free
     if missing > free:

@@ -160,15 +160,19 @@ class Actions:
         *,
         folder: Path | None = None,
         files: Iterable[StoredFile] = (),
+        keep: bool = True,
     ) -> Action[T]:
         """Put what an action made into the cache, if there is one; `files` lie in `folder`.
+
+        Args:
+            keep: False: the result counts for this build alone.
 
         Raises:
             StorageError: the cache cannot be written.
         """
         encoded = msgspec.Raw(codec.encode(record))
         action = Action(kind=kind, record=encoded, result=result, files=tuple(files))
-        if self.lookup.cache is not None:
+        if keep and self.lookup.cache is not None:
             self.lookup.cache.put(key, action, folder or self.work)
         return action
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from epctx import limits
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compile import Compiling
@@ -132,5 +133,12 @@ def _forget(actions: Actions, staged: Sequence[Staged]) -> None:
 
 
 def _stored(actions: Actions, verified: Verified, report: FolderReport) -> Verified:
+    """Store a verdict, unless a limit decided it: no key has limits, so it would be final."""
     assert verified.record is not None
-    return replace(verified, action=actions.store(verified.key, "verify", verified.record, report))
+    limited = any(
+        limits.PREFIX in f"{each.message} {each.remedy}"
+        for each in report.findings
+        if each.outcome == "not checkable"
+    )
+    action = actions.store(verified.key, "verify", verified.record, report, keep=not limited)
+    return replace(verified, action=action)

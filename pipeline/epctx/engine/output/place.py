@@ -15,7 +15,6 @@ Everything is beside the place it will have, on the same file system, so that a 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,10 +23,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from epctx.error_codes import Code
 from epctx.errors import StorageError
 from epctx.files import outputs
-from epctx.files.listing import is_folder, is_link
+from epctx.files.listing import is_folder
 
 if TYPE_CHECKING:
     import filelock
@@ -139,9 +137,11 @@ class Place(Struct, frozen=True, kw_only=True):
             self.out.mkdir(parents=True, exist_ok=True)
             lock = acquired(self.lock, waiting)
         with lock:
-            self._refuse_links()
+            self._refuse_foreign()
             killed = self.staging.exists()
             self._repair()
+            with outputs.writing(self.staging):
+                self.staging.mkdir(mode=0o700)
             try:
                 yield killed
             finally:
@@ -199,21 +199,15 @@ class Place(Struct, frozen=True, kw_only=True):
             if not any(target.iterdir()):
                 target.rmdir()
 
-    def _refuse_links(self) -> None:
-        """A link here would lead what is published, and what is removed, to another place.
+    def _refuse_foreign(self) -> None:
+        """What somebody else can exchange would lead outputs, and removals, to another place.
 
         Raises:
-            StorageError: there is one.
+            StorageError: there is something like that.
         """
-        for path in (self.root, *self.root.glob("*"), self.staging, *self.staging.glob("old/*")):
-            if os.path.lexists(path) and is_link(path.lstat()):
-                raise StorageError(
-                    "is a link",
-                    file=path.as_posix(),
-                    why="epctx puts folders there, and removes what it did not make anew",
-                    remedy="remove the link, or choose another folder with --out",
-                    code=Code.OUTPUT_CHANGED,
-                )
+        inside = (*self.root.glob("*"), *self.root.glob("*/*"), *self.staging.glob("old/*"))
+        for path in (self.root, self.package, self.staging, *inside):
+            outputs.refuse_foreign(path)
 
     def _repair(self) -> None:
         for target in _folders(self.staging / "old"):

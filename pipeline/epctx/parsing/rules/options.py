@@ -59,6 +59,23 @@ def path_options(entry: Node) -> dict[str, Node]:
     }
 
 
+def file_options(entry: Node, places: Places) -> dict[str, Node]:
+    """The options that no schema describes and whose values name a file that is there.
+
+    Only what looks like a path counts: `fast` stays a word beside a file of that name.
+    """
+    schema = schema_of(entry)
+    known = schema.properties if schema is not None else {}
+    return {
+        name: node
+        for name, node in converted(entry).mapping.items()
+        if name not in known
+        and node.string is not None
+        and not {"/", ".", "\\"}.isdisjoint(node.string)
+        and places.absolute(node.string).is_file()
+    }
+
+
 def label(entry: Node) -> str:
     """The `[ep]` of the entry's context binaries; without a schema the provider's name."""
     schema, provider = schema_of(entry), entry.get("provider")

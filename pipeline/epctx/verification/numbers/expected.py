@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime as ort
 from msgspec import Struct
 
+from epctx import limits
 from epctx.errors import ModelError
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.serde import skeleton
@@ -126,9 +127,11 @@ class Expected(Struct, dict=True):
         try:
             return self.sets.search(self.inputs, trial.attempt, trial.order.sizes).find()
         except sizes.NotFound as error:
+            ended = f" until {limits.SIZE_SECONDS.variable} or {limits.SIZE_RUNS.variable} ended it"
             raise Unsized(
                 f"its source model runs at none of {error.runs} sizes that were tried for its "
-                f"open dimensions; at {sizes.words(error.first)}: {trial.first}",
+                f"open dimensions{ended if error.limited else ''}; "
+                f"at {sizes.words(error.first)}: {trial.first}",
                 error.first,
             ) from error
 

@@ -43,11 +43,17 @@ _OF_THE_MODEL: Final = 12
 
 
 class NotFound(Exception):
-    """No sizes were found. `runs`: how many attempts were made; `first`: the first one's sizes."""
+    """No sizes were found.
 
-    def __init__(self, runs: int, first: Sizes) -> None:
+    Attributes:
+        runs: how many attempts were made.
+        first: the sizes of the first one.
+        limited: a limit ended the search.
+    """
+
+    def __init__(self, runs: int, first: Sizes, *, limited: bool) -> None:
         super().__init__(runs)
-        self.runs, self.first = runs, first
+        self.runs, self.first, self.limited = runs, first, limited
 
 
 class Term(Struct, frozen=True):
@@ -103,12 +109,13 @@ class Search(Struct, kw_only=True):
         """
         self._deadline = time.monotonic() + limits.SIZE_SECONDS.value
         count = max(map(len, self.asked.values()), default=1)
+        limited = False
         try:
             plan = self._first()
         except _Ended:
-            plan = None
+            plan, limited = None, True
         if plan is None:
-            raise NotFound(self.runs, self._sizes(self._starts()[0]))
+            raise NotFound(self.runs, self._sizes(self._starts()[0]), limited=limited)
         found = [plan]
         try:
             if count == 1:

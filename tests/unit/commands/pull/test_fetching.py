@@ -1,12 +1,14 @@
 """The hidden folder of a pull. What comes into it: tests/faults/test_registry.py."""
 
+import stat
 from pathlib import Path
 
 import pytest
 
 from epctx.commands.pull import fetching
 from epctx.errors import StorageError
-from epctx.oci.artifact import blob_of
+from epctx.oci.artifact import Damaged, blob_of
+from epctx.transfer.attempts import StoreError
 
 
 def test_two_do_not_pull_into_one_folder(tmp_path: Path) -> None:
@@ -20,12 +22,43 @@ def test_two_do_not_pull_into_one_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_it_stays_when_something_fails(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), fetching.working(tmp_path / "got") as work:
+@pytest.mark.parametrize("error", [StoreError("is slow"), KeyboardInterrupt()])
+def test_it_stays_when_the_rest_may_come_another_time(error: BaseException, tmp_path: Path) -> None:
+    with pytest.raises(type(error)), fetching.working(tmp_path / "got") as work:
         (work / "half").write_bytes(b"half")
-        raise ValueError
+        raise error
     with fetching.working(tmp_path / "got") as work:
         assert (work / "half").read_bytes() == b"half"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Damaged("is not what its digest says"),
+        StoreError("wants another password", lasting=True),
+        StorageError("is full", remedy="free some space"),
+    ],
+)
+def test_nothing_stays_when_the_pull_fails_for_good(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)), fetching.working(tmp_path / "got") as work:
+        (work / "half").write_bytes(b"half")
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.needs("POSIX", "modes")
+def test_its_folder_is_the_users_alone(tmp_path: Path) -> None:
+    with fetching.working(tmp_path / "got") as work:
+        assert stat.S_IMODE(work.stat().st_mode) == 0o700
+
+
+@pytest.mark.needs("links", "one is in the way")
+def test_a_link_in_its_place_is_not_adopted(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / ".got.pulling").symlink_to(tmp_path / "other")
+    with pytest.raises(StorageError, match="is a link"), fetching.working(tmp_path / "got"):
+        pass
+    assert not list((tmp_path / "other").iterdir())
 
 
 def test_content_that_is_there_twice_is_copied(tmp_path: Path) -> None:
