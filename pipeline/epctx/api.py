@@ -324,7 +324,8 @@ def verify(
         files = releases.named(named)
         survey = group_folders.survey([each for each in named if each not in files])
         requests = list(survey.requests)
-        rest, beside = releases.beside(survey.rest, files, fetched.attached, locked)
+        beside = [p for p in survey.rest if locked is not None and releases.is_released(p, locked)]
+        rest = [*files, *sorted({*survey.rest} - {*beside, *fetched.attached})]
         covered = {request.folder: request.label for request in requests}
         kits = {each.resolve(): group_folders.words(each) for each in survey.kits}
         packed = {each.resolve(): group_folders.words(each) for each in survey.packages}
@@ -353,16 +354,12 @@ def verify(
             )
             told = {each.folder for each in missing}
             missing += [each for each in unlocked if each.folder not in told]
-            released += [releases.astray(label, where) for label in (*astray, *kits.values())]
+            strays = (*astray, *survey.kits, *({*judged.rest} - {*files}))
+            released += group_folders.reported(sorted(strays), releases.stray(where))
         for each in files:
             if locked is None or judged.admits(each.resolve()):
                 released.append(releases.check(each, locked, where))
         released += [releases.check(each, locked, where) for each in beside]
-        uncovered = [survey.byproducts]
-        if locked is not None:
-            released += releases.strays(judged.rest, files, where)
-        elif trusted is None:
-            uncovered.append(judged.rest)
         released += fetched.findings(locked, where)
         done = command.run(
             [
@@ -379,7 +376,9 @@ def verify(
             golden=golden or results is not None,
             strict=strict,
         )
-        folders = (*done.folders, *releases.uncovered(*uncovered))
+        known = judged.rest if locked is None and trusted is None else ()
+        uncovered = sorted((*survey.byproducts, *known))
+        folders = (*done.folders, *group_folders.reported(uncovered, releases.uncovered))
         return fetched.told(replace(done, folders=folders))
 
 

@@ -18,7 +18,7 @@ from epctx import api
 from epctx import lockfile as locks
 from epctx.errors import VerificationError
 from epctx.files import digest
-from epctx.verification.findings import VerifyReport
+from epctx.verification.findings import Outcome, VerifyReport
 from tests.kit import folders, projects
 from tests.kit.command_line import inside
 from tests.kit.compositions import PARTS
@@ -63,6 +63,16 @@ def resum(folder: Path) -> None:
 def told(report: VerifyReport) -> set[str]:
     """The files that integrity finds something wrong with."""
     return {f.subject for f in report.findings("fail") if f.policy == "integrity"}
+
+
+def entries(report: VerifyReport, outcome: Outcome) -> set[Path]:
+    """The entries that a report says this of, as a whole."""
+    return {
+        Path(folder.folder, finding.subject)
+        for folder in report.folders
+        for finding in folder.findings
+        if finding.check == "covered" and finding.outcome == outcome
+    }
 
 
 def models(folder: Path) -> list[Path]:
@@ -210,9 +220,9 @@ def test_what_nothing_checks_is_listed_and_fails_under_a_lock(
     change, entry = UNCOVERED[name]
     change(dist)
     report = api.verify(dist)
-    assert report.passed and entry in {f.subject for f in report.findings("not covered")}
+    assert report.passed and dist / entry in entries(report, "not covered")
     report = api.verify(dist, lock=released.lock)
-    assert entry in {f.subject for f in report.findings("fail") if f.check == "covered"}
+    assert dist / entry in entries(report, "fail")
 
 
 SUMS: dict[str, Callable[[Path], object]] = {

@@ -36,7 +36,7 @@ def test_every_file_is_signed(folder: Path, key: Path) -> None:
     assert api.sign(folder, key=key).files == 2, "the signature is none of its own files"
     assert (folder / "model.sig").read_bytes() == first
     judged = signatures.judge(
-        [folder], {folder: "f"}, {}, Trusted.load([key.with_suffix(".pub")], [])
+        [folder], {folder: "f"}, [], Trusted.load([key.with_suffix(".pub")], [])
     )
     assert not judged.refused
 

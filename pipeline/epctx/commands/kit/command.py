@@ -94,7 +94,7 @@ class KitReport(Struct, frozen=True, kw_only=True):
 
     Attributes:
         left: models that only epctx runs, and why.
-        not_packed: entries of the source outside of groups and packages, relative to it.
+        not_packed: entries of the source outside of groups and packages.
     """
 
     path: Path
@@ -136,7 +136,7 @@ def write(
         models=sum(len(each.models) for each in sets),
         size=_write(kit, files, target, source),
         left={m.name: each.why_not for each in sets if each.why_not for m in each.models},
-        not_packed=tuple(n for names in survey.rest.values() for n in names if n != SIGNATURE),
+        not_packed=tuple(folders.words(p) for p in survey.rest if p.name != SIGNATURE),
     )
 
 

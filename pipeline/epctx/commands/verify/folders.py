@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SIGNATURE, SUMS, context_fi
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
+from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.request import Composed, ExpectedFile, VerifyRequest
 
 
@@ -34,22 +35,21 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """What lies at or below the paths that were named: each entry once.
+    """What lies at or below the paths that were named, each entry once; no link is followed.
 
     Attributes:
         requests: one for each group folder and each named model.
         packages: folders of model packages.
         kits: folders of kits for devices.
-        byproducts: what each build writes beside its outputs, by named folder, relative to it.
-        rest: all other entries outside of these, likewise: a folder with none of them inside once,
-            with a "/" at its end. Links are not followed.
+        byproducts: what each build writes beside its outputs.
+        rest: all other entries outside of these; a folder with none of them inside as a whole.
     """
 
     requests: tuple[VerifyRequest, ...]
     packages: tuple[Path, ...]
     kits: tuple[Path, ...]
-    byproducts: Mapping[Path, tuple[str, ...]]
-    rest: Mapping[Path, tuple[str, ...]]
+    byproducts: tuple[Path, ...]
+    rest: tuple[Path, ...]
 
 
 def survey(paths: Sequence[Path]) -> Survey:
@@ -61,33 +61,46 @@ def survey(paths: Sequence[Path]) -> Survey:
     Raises:
         UsageError: a path does not exist, is neither folder nor model, or has nothing to verify.
     """
-    requests: list[VerifyRequest] = []
-    found: dict[Kind, list[Path]] = {"group": [], "package": [], "kit": []}
-    rest: dict[Path, tuple[str, ...]] = {}
+    models: list[VerifyRequest] = []
+    kinds: dict[Path, Kind] = {}
+    rest: list[Path] = []
     for path in dict.fromkeys(paths):
         if not path.is_dir():
-            requests.append(_of_model(path))
+            models.append(_of_model(path))
             continue
         try:
-            kinds, rest[path] = _walk(path)
+            found, others = _walk(path)
         except OSError as error:
             raise _unreadable(path, error) from error
-        if not kinds:
+        if not found:
             raise UsageError(
                 "has nothing to verify: no EPContext model in it or below",
                 file=words(path),
                 remedy="name the folder that `epctx build --out` wrote, or a model",
             )
-        for folder in sorted(kinds):
-            found[kinds[folder]].append(folder)
-    groups = (VerifyRequest(folder=f.resolve(), label=words(f)) for f in found["group"])
+        kinds |= {folder: found[folder] for folder in sorted(found)}
+        rest += others
+    groups = (VerifyRequest(folder=f.resolve(), label=words(f)) for f in _of("group", kinds))
     return Survey(
-        requests=(*groups, *requests),
-        packages=tuple(found["package"]),
-        kits=tuple(found["kit"]),
-        byproducts={p: tuple(n for n in e if _is_byproduct(p / n)) for p, e in rest.items()},
-        rest={p: tuple(n for n in e if not _is_byproduct(p / n)) for p, e in rest.items()},
+        requests=(*groups, *models),
+        packages=_of("package", kinds),
+        kits=_of("kit", kinds),
+        byproducts=tuple(filter(_is_byproduct, rest)),
+        rest=tuple(path for path in rest if not _is_byproduct(path)),
     )
+
+
+def reported(paths: Iterable[Path], finding: Callable[[str], Finding]) -> list[FolderReport]:
+    """Report entries, each by the finding of its name, under the folders that they are in."""
+    found: dict[Path, list[Finding]] = {}
+    for path in paths:
+        name = f"{path.name}/" if listing.is_folder(path) else path.name
+        found.setdefault(path.parent, []).append(finding(name))
+    return [FolderReport(folder=words(p), findings=tuple(each)) for p, each in found.items()]
+
+
+def _of(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
+    return tuple(folder for folder, each in kinds.items() if each == kind)
 
 
 def _is_byproduct(path: Path) -> bool:
@@ -134,18 +147,18 @@ def match(
 
 def match_lock(
     requests: Sequence[VerifyRequest], lock: Lock, paths: Sequence[Path], *, where: str
-) -> tuple[list[VerifyRequest], list[Missing], list[str]]:
+) -> tuple[list[VerifyRequest], list[Missing], list[Path]]:
     """The requests with what the lock says of their files; `match` says the rest.
 
     A lock of several kinds of host says it of that one whose outputs a folder has.
 
-    Returns the labels, too, of folders that lie among the lock's and are none of them.
+    Returns the folders, too, that lie among the lock's and are none of them, as they were named.
     """
     record = f"the lock {where}"
     views = hosts.views(lock)
     folders = views[0].folders
     roots = _roots(paths, requests, folders, lock.name)
-    astray = [each.label for each in requests if _is_astray(each.folder, roots, folders)]
+    astray = [Path(each.label) for each in requests if _is_astray(each.folder, roots, folders)]
     requests = [each for each in requests if not _is_astray(each.folder, roots, folders)]
     known = {
         key: {name for name in outputs if name.endswith(CONTEXT_SUFFIX)}
@@ -236,7 +249,7 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
 Kind = Literal["group", "package", "kit"]
 
 
-def _walk(path: Path) -> tuple[dict[Path, Kind], tuple[str, ...]]:
+def _walk(path: Path) -> tuple[dict[Path, Kind], list[Path]]:
     """The folders at or below one that are of a kind, and the entries outside of them."""
     kinds: dict[Path, Kind] = {}
 
@@ -250,16 +263,14 @@ def _walk(path: Path) -> tuple[dict[Path, Kind], tuple[str, ...]]:
     entries = list(listing.below(path, into=into)) if into(path) else []
     parents = {entry.parent for entry in entries}
     signed = {entry.parent for entry in entries if entry.name == SIGNATURE}
-    kept = {parent for folder in (*kinds, *signed) for parent in (folder, *folder.parents)}
-    rest: dict[str, None] = {}
+    kept = {*path.parents, path}
+    kept |= {parent for folder in (*kinds, *signed) for parent in (folder, *folder.parents)}
+    rest: dict[Path, None] = {}
     for entry in entries:
-        if entry in parents or not kinds.keys().isdisjoint((entry, *entry.parents)):
-            continue
-        inside = entry.relative_to(path).parents
-        whole = next((p for p in reversed(inside[:-1]) if path / p not in kept), None)
-        name = whole or entry.relative_to(path)
-        rest[f"{name.as_posix()}/" if listing.is_folder(path / name) else name.as_posix()] = None
-    return kinds, tuple(rest)
+        if entry not in parents and kinds.keys().isdisjoint((entry, *entry.parents)):
+            whole = [each for each in entry.parents if each not in kept]
+            rest[whole[-1] if whole else entry] = None
+    return kinds, list(rest)
 
 
 def _kind(folder: Path) -> Kind | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,6 @@ _finding: Final = partial(Finding, "integrity", "lock")
 _entry: Final = partial(Finding, "integrity", "covered")
 _CHANGED: Final = "do not ship it: make the release again, or get it from where it was released"
 _STRAY: Final = "remove it, or name the folder of the release alone; or name the right lock"
-_UNCOVERED: Final = "know what it is: `epctx verify` says nothing of it"
 
 
 def named(paths: Sequence[Path]) -> list[Path]:
@@ -41,70 +40,20 @@ def named(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path.name.endswith(endings) and not path.is_dir()]
 
 
-def uncovered(*entries: Mapping[Path, Sequence[str]]) -> Iterator[FolderReport]:
-    """Report what nothing checks: entries by folder that was named, relative to it."""
+def is_released(path: Path, lock: Lock) -> bool:
+    """Whether a file is named as the archive or the attestation of a lock's release."""
+    return path.is_file() and path.name in {f"{lock.name}{ARCHIVE}", f"{lock.name}{ATTESTATION}"}
+
+
+def uncovered(name: str) -> Finding:
+    """The finding of an entry that nothing checks."""
     message = "nothing that was asked for checks it"
-    found: dict[Path, list[Finding]] = {}
-    for folder, name in ((f, n) for each in entries for f, names in each.items() for n in names):
-        found.setdefault(folder, []).append(_entry(name, "not covered", message, _UNCOVERED))
-    for folder, findings in found.items():
-        yield FolderReport(folder=words(folder), findings=tuple(findings))
+    return _entry(name, "not covered", message, "know what it is, or remove it")
 
 
-def beside(
-    rest: Mapping[Path, Sequence[str]],
-    named: Iterable[Path],
-    attached: Collection[Path],
-    lock: Lock | None,
-) -> tuple[dict[Path, tuple[str, ...]], list[Path]]:
-    """Part what lies outside of groups: what no lock knows, and files of the lock's release.
-
-    Args:
-        rest: entries by folder that was named, relative to it.
-        named: archives and attestations that were named: with what no lock knows, by their folder.
-        attached: attestations of artifacts, which are judged with these: left out.
-        lock: of the release; None: there is none.
-    """
-    files = {f"{lock.name}{ending}" for ending in (ARCHIVE, ATTESTATION)} if lock else set()
-    others: dict[Path, tuple[str, ...]] = {}
-    found: list[Path] = []
-    for path in named:
-        others[path.parent] = (*others.get(path.parent, ()), path.name)
-    for folder, names in rest.items():
-        found += [folder / name for name in names if Path(name).name in files]
-        left = (n for n in names if folder / n not in found and folder / n not in attached)
-        others[folder] = tuple(left)
-    return others, found
-
-
-def strays(
-    rest: Mapping[Path, Sequence[str]], named: Collection[Path], where: str
-) -> Iterator[FolderReport]:
-    """Report entries that the lock does not have.
-
-    Args:
-        rest: by folder that was named, relative to it.
-        named: files that are held to the lock themselves.
-        where: the lock in messages.
-    """
-    for folder, names in rest.items():
-        findings = tuple(_stray(name, where) for name in names if folder / name not in named)
-        if findings:
-            yield FolderReport(folder=words(folder), findings=findings)
-
-
-def astray(label: str, where: str) -> FolderReport:
-    """Report a group's folder, or a kit, that the lock does not have.
-
-    Args:
-        label: how the report calls it.
-        where: the lock in messages.
-    """
-    return FolderReport(folder=label, findings=(_stray(".", where),))
-
-
-def _stray(subject: str, where: str) -> Finding:
-    return _entry(subject, "fail", f"is not in {where}", _STRAY)
+def stray(where: str) -> Callable[[str], Finding]:
+    """The finding of an entry that a lock does not have; `where`: the lock in messages."""
+    return lambda name: _entry(name, "fail", f"is not in {where}", _STRAY)
 
 
 def kit(folder: Path, label: str) -> Checked:

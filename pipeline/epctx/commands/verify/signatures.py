@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from epctx import limits
-from epctx.commands.verify.folders import words
+from epctx.commands.verify.folders import reported, words
 from epctx.files import listing
 from epctx.files.entries import open_entry
 from epctx.files.outputs import SIGNATURE
@@ -38,7 +38,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     reports: tuple[FolderReport, ...]
     refused: frozenset[Path]
-    rest: Mapping[Path, tuple[str, ...]]
+    rest: tuple[Path, ...]
 
     def admits(self, folder: Path) -> bool:
         """Whether a folder may be looked at."""
@@ -48,7 +48,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 def judge(
     named: Sequence[Path],
     folders: Mapping[Path, str],
-    rest: Mapping[Path, Sequence[str]],
+    rest: Iterable[Path],
     trusted: Trusted | None,
 ) -> Judged:
     """Look at the signatures in or below the folders that were named.
@@ -56,28 +56,27 @@ def judge(
     Args:
         named: what is verified, as it was typed: folders, models, archives, attestations.
         folders: those of groups, packages and kits in them, absolute; what the report calls each.
-        rest: all else in the folders that were named, by folder, relative to it.
+        rest: all else in the folders that were named.
         trusted: whose signatures count; None: nobody's was asked for.
     """
     signed = {place.resolve(): words(place) for path in named for place in _signed(path)}
+    places = {path: path.parent.resolve() / path.name for path in rest}
     own = {place / SIGNATURE for place in signed}
-    kept = {f: tuple(n for n in names if f.resolve() / n not in own) for f, names in rest.items()}
+    kept = [path for path, place in places.items() if place not in own]
     if trusted is None:
         reports = [_report(label, [_unknown()]) for label in signed.values()]
-        return Judged(reports=tuple(reports), refused=frozenset(), rest=kept)
+        return Judged(reports=tuple(reports), refused=frozenset(), rest=tuple(kept))
     found = {place: _report(label, _check(place, trusted)) for place, label in signed.items()}
     for folder, label in folders.items():
         if not any(_covers(place, folder) for place in signed):
             found[folder] = _report(label, [_missing(".")])
     refused = {p for p, r in found.items() if any(f.outcome == "fail" for f in r.findings)}
-    reports = list(found.values())
-    for folder, names in kept.items():
-        entries = {name: folder.resolve() / name for name in names}
-        unsigned = {n: e for n, e in entries.items() if not any(_covers(p, e) for p in signed)}
-        kept[folder] = tuple(name for name in names if name not in unsigned)
-        refused |= {*unsigned.values()}
-        reports += [_report(words(folder), map(_missing, unsigned))] if unsigned else []
-    return Judged(reports=tuple(reports), refused=frozenset(refused), rest=kept)
+    unsigned = [each for each in kept if not any(_covers(p, places[each]) for p in signed)]
+    return Judged(
+        reports=(*found.values(), *reported(unsigned, _missing)),
+        refused=frozenset(refused.union(places[each] for each in unsigned)),
+        rest=tuple(each for each in kept if each not in unsigned),
+    )
 
 
 def _covers(place: Path, folder: Path) -> bool:

@@ -51,7 +51,7 @@ def told(judged: Judged) -> list[tuple[str, str]]:
 def test_a_signature_covers_all_that_is_below_it(tmp_path: Path, trusted: Trusted) -> None:
     folder = signed(tmp_path / "f")
     for named in (folder, tmp_path):
-        judged = signatures.judge([named], labels(folder / "g"), {}, trusted)
+        judged = signatures.judge([named], labels(folder / "g"), [], trusted)
         assert told(judged) == [] and judged.admits(folder / "g")
         assert [report.folder for report in judged.reports] == [folder.as_posix()]
 
@@ -61,15 +61,15 @@ def test_where_nobody_is_trusted_a_signature_is_not_checkable(
 ) -> None:
     folder = signed(tmp_path / "f")
     (folder / "a.bin").write_bytes(b"b")
-    judged = signatures.judge([folder], labels(folder / "g"), {}, None)
+    judged = signatures.judge([folder], labels(folder / "g"), [], None)
     ((finding,),) = (report.findings for report in judged.reports)
     assert finding.outcome == "not checkable" and judged.admits(folder)
-    assert signatures.judge([tmp_path / "g"], {}, {}, None).reports == ()
+    assert signatures.judge([tmp_path / "g"], {}, [], None).reports == ()
 
 
 def test_what_is_not_signed_fails_and_is_not_looked_at(tmp_path: Path, trusted: Trusted) -> None:
     folder, other = signed(tmp_path / "f"), write(tmp_path / "o")
-    judged = signatures.judge([tmp_path], labels(folder / "g", other / "g"), {}, trusted)
+    judged = signatures.judge([tmp_path], labels(folder / "g", other / "g"), [], trusted)
     assert told(judged) == [(".", "is not signed: no model.sig is of it")]
     assert judged.admits(folder / "g") and not judged.admits(other / "g")
 
@@ -78,7 +78,7 @@ def test_a_signature_does_not_cover_what_it_leaves_out(tmp_path: Path, trusted: 
     """OpenSSF Model Signing signs nothing of git's folders: outputs in one are not signed."""
     folder = signed(tmp_path / "f")
     write(folder / ".git")
-    judged = signatures.judge([folder], labels(folder / "g", folder / ".git" / "g"), {}, trusted)
+    judged = signatures.judge([folder], labels(folder / "g", folder / ".git" / "g"), [], trusted)
     assert told(judged) == [(".", "is not signed: no model.sig is of it")]
     assert judged.admits(folder / "g") and not judged.admits(folder / ".git" / "g")
 
@@ -87,14 +87,14 @@ def test_a_model_is_covered_by_the_signature_of_its_folder(
     tmp_path: Path, trusted: Trusted
 ) -> None:
     folder = signed(tmp_path / "f")
-    assert not told(signatures.judge([folder / "a.bin"], labels(folder), {}, trusted))
-    assert told(signatures.judge([folder / "g" / "SHA256SUMS"], labels(folder / "g"), {}, trusted))
+    assert not told(signatures.judge([folder / "a.bin"], labels(folder), [], trusted))
+    assert told(signatures.judge([folder / "g" / "SHA256SUMS"], labels(folder / "g"), [], trusted))
 
 
 def test_an_archive_is_not_signed(tmp_path: Path, trusted: Trusted) -> None:
     archive = tmp_path / "m.tar"
     archive.write_bytes(b"")
-    judged = signatures.judge([], {}, {tmp_path: ("m.tar",)}, trusted)
+    judged = signatures.judge([], {}, [archive], trusted)
     assert len(told(judged)) == 1 and not judged.admits(archive)
 
 
@@ -151,9 +151,9 @@ def attack(
 ) -> None:
     change, subject, words = row
     folder = signed(tmp_path / "f")
-    assert signatures.judge([folder], labels(folder / "g"), {}, trusted).admits(folder / "g")
+    assert signatures.judge([folder], labels(folder / "g"), [], trusted).admits(folder / "g")
     change(folder)
-    judged = signatures.judge([folder], labels(folder / "g"), {}, trusted)
+    judged = signatures.judge([folder], labels(folder / "g"), [], trusted)
     found = [message for name, message in told(judged) if name == subject]
     assert len(found) == 1 and words in found[0], told(judged)
     assert not judged.admits(folder / "g")
