@@ -377,9 +377,11 @@ def verify(
             strict=strict,
         )
         known = judged.rest if locked is None and trusted is None else ()
-        uncovered = sorted((*survey.byproducts, *known))
-        folders = (*done.folders, *group_folders.reported(uncovered, releases.uncovered))
-        return fetched.told(replace(done, folders=folders))
+        uncovered = (
+            *group_folders.reported(sorted(known), releases.uncovered),
+            *group_folders.reported(survey.byproducts, releases.byproduct),
+        )
+        return fetched.told(replace(done, folders=(*done.folders, *uncovered)))
 
 
 def kit(

@@ -51,6 +51,11 @@ def uncovered(name: str) -> Finding:
     return _entry(name, "not covered", message, "know what it is, or remove it")
 
 
+def byproduct(name: str) -> Finding:
+    """The finding of what a build writes beside its outputs."""
+    return _entry(name, "not covered", "a build writes it for itself: it is no part of a release")
+
+
 def stray(where: str) -> Callable[[str], Finding]:
     """The finding of an entry that a lock does not have; `where`: the lock in messages."""
     return lambda name: _entry(name, "fail", f"is not in {where}", _STRAY)
