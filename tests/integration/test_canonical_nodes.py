@@ -1,7 +1,8 @@
 """ONNX's own node tests, loaded and written canonically: ONNX Runtime sees the same model.
 
-Of onnx 1.23.2's 1,884 tests onnxruntime 1.31.1 loads 1,515. Each has the same inputs and outputs
-afterwards, and computes the same, bit for bit, where Python can give onnxruntime its inputs.
+Of onnx 1.23.2's 1,884 tests onnxruntime 1.31.1 loads 1,515 and 1.32.0 1,765. Each has the same
+inputs and outputs afterwards, and computes the same, bit for bit, where Python can give onnxruntime
+its inputs.
 """
 
 from __future__ import annotations
@@ -116,4 +117,4 @@ def test_every_node_test_computes_the_same(
             failed[case.name] = f"{type(error).__name__}: {error}"
     assert not failed
     assert found["compared"] > 1400, found
-    assert found["loaded"] < 120, found
+    assert found["loaded"] <= 150, found

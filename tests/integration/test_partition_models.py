@@ -25,8 +25,8 @@ from scripts import random_weights
 from tests.kit.fake_providers import Taker, partitioned
 from tests.kit.onnx_text import session
 
-LOADED_BY_ONNXRUNTIME = 1515
-"""Of onnx 1.23.2's node tests, by onnxruntime 1.31.1."""
+LOADED_BY_ONNXRUNTIME = {"1.31.1": 1515, "1.32.0": 1765}
+"""Of onnx 1.23.2's node tests, by the version of onnxruntime."""
 
 LIGHT = random_weights.light_models()
 
@@ -132,8 +132,8 @@ def test_every_node_test_that_onnxruntime_loads_computes_the_same(
     found = Counter(map(outcome, onnx_node_tests))
     del found[None]
     print(found)
-    assert sum(found.values()) == LOADED_BY_ONNXRUNTIME
-    assert found["not run"] <= 100, "bfloat16, float8 and the like, which numpy has not"
+    assert sum(found.values()) == LOADED_BY_ONNXRUNTIME[ort.__version__]
+    assert found["not run"] <= 150, "bfloat16, float8 and the like, which numpy has not"
     assert found["in parts"] >= 200
     assert found["none"] <= 60, "strings, sequences, float8 and the like at the model's border"
 

@@ -7,7 +7,7 @@ kernel can be made, and a reference to a file says nothing to a model that is in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import onnx_ir as ir
 
@@ -18,17 +18,19 @@ from epctx.graph.weights.mapped import MappedTensor
 _IR_VERSION: Final = 10
 """A kernel does not depend on it, and ONNX Runtime refuses those it is new to."""
 
+Shapes = Literal["whole", "ranks", "none"]
+"""How much of the known shapes of the inputs a question has."""
 _SMALL: Final = 1024
 """Bytes: a body's weights below this size stay in the question; the others are inputs."""
 
 
-def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: bool) -> ir.Model:
-    """A model of the one node. What it takes are graph inputs, of known type and maybe rank.
+def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, shapes: Shapes) -> ir.Model:
+    """A model of the one node. What it takes are graph inputs, of known type and maybe shape.
 
     Args:
         model: the node's, which stays as it is.
         used: all that the node takes, its bodies included.
-        ranks: the inputs have the ranks that are known.
+        shapes: what the inputs have of the shapes that are known.
     """
     graph = ir.GraphView(
         used,
@@ -38,8 +40,8 @@ def make(model: ir.Model, node: ir.Node, used: Sequence[ir.Value], *, ranks: boo
         name="question",
     ).clone()
     for value in graph.inputs:
-        known = ranks and value.shape is not None
-        value.shape = ir.Shape([None] * len(value.shape or ())) if known else None
+        if value.shape is not None and shapes != "whole":
+            value.shape = ir.Shape([None] * len(value.shape)) if shapes == "ranks" else None
     for value in graph.outputs:
         value.shape = None
     for body in subgraphs(graph[0]):

@@ -12,14 +12,15 @@ from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.weights.mapped import MappedTensor
 from epctx.manifest import ModelSource
 from epctx.providers import question
+from epctx.providers.question import Shapes
 from epctx.stages import load
 from tests.kit import oddities, onnx_text
 
 
-def _asked(model: ir.Model, node: ir.Node, *, ranks: bool = True) -> ir.Model:
+def _asked(model: ir.Model, node: ir.Node, *, shapes: Shapes = "ranks") -> ir.Model:
     outer = [value for value in node.inputs if value is not None]
     inner = [value for value in captured(node) if value.graph is node.graph]
-    return question.make(model, node, list(dict.fromkeys([*outer, *inner])), ranks=ranks)
+    return question.make(model, node, list(dict.fromkeys([*outer, *inner])), shapes=shapes)
 
 
 def _loaded(name: str, folder: Path) -> ir.Model:
@@ -63,10 +64,17 @@ def test_a_constant_that_a_body_gives_stays_in_it() -> None:
     assert session_error(ir.serde.serialize_model(asked).SerializeToString()) is None
 
 
-@pytest.mark.parametrize(("ranks", "wanted"), [(True, [0, 2]), (False, [None, None])])
-def test_inputs_have_the_ranks_that_are_known(ranks: bool, wanted: list[int | None]) -> None:
+@pytest.mark.parametrize(
+    ("shapes", "wanted"),
+    [
+        ("whole", ["[]", "[2,N]"]),
+        ("ranks", ["[]", "[?,?]"]),
+        ("none", ["None", "None"]),
+    ],
+)
+def test_inputs_have_as_much_of_their_shapes_as_is_asked(shapes: Shapes, wanted: list[str]) -> None:
     model = onnx_text.model("g (float s, float[2, N] x) => (float[2, N] y) { y = Add(s, x) }")
-    asked = _asked(model, model.graph[0], ranks=ranks)
-    shapes = [value.shape for value in asked.graph.inputs]
-    assert [None if shape is None else len(shape) for shape in shapes] == wanted
+    asked = _asked(model, model.graph[0], shapes=shapes)
+    found = [str(value.shape) for value in asked.graph.inputs]
+    assert [text.replace("None", "?") if "[" in text else text for text in found] == wanted
     assert np.all([value.type == ir.TensorType(ir.DataType.FLOAT) for value in asked.graph.inputs])

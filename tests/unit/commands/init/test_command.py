@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from epctx import api
 from epctx.commands.init import command as init
+from epctx.commands.init import sizes
 from epctx.commands.init.choice import REFERENCE
 from epctx.errors import ManifestError, ModelError, StorageError, UsageError
 from epctx.parsing import load
@@ -27,6 +28,12 @@ def model(path: Path, *shape: int | str | None, name: str = "x") -> Path:
     return path
 
 
+@pytest.fixture
+def no_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models run at no size that was tried, so sizes are proposed in comments."""
+    monkeypatch.setattr(sizes, "find", lambda model, inputs: None)
+
+
 def test_it_is_valid_and_loads(tmp_path: Path) -> None:
     one = model(tmp_path / "models" / "one.onnx", 1, 3)
     path = init.write([one], tmp_path / "epctx.yaml")
@@ -37,6 +44,7 @@ def test_it_is_valid_and_loads(tmp_path: Path) -> None:
     assert [spec.provider for spec in group.execution_providers] == [REFERENCE]
 
 
+@pytest.mark.usefixtures("no_sizes")
 def test_what_is_commented_is_valid_too(tmp_path: Path) -> None:
     models = [model(tmp_path / "a.onnx", "batch", None), model(tmp_path / "b.onnx", "batch", 4)]
     path = init.write(models, tmp_path / "epctx.yaml")
@@ -122,6 +130,7 @@ def test_model_names_are_safe_and_told_apart(files: list[str], keys: list[str]) 
     assert found == keys
 
 
+@pytest.mark.usefixtures("no_sizes")
 def test_names_in_the_model_are_written_so_that_they_are_read(tmp_path: Path) -> None:
     """Of inputs and of dimensions."""
     names = ["x", "input ids", "a: b", "#c", "on", "1", "null", "it's", 'a"b', "{", "ü", "a\tb"]
@@ -141,6 +150,7 @@ def test_names_in_the_model_are_written_so_that_they_are_read(tmp_path: Path) ->
     }
 
 
+@pytest.mark.usefixtures("no_sizes")
 def test_inputs_with_weights_are_none(tmp_path: Path) -> None:
     path = tmp_path / "a.onnx"
     x, w, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [f"n{n}"]) for n in "xwy")
