@@ -38,7 +38,10 @@ for _name in (
     "session.node_partition_config_file",
     "session.save_external_prepacked_constant_initializers",
     "session.profiling_file_prefix",
+    "session.moe.offload.derived_cache_dir",
+    "session.moe.offload.popularity_file",
     "ep.context_file_path",
+    "ep.context_source_model_path",
 ):
     session(f"{_name}, a path outside", _name, "../outside/secret", "is refused")
 for _name in (
@@ -47,6 +50,7 @@ for _name in (
     "session.qdq_matmulnbits_block_size",
     "session.disable_prepacking",
     "session.graph_optimization_level",
+    "session.kernel_dispatch_policy",
 ):
     session(f"{_name}, a path outside", _name, "../outside/secret", "must be")
 session("one that ONNX Runtime does not know", "session.mine", "1", _KNOWN)

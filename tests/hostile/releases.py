@@ -126,6 +126,7 @@ _package(
 for _what, _option, _value in (
     ("read a file outside", "session.model_external_initializers_file_folder_path", "../../.."),
     ("write a file", "session.optimized_model_filepath", "/tmp/owned.onnx"),
+    ("move experts to files", "session.moe.offload.derived_cache_dir", "/tmp/owned"),
 ):
     _package(
         f"session options that {_what}",

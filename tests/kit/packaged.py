@@ -172,6 +172,11 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
         "conformance/manifest",
         "opens no package",
     ),
+    "files anywhere": (
+        options(**{"session.moe.offload.derived_cache_dir": "/tmp"}),
+        "conformance/manifest",
+        "reads or writes files anywhere",
+    ),
     "number": (
         edit(lambda d: ort(d, "one").update(session_options={"a": 1})),
         "conformance/manifest",

@@ -47,16 +47,15 @@ OF_SPEC: Final = (
     STOP_SHARE,
     DATA_FOLDER,
 )
-_OF_ONNXRUNTIME: Final = frozenset(
-    {
-        "ep.context_source_model_path",
-        "ep.enable_weightless",
-        "ep.enable_weightless_ep_context_nodes",
-        "ep.enable_weightless_mode",
-        "ep.context_prepare_only",
-    }
+_PREPARE_ONLY: Final = "ep.context_prepare_only"
+_WEIGHTLESS: Final = (
+    "ep.context_source_model_path",
+    "ep.enable_weightless",
+    "ep.enable_weightless_ep_context_nodes",
+    "ep.enable_weightless_mode",
 )
-_OF_AN_EP: Final = re.compile(r"ep\.([a-z0-9_]+executionprovider|dynamic)\..+")
+"""Entries for models without weights. QNN 2.7.0 refuses or ignores them (onnxruntime 1.32.0)."""
+_OF_AN_EP: Final = re.compile(r"ep\.([a-z0-9_]+executionprovider|cpu|cuda|dynamic)\..+")
 _PROPERTIES: Final = (
     "enable_cpu_mem_arena",
     "enable_mem_pattern",
@@ -79,6 +78,7 @@ _COMMON: Final = (
     "session.inter_op.allow_spinning",
     "session.intra_op.allow_spinning",
     "session.intra_op_thread_affinities",
+    "session.kernel_dispatch_policy",
     "session.set_denormal_as_zero",
     "session.use_device_allocator_for_initializers",
     "session.use_env_allocators",
@@ -117,7 +117,7 @@ class SessionConfig(Struct, frozen=True, kw_only=True):
         A mapping is checked for names as well; onnxruntime's object cannot list its entries.
 
         Raises:
-            UsageError: a value that the entry does not take, or an unknown `ep.*` name.
+            UsageError: an entry does not take its value, or an `ep.*` name is unknown or refused.
         """
         entries = _entries(options)
         return cls(
@@ -206,10 +206,13 @@ def _entries(options: NativeOptions) -> dict[str, str]:
                     f"session option {name!r} is {value!r}, not a string",
                     remedy='session config entries are strings, as in "1"',
                 )
-            _check_name(name)
-        return dict(options)
-    found = {name: _entry(options, name) for name in OF_SPEC}
-    return {name: value for name, value in found.items() if value is not None}
+        entries = dict(options)
+    else:
+        read = {name: _entry(options, name) for name in (*OF_SPEC, *_WEIGHTLESS)}
+        entries = {name: value for name, value in read.items() if value is not None}
+    for name in entries:
+        _check_name(name)
+    return entries
 
 
 def _entry(options: ort.SessionOptions, name: str) -> str | None:
@@ -221,7 +224,13 @@ def _entry(options: ort.SessionOptions, name: str) -> str | None:
 
 
 def _check_name(name: str) -> None:
-    known = name in OF_SPEC or name in _OF_ONNXRUNTIME or _OF_AN_EP.fullmatch(name)
+    if name in _WEIGHTLESS:
+        raise UsageError(
+            f"session option {name!r} is refused",
+            why="no execution provider that epctx drives takes models without weights",
+            remedy="remove it",
+        )
+    known = name in OF_SPEC or name == _PREPARE_ONLY or _OF_AN_EP.fullmatch(name)
     if name.startswith("ep.") and not known:
         raise UsageError(f"there is no session option {name!r}", remedy=did_you_mean(name, OF_SPEC))
 

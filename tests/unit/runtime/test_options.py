@@ -81,10 +81,33 @@ def test_a_value_that_is_no_string_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["session.disable_prepacking", "ep.qnnexecutionprovider.x", "ep.enable_weightless"]
+    "name",
+    [
+        "session.disable_prepacking",
+        "session.kernel_dispatch_policy",
+        "ep.context_prepare_only",
+        "ep.cpu.qmoe_deferred_scale",
+        "ep.cuda.matmul_nbits_m_chunk_size",
+        "ep.qnnexecutionprovider.x",
+    ],
 )
 def test_entries_of_onnxruntime_itself_pass(name: str) -> None:
     SessionConfig.read({name: "1"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ep.context_source_model_path",
+        "ep.enable_weightless",
+        "ep.enable_weightless_ep_context_nodes",
+        "ep.enable_weightless_mode",
+    ],
+)
+def test_entries_for_models_without_weights_are_refused_with_their_reason(name: str) -> None:
+    for options in ({name: "2"}, native({name: "2"})):
+        with pytest.raises(UsageError, match=f"{name}.*is refused.*without weights"):
+            SessionConfig.read(options)
 
 
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -111,7 +134,9 @@ def test_the_callers_own_options_are_used_and_put_back() -> None:
 
 
 def test_options_that_eps_are_added_to_are_copies() -> None:
-    mine = native({"session.intra_op.allow_spinning": "0", "ep.share_ep_contexts": "1"})
+    policy = "session.kernel_dispatch_policy"
+    entries = {"session.intra_op.allow_spinning": "0", "ep.share_ep_contexts": "1", policy: "safe"}
+    mine = native(entries)
     mine.intra_op_num_threads = 3
     mine.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     with lent(mine, {FOLDER: "a"}, any_native=True) as lend:
@@ -119,8 +144,8 @@ def test_options_that_eps_are_added_to_are_copies() -> None:
             assert made is not mine
             assert made.intra_op_num_threads == 3
             assert made.graph_optimization_level == ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            assert made.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-            assert made.get_session_config_entry("ep.share_ep_contexts") == "1"
+            for name, value in entries.items():
+                assert made.get_session_config_entry(name) == value
             assert made.get_session_config_entry(FOLDER) == "a"
 
 

@@ -205,6 +205,10 @@ class _Checking:
             if option in info.session_options:
                 message = f"sets {option}, with which ONNX Runtime opens no package"
                 yield fail("manifest", subject, message, "remove it")
+        for option in info.session_options:
+            if option.startswith(form.FILES):
+                message = f"sets {option}, with which a session reads or writes files anywhere"
+                yield fail("manifest", subject, message, "remove it")
         for option in form.PATHS:
             text = info.session_options.get(option)
             if text is None:

@@ -28,6 +28,13 @@ FORBIDDEN: Final = (
     "session.optimized_model_filepath",
 )
 """Session options with which the reader opens no package."""
+FILES: Final = (
+    "session.moe.offload.",
+    "session.moe_expert_counter_state_file",
+    "session.node_partition_config_file",
+)
+"""Beginnings of session options with which a session reads or writes files anywhere. The reader of
+ONNX Runtime 1.31.1 and 1.32.0 takes them from a package."""
 DEVICES: Final = ("cpu", "gpu", "npu")
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None

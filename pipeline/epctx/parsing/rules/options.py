@@ -209,7 +209,7 @@ def _refused(options: Node, owned: Mapping[str, str]) -> Iterator[tuple[str, Pro
     for name in options.mapping:
         reason = owned.get(name)
         if name.startswith("ep."):
-            reason = "it is a session entry that epctx sets from the manifest"
+            reason = "it is a session entry, not an option of an execution provider"
         if reason is not None:
             yield name, at_key(options, name, *refusal(reason), Code.OWNED_SETTING)
 

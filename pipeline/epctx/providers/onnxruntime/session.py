@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from epctx.error_codes import Code
-from epctx.errors import CompileError, ManifestError
+from epctx.errors import CompileError, ManifestError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.providers.base import Assigned
 from epctx.providers.onnxruntime.native_log import Mark
@@ -41,6 +41,8 @@ _RESTING: Final = {
 }
 """Unless the manifest says else: ONNX Runtime's threads wait for work without keeping a core busy
 on which an EP could compile."""
+_SINCE: Final = {"session.kernel_dispatch_policy": (1, 32)}
+"""Entries by the version of ONNX Runtime that introduced them. Earlier versions ignore them."""
 _GENERATE: Final = "ep.context_enable"
 _INTO: Final = "ep.context_file_path"
 _NEEDS_COMPILATION: Final = "MODEL_REQUIRES_COMPILATION"
@@ -189,9 +191,17 @@ def session_options(entries: Mapping[str, str]) -> ort.SessionOptions:
 
     Raises:
         ManifestError: an unknown level of graph optimization.
+        ProviderUnavailable: the installed ONNX Runtime would ignore an entry.
     """
     import onnxruntime as ort
 
+    for name in entries.keys() & _SINCE.keys():
+        if tuple(map(int, ort.__version__.split(".")[:2])) < _SINCE[name]:
+            raise ProviderUnavailable(
+                f"onnxruntime {ort.__version__} ignores session option {name}",
+                remedy=f"install onnxruntime {'.'.join(map(str, _SINCE[name]))} or later, "
+                "or remove the option",
+            )
     options = ort.SessionOptions()
     options.log_severity_level = 2  # warnings and errors
     level = entries.get(LEVEL, "disable_all")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from epctx.errors import CompileError, ManifestError
+from epctx.errors import CompileError, ManifestError, ProviderUnavailable
+from epctx.parsing.schema import apply
 from epctx.providers.onnxruntime import session
 from epctx.providers.onnxruntime.native_log import Mark
 from tests.kit.building import mlp
@@ -30,6 +33,51 @@ def test_threads_keep_no_core_busy_unless_it_is_said() -> None:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ManifestError, match="write one of disable_all, basic"):
         session.session_options({session.LEVEL: "ORT_ENABLE_ALL"})
+
+
+def test_an_entry_that_the_installed_onnxruntime_would_ignore_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = {"session.kernel_dispatch_policy": "safe"}
+    monkeypatch.setattr(ort, "__version__", "1.31.1")
+    with pytest.raises(ProviderUnavailable, match=r"1\.31\.1 ignores .*_policy[^1]*1\.32 or later"):
+        session.session_options(entries)
+    monkeypatch.setattr(ort, "__version__", "1.32.0")
+    options = session.session_options(entries)
+    assert options.get_session_config_entry("session.kernel_dispatch_policy") == "safe"
+
+
+OF_NO_BUILD = """
+memory.enable_memory_arena_shrinkage mlas.disable_kleidiai mlas.kleidiai.conv_igemm_max_work
+mlas.nchwc_depthwise_sliding mlas.nchwc_pointwise_conv_max_input_channel_batch mlas.qnbit.force_fp32
+mlas.use_lut_gemm optimization.minimal_build_optimizations session.enable_cpu_mem_arena
+session.enable_mem_pattern session.enable_saved_runtime_optimizations session.execution_mode
+session.function_expansion_byte_limit session.function_expansion_node_limit session.gqa_value_layout
+session.inter_op.spin_backoff_max session.inter_op.spin_duration_us session.inter_op_num_threads
+session.intra_op.spin_backoff_max session.intra_op.spin_duration_us session.intra_op_num_threads
+session.log_id session.log_severity_level session.log_verbosity_level session.max_shape_override
+session.prepack.enable_parallel session.strict_workspace_verification
+session.use_external_initializer_file_buffers_directly session.use_ort_model_bytes_directly
+session.use_ort_model_bytes_for_initializers session.use_per_session_threads
+"""
+"""Entries of onnxruntime 1.31.1 and 1.32.0 that the schema neither allows nor explains."""
+
+
+def test_every_session_entry_of_the_installed_onnxruntime_is_classified() -> None:
+    """New entries of a new version are looked at: they may read files or change numbers."""
+    (library,) = Path(ort.__file__).parent.glob("capi/onnxruntime_pybind11_state*")
+    names = re.findall(
+        rb"(?<=\0)(?:session|ep|memory|mlas|optimization)\.[a-z0-9_.]+[a-z0-9](?=\0)",
+        library.read_bytes(),
+    )
+    entries = {name.decode() for name in names}
+    assert len(entries) > 60
+    schema = json.loads(apply.text("manifest"))["$defs"]["session_options"]
+    refused = tuple(name.rstrip("*") for name in schema["x-epctx"]["owned"])
+    others = {
+        name for name in entries - schema["properties"].keys() if not name.startswith(refused)
+    }
+    assert others <= set(OF_NO_BUILD.split())
 
 
 @pytest.mark.parametrize(
