@@ -1,13 +1,16 @@
-"""Writes the lock of each checked-in manifest beside it: `python -m scripts.locks`.
+"""Writes the lock of each checked-in manifest beside it: `python -m scripts.locks [MANIFEST…]`.
 
-Needs the QNN and OpenVINO packages in the versions of constraints.txt. A lock that says what the
-builds give is left as it is: it changes with what they give, not with every commit.
+Needs the QNN and OpenVINO packages in the versions of constraints.txt, and an Intel CPU for the
+manifests openvino and package; elsewhere name the others. A lock that says what the builds give is
+left as it is: it changes with what they give, not with every commit.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import epctx
@@ -23,12 +26,14 @@ def manifests() -> list[Path]:
     return [path for path in found if not path.stem.endswith(".lock")]
 
 
-def write() -> None:
-    """Build each manifest, in a copy, without cache."""
+def write(names: Collection[str]) -> None:
+    """Build the manifests of these names, in a copy, without cache; all if none is named."""
     with tempfile.TemporaryDirectory(prefix="epctx-locks-") as scratch:
         folder = Path(scratch)
         quickstart_models.write(folder / "models")
         for path in manifests():
+            if names and path.stem not in names:
+                continue
             copy = folder / path.name
             shutil.copyfile(path, copy)
             if lockfile.place(path).exists():
@@ -38,4 +43,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    write()
+    write(sys.argv[1:])
