@@ -1,3 +1,3 @@
 """The version of epctx: the single source, read by the build."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -44,7 +44,7 @@ def installed(text: str) -> set[str]:
     """The extras that commands of a page install."""
     consoles = (code for *_, kind, code in fences(text) if kind == "console")
     lines = (line for code in consoles for line, _ in commands(code) if _INSTALL.search(line))
-    named = (re.findall(r"epctx\[([\w,]+)\]", line) for line in lines)
+    named = (re.findall(r"(?:epctx|\.)\[([\w,]+)\]", line) for line in lines)
     return {extra for each in named for extras in each for extra in extras.split(",")}
 
 
