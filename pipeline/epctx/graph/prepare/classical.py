@@ -1,22 +1,21 @@
-"""Operators of classical machine learning whose outputs onnx infers nothing of.
+"""Operators of other domains whose outputs onnx infers nothing of.
 
-Pipelines of scikit-learn begin with them, so that nothing would be known of what follows. While
-onnx infers, operators of its own that make the same type and shape stand in their places. That the
-shape is the input's is what the kernels of onnxruntime 1.31.1 do.
+While onnx infers, a Cast or an Identity stands in the place of each, which makes the same type and
+shape as the kernels of onnxruntime 1.31.1. They are operators of classical machine learning, with
+which pipelines of scikit-learn begin, and ONNX Runtime's own QuantizeLinear and DequantizeLinear,
+which its quantizer writes for types that ONNX's have from a later opset on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import onnx
 
 from epctx.graph.serde import protos
 
-_DOMAIN: Final = "ai.onnx.ml"
-_TO_FLOAT: Final = ("Normalizer", "Scaler")
-"""They make floats of the input's shape."""
+_SAME: Final = -1
 _OPSET: Final = 13
 """Of ONNX's own domain, in a model that has no operator of it."""
 _CAST_BY_NUMBER: Final = 6
@@ -31,14 +30,16 @@ def stand_in(model: onnx.ModelProto) -> StandIns:
     versions = {each.domain: each.version for each in model.opset_import}
     if versions.get("", _OPSET) < _CAST_BY_NUMBER:
         return ()
+    types = {t.name: t.data_type for graph in protos.graphs(model) for t in graph.initializer}
     replaced = []
     for place, graph in enumerate(protos.graphs(model)):
         for index, node in enumerate(graph.node):
-            if node.domain == _DOMAIN and _keeps_shape(node):
+            made = _made(node, types)
+            if made is not None:
                 own = onnx.NodeProto()
                 own.CopyFrom(node)
                 replaced.append((place, index, own))
-                _become(node)
+                _become(node, made)
     if replaced and "" not in versions:
         model.opset_import.add(domain="", version=_OPSET)
     return replaced
@@ -56,19 +57,28 @@ def put_back(model: onnx.ModelProto, replaced: StandIns, original: onnx.ModelPro
         model.opset_import.extend(kept)
 
 
-def _keeps_shape(node: onnx.NodeProto) -> bool:
-    """Whether its output has the shape of its input, and may be known to have it.
+def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
+    """Return the element type of an output that has its input's shape; None for other operators.
 
     Where ONNX Runtime 1.31.1 knows that of a Normalizer by L2, it computes in place, and wrong.
     """
-    if node.op_type == "Normalizer":
-        return all(each.name != "norm" or each.s != b"L2" for each in node.attribute)
-    return node.op_type in ("Imputer", "Scaler")
+    match node.domain, node.op_type:
+        case "ai.onnx.ml", "Imputer":
+            return _SAME
+        case "ai.onnx.ml", "Scaler":
+            return onnx.TensorProto.FLOAT
+        case "ai.onnx.ml", "Normalizer":
+            is_l2 = any(each.name == "norm" and each.s == b"L2" for each in node.attribute)
+            return None if is_l2 else onnx.TensorProto.FLOAT
+        case "com.microsoft", "DequantizeLinear":
+            return types.get(node.input[1])
+        case "com.microsoft", "QuantizeLinear":
+            return types.get(node.input[2]) if len(node.input) > 2 else onnx.TensorProto.UINT8
+    return None
 
 
-def _become(node: onnx.NodeProto) -> None:
-    to_float = node.op_type in _TO_FLOAT
-    node.domain, node.op_type = "", "Cast" if to_float else "Identity"
-    del node.attribute[:]
-    if to_float:
-        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=onnx.TensorProto.FLOAT)
+def _become(node: onnx.NodeProto, made: int) -> None:
+    node.domain, node.op_type = "", "Identity" if made == _SAME else "Cast"
+    del node.attribute[:], node.input[1:]
+    if made != _SAME:
+        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=made)

@@ -97,7 +97,7 @@ class GeneratingModel:
             if piece.model is None:
                 known.update(run_partition(piece.partition, given))
             else:
-                session = self._session(piece)
+                session = self._session(piece, given)
                 outputs = [output.name for output in session.get_outputs()]
                 known.update(zip(outputs, _run(session, outputs, given), strict=True))
                 lists |= {
@@ -107,11 +107,15 @@ class GeneratingModel:
                 }
         return {name: lists.get(name, known[name]) for name in self._outputs}
 
-    def _session(self, piece: Piece) -> ort.InferenceSession:
+    def _session(self, piece: Piece, given: Values) -> ort.InferenceSession:
+        """The session of a piece; inputs whose types nobody inferred have those of `given`."""
         import onnxruntime as ort
 
         assert piece.model is not None
         if piece not in self._sessions:
+            for value in piece.model.graph.inputs:
+                if value.type is None:
+                    value.dtype = ir.DataType(given[value.name or ""].element_type())
             stem = f"rest_{len(self._sessions)}"
             self._folder.mkdir(parents=True, exist_ok=True)
             name = Staging(folder=self._folder).write(piece.model, stem)

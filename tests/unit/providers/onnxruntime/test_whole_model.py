@@ -99,3 +99,22 @@ def test_it_may_run_again_and_after_the_model_is_gone(tmp_path: Path) -> None:
     for _ in range(2):
         np.testing.assert_array_equal(expected[0], to_python(whole.run(values, on_cpu)["y"]))
     assert len(on_cpu.ran) == 4
+
+
+def test_a_value_whose_type_nobody_infers_crosses_between_pieces(tmp_path: Path) -> None:
+    text = """g (float[4] x) => (float[4] y) {
+        [a] a = com.microsoft.QuickGelu (x)
+        [b] b = Cast <to = 1> (a)
+        [c] c = Neg (b)
+        [d] y = Add (a, c)
+    }"""
+    model = onnx_text.model(text, opsets='"" : 17, "com.microsoft" : 1')
+    given = {"x": np.arange(4, dtype=np.float32)}
+    (expected,) = onnx_text.run(model, given)
+    partitioned = cut(model, "c")
+    assert partitioned.partitions[0].inputs[0].dtype == ir.DataType.FLOAT
+    assert next(iter(model.graph)).outputs[0].type is None
+    whole = GeneratingModel(partitioned, tmp_path / "rest")
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in given.items()}
+    found = whole.run(values, OnCpu(partitioned))
+    np.testing.assert_array_equal(expected, to_python(found["y"]))
