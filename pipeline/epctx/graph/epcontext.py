@@ -26,6 +26,11 @@ OP_TYPE: Final = "EPContext"
 COMPATIBILITY: Final = "ep_compatibility_info."
 """What a key of a model's metadata begins with, before the EP's name: the devices it fits."""
 
+OVERRIDES: Final = "io_name_overrides"
+"""QNN's own attribute: names of a node's values, each with that in the compiled graph: `x_q=x;`."""
+ENDS: Final = "epctx.ends"
+"""The key in `meta` of a node with `ends` as its EP wrote it, if they may be overridden."""
+
 Flag = Literal[0, 1]
 _Raw = int | bytes
 """An attribute as it is stored: INT or STRING."""
@@ -96,6 +101,14 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
         if self.embed_mode or not self.main_context or not self.ep_cache_context:
             return None
         return _decode(self.name, "ep_cache_context", self.ep_cache_context)
+
+    @property
+    def own_names(self) -> Mapping[str, str]:
+        """A value's name in the model to its name in the compiled graph, where these differ."""
+        text = self.unknown.get(OVERRIDES, b"")
+        text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        pairs = (pair.partition("=") for pair in text.split(";"))
+        return {name: own for name, equals, own in pairs if equals}
 
     @classmethod
     def from_proto(cls, node: onnx.NodeProto) -> EPContextNode:
@@ -210,6 +223,11 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
 def is_epcontext(node: onnx.NodeProto | ir.Node) -> bool:
     """Whether a node is an EPContext node, whatever its attributes."""
     return node.domain == DOMAIN and node.op_type == OP_TYPE
+
+
+def ends(node: ir.Node) -> list[str]:
+    """Names of a node's inputs, then of its outputs."""
+    return [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
 
 
 def read_all(model: onnx.ModelProto | ir.Model) -> tuple[EPContextNode, ...]:

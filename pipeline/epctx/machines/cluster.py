@@ -195,11 +195,6 @@ class Cluster:
                 self.changed.wait(_STEP)
             return list(self._members.values())
 
-    def is_there(self, address: str) -> bool:
-        """Whether a worker is."""
-        with self._lock:
-            return address in self._members
-
     def call(self, address: str, what: str, text: str, number: int) -> Call:
         """Ask a worker.
 

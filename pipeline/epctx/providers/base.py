@@ -177,6 +177,7 @@ class Port(Struct, frozen=True, kw_only=True):
     """An input or output of an EPContext node; "" is the name of an input that is left out.
 
     Attributes:
+        name: in the compiled graph.
         type: as onnxruntime writes it, `tensor(float)`; "": its session does not tell.
         shape: of size None where it is open.
     """

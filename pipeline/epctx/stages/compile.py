@@ -13,7 +13,7 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError
 from epctx.graph import epcontext
 from epctx.graph.model import Partition, Replacement
-from epctx.graph.partition import boundary, surgery
+from epctx.graph.partition import boundary, contexts, surgery
 from epctx.providers.base import (
     ContextBinary,
     ExecutionProvider,
@@ -139,6 +139,7 @@ class Chain(Struct, kw_only=True, eq=False):
         partitioned = self._placed(workspaces)
         if self.providers and not partitioned.partitions:
             raise _nothing_compiled(partitioned)
+        contexts.bind_ends(partitioned.model.graph)
         return partitioned
 
     def _placed(self, workspaces: Sequence[Workspace]) -> PartitionedModel:

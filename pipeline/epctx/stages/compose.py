@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
-from msgspec import Struct, field
+from msgspec import Struct
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError
@@ -18,14 +18,15 @@ from epctx.files import outputs
 from epctx.files.digest import Digest
 from epctx.files.outputs import OutputFile, context_file
 from epctx.graph import epcontext
-from epctx.graph.epcontext import EPContextNode, Payload
+from epctx.graph.epcontext import OVERRIDES, EPContextNode, Payload
 from epctx.graph.join import join, wiring
 from epctx.graph.join.parts import Part
 from epctx.graph.join.wiring import Wiring
+from epctx.graph.partition.contexts import bind_ends
 from epctx.graph.serde import canonical, skeleton
 from epctx.graph.weights.data_file import DataFile
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import BindsByName, FindsGraphs, MergesBinaries
+from epctx.providers.hooks import BindsByName, ExtendsSchema, FindsGraphs, MergesBinaries
 from epctx.stages.joined_files import JoinedFiles
 from epctx.verification.eps import Providers
 from epctx.verification.numbers.composed import interfaces, outputs_of, where
@@ -68,7 +69,7 @@ def run(
     parts = []
     for built in composed.parts:
         model = canonical.read(DataFile.open(built.path))
-        names = contexts.adopt(model, built)
+        nodes, values = contexts.adopt(model, built)
         tensors = skeleton.external_tensors(skeleton.read(built.path))
         data = {skeleton.location(tensor) for tensor in tensors}
         parts.append(
@@ -76,8 +77,8 @@ def run(
                 name=built.part.name,
                 model=model,
                 prefix=built.part.prefix,
-                fixed=names.nodes,
-                kept=names.values,
+                fixed=nodes,
+                kept=values,
                 data={location: files.add(built, location) for location in sorted(data)},
                 group=built.part.group,
             )
@@ -85,23 +86,10 @@ def run(
     contexts.merge()
     contexts.embed()
     whole = join.join(composition.name, parts, wired, where=place)
+    bind_ends(whole.graph)
     written = [*files.write(folder)]
     written.append(outputs.write(folder / files.taken, canonical.chunks(whole)))
     return ComposedOutput(files=tuple(written), wiring=wired)
-
-
-class _Names(Struct, kw_only=True):
-    """Names by which EPs find something: of EPContext nodes, and of values."""
-
-    nodes: set[str] = field(default_factory=set)
-    values: set[str] = field(default_factory=set)
-
-
-class _Use(Struct, kw_only=True):
-    """An EPContext node that refers to a context binary."""
-
-    node: ir.Node
-    provider: ExecutionProvider | None
 
 
 class _Contexts:
@@ -120,35 +108,40 @@ class _Contexts:
         self._providers = providers
         self._embed = embed
         self._where = where
-        self._uses: dict[str, list[_Use]] = {}
+        self._uses: dict[str, list[tuple[ir.Node, ExecutionProvider | None]]] = {}
         self._graphs: dict[tuple[object, ...], str] = {}
         self._embedded: dict[int, str] = {}
         self._without: list[ir.Node] = []
 
-    def adopt(self, model: ir.Model, built: BuiltPart) -> _Names:
-        """Let a part's nodes refer to the files of the whole. Returns what has to keep its name."""
-        found = _Names()
+    def adopt(self, model: ir.Model, built: BuiltPart) -> tuple[set[str], set[str]]:
+        """Let a part's nodes refer to the files of the whole.
+
+        Returns the names of EPContext nodes and of values that stay: an EP finds something by them.
+        """
+        names, values = set[str](), set[str]()
         for node in model.graph:
             if not epcontext.is_epcontext(node):
                 continue
             read = EPContextNode.from_ir(node)
             provider = self._providers.find(read.source or "")
             if not isinstance(provider, FindsGraphs) or provider.finds_graphs_by == "name":
-                found.nodes.add(read.name)
+                names.add(read.name)
             if provider is None or (isinstance(provider, BindsByName) and provider.binds_by_name):
-                found.values.update(name for name in (*read.inputs, *read.outputs) if name)
+                values.update(epcontext.ends(node))
+            elif isinstance(provider, ExtendsSchema) and OVERRIDES in provider.extra_attributes:
+                node.meta[epcontext.ENDS] = epcontext.ends(node)
             path = read.context_path
             content: object = read.ep_cache_context
             if path is not None:
                 content = new = self._files.add(built, path)
                 _set(node, ep_cache_context=Payload(new.encode()))
-                self._uses.setdefault(new, []).append(_Use(node=node, provider=provider))
+                self._uses.setdefault(new, []).append((node, provider))
             elif not read.main_context:
                 self._without.append(node)
             elif isinstance(provider, MergesBinaries):
                 self._require_one(provider, built)
             self._require_new(read, content, built)
-        return found
+        return names, values
 
     def _require_one(self, provider: ExecutionProvider, built: BuiltPart) -> None:
         """What is embedded already cannot be merged."""
@@ -166,9 +159,9 @@ class _Contexts:
         """Make one binary of several, for EPs of which a session reads one."""
         of_provider: dict[int, list[str]] = {}
         for name, uses in self._uses.items():
-            of_provider.setdefault(id(uses[0].provider), []).append(name)
+            of_provider.setdefault(id(uses[0][1]), []).append(name)
         for names in of_provider.values():
-            provider = self._uses[names[0]][0].provider
+            provider = self._uses[names[0]][0][1]
             if len(names) < 2 or not isinstance(provider, MergesBinaries):
                 continue
             first, *others = names
@@ -176,8 +169,8 @@ class _Contexts:
             for name in others:
                 uses = self._uses.pop(name)
                 self._uses[first] += uses
-                for use in uses:
-                    _set(use.node, ep_cache_context=Payload(first.encode()))
+                for node, _ in uses:
+                    _set(node, ep_cache_context=Payload(first.encode()))
 
     def _require_new(self, node: EPContextNode, content: object, built: BuiltPart) -> None:
         """One compiled graph is once in a session."""
@@ -202,7 +195,7 @@ class _Contexts:
             _set(node, embed_mode=1)
         natives: dict[int, str] = {}
         for name, uses in self._uses.items():
-            provider = uses[0].provider
+            (head, provider), *others = uses
             if provider is None or provider.native:
                 first = natives.setdefault(id(provider), name)
                 several = first != name and any(len(self._uses[each]) > 1 for each in (first, name))
@@ -215,11 +208,10 @@ class _Contexts:
                         code=Code.COMPOSITION,
                     )
             payload = Payload(self._files.take(name))
-            head, *others = uses
-            _set(head.node, ep_cache_context=payload, embed_mode=1)
-            for use in others:
-                use.node.attributes.pop("ep_cache_context")
-                _set(use.node, embed_mode=1, main_context=0)
+            _set(head, ep_cache_context=payload, embed_mode=1)
+            for node, _ in others:
+                node.attributes.pop("ep_cache_context")
+                _set(node, embed_mode=1, main_context=0)
 
 
 def _set(node: ir.Node, **values: int | Payload) -> None:

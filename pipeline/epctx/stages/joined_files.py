@@ -17,36 +17,29 @@ from epctx.providers.hooks import MergesBinaries
 from epctx.verification.request import BuiltPart
 
 
-class _Source(Struct, frozen=True, kw_only=True):
-    """A file of a part."""
-
-    path: Path
-    digest: Digest
-
-
 class _File(Struct, kw_only=True):
     """A file of the whole.
 
     Attributes:
-        part: that it is named for.
-        sources: what it comes from: several become one by `merge`.
+        part: the part that it is named for.
+        sources: the files of parts that it comes from, with their digests; several are merged.
     """
 
     part: str
-    sources: list[_Source]
+    sources: dict[Path, Digest]
     merge: MergesBinaries | None = None
 
     def chunks(self) -> Iterator[Buffer]:
         """Its content."""
         if self.merge is not None:
-            return self.merge.merge_binaries([source.path for source in self.sources])
-        return DataFile.open(self.sources[0].path).chunks()
+            return self.merge.merge_binaries(list(self.sources))
+        return DataFile.open(next(iter(self.sources))).chunks()
 
     def check(self) -> None:
         """Each source is what was built. Raises StorageError."""
-        for source in self.sources:
-            if of_chunks(DataFile.open(source.path).chunks()) != source.digest:
-                raise outputs.changed(source.path)
+        for path, digest in self.sources.items():
+            if of_chunks(DataFile.open(path).chunks()) != digest:
+                raise outputs.changed(path)
 
 
 class JoinedFiles:
@@ -68,7 +61,7 @@ class JoinedFiles:
 
     def add(self, built: BuiltPart, name: str) -> str:
         """The name in the whole of a file of a part."""
-        digest = self.digest(built, name)
+        digest = self._contents[built.part.group][name]
         known = self._by_content.get(digest)
         if known is not None:
             return known
@@ -86,19 +79,15 @@ class JoinedFiles:
                 remedy=f"give {built.part.name} a prefix: `prefix: {prefix}`",
                 code=Code.OUTPUT_CLASH,
             )
-        source = _Source(path=built.folder / name, digest=digest)
-        self._files[wanted] = _File(part=built.part.name, sources=[source])
+        self._files[wanted] = _File(part=built.part.name, sources={built.folder / name: digest})
         self._by_content[digest] = wanted
         return wanted
-
-    def digest(self, built: BuiltPart, name: str) -> Digest:
-        """What a file of a part holds."""
-        return self._contents[built.part.group][name]
 
     def merge(self, names: Sequence[str], provider: MergesBinaries) -> None:
         """Let the first of several files be all of them, merged."""
         first, *others = (self._files[name] for name in names)
-        first.sources += [source for file in others for source in file.sources]
+        for file in others:
+            first.sources |= file.sources
         first.merge = provider
         for name in names[1:]:
             del self._files[name]
@@ -123,6 +112,7 @@ class JoinedFiles:
             if file.merge is not None:
                 file.check()
             written = outputs.write(folder / name, file.chunks())
-            if file.merge is None and written.blake3 != file.sources[0].digest:
-                raise outputs.changed(file.sources[0].path)
+            path, digest = next(iter(file.sources.items()))
+            if file.merge is None and written.blake3 != digest:
+                raise outputs.changed(path)
             yield written

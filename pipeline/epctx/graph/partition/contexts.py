@@ -6,13 +6,16 @@ EPContext node of the file that is published, with nodes of the default EP betwe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 import onnx_ir as ir
 
+from epctx.error_codes import Code
+from epctx.errors import ManifestError
 from epctx.graph.dataflow import Dataflow
-from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.graph.epcontext import ENDS, OVERRIDES, EPContextNode, ends, is_epcontext
 from epctx.graph.model import Partition, Placement, Replacement
+from epctx.graph.partition.naming import Names
 
 
 def placement(model: ir.Model) -> Placement:
@@ -28,6 +31,50 @@ def placement(model: ir.Model) -> Placement:
             for value, maker in flow.producer.items()
         ),
     )
+
+
+def bind_ends(graph: ir.Graph) -> None:
+    """Write `io_name_overrides` for EPContext nodes whose inputs or outputs were renamed.
+
+    ONNX Runtime 1.31.1 copies a DequantizeLinear that a node shares whenever it loads a model, and
+    renames what the node reads: it gets a copy here.
+
+    Raises:
+        ManifestError: the EP would take one value for another, or cannot read a name.
+    """
+    names = Names(graph, (), ())
+    for node in [node for node in graph if ENDS in node.meta]:
+        for place, value in enumerate(node.inputs):
+            maker = None if value is None else value.producer()
+            if value is None or maker is None or maker.op_type != "DequantizeLinear":
+                continue
+            if len(value.uses()) > 1 or value.is_graph_output():
+                name, label = names.value(value.name or ""), names.node(maker.name or "")
+                own = ir.Value(name=name, type=value.type, shape=value.shape)
+                copied = maker.domain, maker.op_type, maker.inputs, maker.attributes.values()
+                graph.insert_after(maker, ir.Node(*copied, outputs=[own], name=label))
+                node.replace_input_with(place, own)
+        if ends(node) != node.meta[ENDS]:
+            _override(node, node.meta[ENDS])
+
+
+def _override(node: ir.Node, before: Sequence[str]) -> None:
+    own_names = EPContextNode.from_ir(node).own_names
+    names, own = ends(node), [own_names.get(name, name) for name in before]
+    first = len(names) - len(node.outputs)
+    for side in (slice(first), slice(first, None)):
+        for name, end in zip(names[side], own[side], strict=True):
+            taken = names[side].count(name) > 1 or (name != end and name in own[side])
+            if taken or {"=", ";"} & {*name, *end}:
+                raise ManifestError(
+                    f'the EP cannot find "{end}" of the compiled graph under the name "{name}"',
+                    node=node.name,
+                    why="another value is found by it, or it has `=` or `;`",
+                    remedy="give another `prefix`, or feed the part from an input of another name",
+                    code=Code.COMPOSITION,
+                )
+    pairs = "".join(f"{name}={end};" for name, end in zip(names, own, strict=True))
+    node.attributes[OVERRIDES] = ir.AttrString(OVERRIDES, pairs)
 
 
 def is_one(replacement: Replacement) -> bool:

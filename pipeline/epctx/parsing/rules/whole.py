@@ -14,9 +14,6 @@ from epctx.parsing.rules.group import references
 from epctx.parsing.rules.paths import Places
 from epctx.text import did_you_mean
 
-_GENERATED = ("seed", "count", "ranges", "dimensions")
-"""Keys of `verify.inputs` that files make idle."""
-
 
 def check(root: Node, places: Places) -> Iterator[Problem]:
     """Every problem of this kind."""

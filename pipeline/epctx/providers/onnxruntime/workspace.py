@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ManifestError
+from epctx.graph import epcontext
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.model import Partition, Refusal, Replacement
 from epctx.graph.partition import surgery
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from epctx.providers.onnxruntime.ep import OrtEp
 
+_UNKNOWN: Final = Port(name="")
 _EXTERNAL_FROM: Final = 1 << 30
 """Bytes of weights from which on ONNX Runtime writes those that stay on the CPU to a file: inside
 the model they would meet protobuf's 2 GB."""
@@ -324,6 +326,9 @@ class OrtWorkspace:
             )
             if fragment.contexts(made):
                 self._binaries.name(made)
+                if epcontext.OVERRIDES in self._provider.extra_attributes:
+                    for node in fragment.contexts(made):
+                        node.meta[epcontext.ENDS] = epcontext.ends(node)
             else:
                 made = None
         self._stopped = self._stopped or (stop and made is not None)
@@ -428,7 +433,8 @@ def _boundaries(live: ort.InferenceSession, made: ir.Model) -> Iterator[Boundary
     for node in fragment.contexts(made):
         read = EPContextNode.from_ir(node)
         ports = [
-            [known.get(n, Port(name=n)) for n in names] for names in (read.inputs, read.outputs)
+            [replace(known.get(n, _UNKNOWN), name=read.own_names.get(n, n)) for n in names]
+            for names in (read.inputs, read.outputs)
         ]
         yield Boundary(node=read.name, inputs=tuple(ports[0]), outputs=tuple(ports[1]))
 

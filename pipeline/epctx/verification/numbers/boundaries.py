@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 
+from epctx.graph.epcontext import EPContextNode
 from epctx.graph.serde import protos
 from epctx.providers.base import Boundary, Port
 from epctx.runtime.arguments import NodeArg
@@ -27,26 +28,24 @@ def differences(model: onnx.ModelProto, wanted: Sequence[Boundary]) -> Iterator[
         if node is None:
             yield f"it lacks the node {each.node!r}"
             continue
-        yield from _of_ports(described, f"node {each.node!r}: inputs", node.input, each.inputs)
-        yield from _of_ports(described, f"node {each.node!r}: outputs", node.output, each.outputs)
-
-
-def _of_ports(
-    described: Mapping[str, NodeArg], where: str, given: Sequence[str], right: Sequence[Port]
-) -> Iterator[str]:
-    names = [port.name for port in right]
-    if list(given) != names:
-        yield f"{where} are {', '.join(given)}, not {', '.join(names)}"
-        return
-    for port in right:
-        yield from _misfit(described.get(port.name), port)
+        own = EPContextNode.from_proto(node).own_names
+        for kind, given, right in (
+            ("inputs", node.input, each.inputs),
+            ("outputs", node.output, each.outputs),
+        ):
+            found, names = [own.get(name, name) for name in given], [port.name for port in right]
+            if found != names:
+                where = f"node {each.node!r}: {kind}"
+                yield f"{where} are {', '.join(found)}, not {', '.join(names)}"
+                continue
+            for name, port in zip(given, right, strict=True):
+                yield from _misfit(described.get(name), port)
 
 
 def _described(model: onnx.ModelProto) -> Mapping[str, NodeArg]:
     found: dict[str, NodeArg] = {}
     for graph in protos.graphs(model):
-        for info in (*graph.value_info, *graph.output, *graph.input):
-            found[info.name] = NodeArg.of(info)
+        found |= {i.name: NodeArg.of(i) for i in (*graph.value_info, *graph.output, *graph.input)}
         for tensor in graph.initializer:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             found[tensor.name] = NodeArg.of(info)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from collections.abc import Mapping
 
+import onnx_ir as ir
+import pytest
+
+from epctx.error_codes import Code
+from epctx.errors import ManifestError
 from epctx.graph.dataflow import Dataflow
+from epctx.graph.epcontext import ENDS, OVERRIDES, ends
 from epctx.graph.model import Placement, Replacement
 from epctx.graph.partition import surgery
-from epctx.graph.partition.contexts import divide, is_one, placement
+from epctx.graph.partition.contexts import bind_ends, divide, is_one, placement
 from tests.kit import onnx_text
 
 CHAIN = """
@@ -86,3 +92,64 @@ def test_models_come_to_the_sum_of_those_that_were_compiled() -> None:
     assert Placement.of_parts([one, None, one]) == Placement(
         context_nodes=4, default_nodes=2, crossings=4
     )
+
+
+NODE = "c, d = com.microsoft.EPContext (a, b)"
+SHARED = """
+    g (uint8[2] q, float[2] b, float s) => (float[2] c, float[2] d, float[2] e) {
+        [dq] a = DequantizeLinear (q, s)
+        [e] e = Neg (a)
+        [ctx] c, d = com.microsoft.EPContext (a, b)
+    }
+"""
+
+
+def renamed(text: str, names: Mapping[str, str]) -> ir.Node:
+    """The EPContext node of a model after values were renamed."""
+    source = parsed(text)
+    node = next(node for node in source.graph if node.op_type == "EPContext")
+    node.meta[ENDS] = ends(node)
+    for value in (*node.inputs, *node.outputs):
+        assert value is not None
+        value.name = names.get(value.name or "", value.name)
+    bind_ends(source.graph)
+    return node
+
+
+def overrides(node: ir.Node) -> str | None:
+    found = node.attributes.get(OVERRIDES)
+    return None if found is None else found.as_string()
+
+
+def test_a_node_tells_the_names_of_all_its_ends_once_one_was_renamed() -> None:
+    text = f"g (float[2] a, float[2] b) => (float[2] c, float[2] d) {{ {NODE} }}"
+    assert overrides(renamed(text, {})) is None
+    assert overrides(renamed(text, {"b": "p_b"})) == "a=a;p_b=b;c=c;d=d;"
+    assert overrides(renamed(text, {"a": "c", "c": "y"})) == "c=a;b=b;y=c;d=d;", "either side alone"
+    named = text.replace("Context (", 'Context <io_name_overrides = "a=x;d=y;"> (')
+    assert overrides(renamed(named, {"a": "p_a"})) == "p_a=x;b=b;c=c;d=y;"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"a": "b", "b": "a"}, {"a": "b", "b": "x"}, {"a": "b"}, {"c": "d", "d": "x"}, {"a": "x;y"}],
+)
+def test_names_that_an_ep_would_take_for_others_are_refused(names: Mapping[str, str]) -> None:
+    text = f"g (float[2] a, float[2] b) => (float[2] c, float[2] d) {{ {NODE} }}"
+    with pytest.raises(ManifestError) as caught:
+        renamed(text, names)
+    assert caught.value.code is Code.COMPOSITION and "prefix" in caught.value.remedy
+
+
+def test_a_node_shares_no_dequantizer() -> None:
+    node = renamed(SHARED, {})
+    assert overrides(node) == "a_1=a;b=b;c=c;d=d;"
+    own = node.inputs[0]
+    assert own is not None and own.dtype == ir.DataType.FLOAT and own.shape == ir.Shape([2])
+    copy = own.producer()
+    assert copy is not None and (copy.op_type, copy.name) == ("DequantizeLinear", "dq_1")
+    assert [value.name for value in copy.inputs if value is not None] == ["q", "s"]
+    alone = SHARED.replace("[e] e = Neg (a)", "[e] e = Neg (b)")
+    assert overrides(renamed(alone, {})) is None
+    output = SHARED.replace("float[2] e)", "float[2] e, float[2] a)")
+    assert overrides(renamed(output, {})) is not None

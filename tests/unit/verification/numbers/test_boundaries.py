@@ -79,3 +79,13 @@ def test_what_is_altered_is_told(what: str) -> None:
     model = file()
     alter(model)
     assert list(boundaries.differences(model, [RIGHT])) == told
+
+
+def test_values_under_other_names_are_found_by_those_in_the_compiled_graph() -> None:
+    model = file()
+    model.graph.node[0].input[0] = model.graph.input[0].name = "p_a"
+    overrides = helper.make_attribute("io_name_overrides", "p_a=a;b=b;w=w;y=y;")
+    model.graph.node[0].attribute.append(overrides)
+    assert list(boundaries.differences(model, [RIGHT])) == []
+    retype(model)
+    assert list(boundaries.differences(model, [RIGHT])) == ALTERED["a type"][1]

@@ -1,20 +1,28 @@
-"""A QNN context binary held against the EPContext nodes that refer to it."""
+"""A QNN context binary held against the EPContext nodes that refer to it.
+
+QNN 2.7.0 binds a tensor of a graph to the input or output of the node that has its name, else to
+the one that the attribute `io_name_overrides` gives for it. If the node has that attribute and none
+fits, the process ends with SIGABRT. Without the attribute QNN binds by a position that depends on
+the order in which the rest of the model reads the outputs: wrong numbers, without an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Final
 
 from epctx.errors import CompileError
+from epctx.graph.epcontext import EPContextNode
 from epctx.providers.hooks import BinaryGraph, BinaryTensor
 from epctx.providers.onnxruntime.qnn import socs
 from epctx.providers.onnxruntime.qnn.binary import QnnBinary, QnnContext
 
-FLEXIBLE = "is_multi_soc_ep_context"
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+FLEXIBLE: Final = "is_multi_soc_ep_context"
 """The attribute of an EPContext node whose context binary is for several chips."""
-_OVERRIDES = "io_name_overrides"
 
 
 def require(
@@ -64,35 +72,31 @@ def _require_graphs(
 
 
 def _require_interface(graph: BinaryGraph, node: ir.Node, where: str) -> None:
-    own_names = overrides(node)
+    own_names = EPContextNode.from_ir(node).own_names
     for kind, tensors, values in (
         ("inputs", graph.inputs, node.inputs),
         ("outputs", graph.outputs, node.outputs),
     ):
-        wanted = {own_names.get(v.name or "", v.name or ""): v for v in values if v is not None}
         given = {tensor.name: tensor for tensor in tensors}
-        if wanted.keys() != given.keys():
+        bound = [
+            (name if name in given else own_names.get(name, name), value)
+            for value in values
+            if value is not None and (name := value.name or "")
+        ]
+        names = sorted(name for name, _ in bound)
+        if names != sorted(given):
             raise _misfit(
                 f"graph {graph.name} has the {kind} {', '.join(sorted(given))}; node {node.name} "
-                f"has {', '.join(sorted(wanted))}",
+                f"has {', '.join(names)}",
                 where,
             )
-        for name, value in wanted.items():
+        for name, value in bound:
             if not _same_size(given[name], value):
                 raise _misfit(
                     f"{name} of graph {graph.name} has the shape {list(given[name].shape)}; in "
                     f"the model it has {value.shape}",
                     where,
                 )
-
-
-def overrides(node: ir.Node) -> Mapping[str, str]:
-    """A value's name in the model to its name in the binary: `mq=y;xq=x;`, for quantized models."""
-    attribute = node.attributes.get(_OVERRIDES)
-    pairs = (
-        pair.partition("=") for pair in (attribute.as_string() if attribute else "").split(";")
-    )
-    return {name: own for name, equals, own in pairs if equals}
 
 
 def _same_size(tensor: BinaryTensor, value: ir.Value) -> bool:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec.structs import replace
 
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
-from epctx.graph.epcontext import COMPATIBILITY
+from epctx.graph.epcontext import COMPATIBILITY, OVERRIDES
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
 from epctx.providers.hooks import (
@@ -50,7 +50,7 @@ from epctx.providers.onnxruntime import packages, session
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
-from epctx.providers.onnxruntime.qnn import compatibility, dlc, socs
+from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs
 from epctx.providers.onnxruntime.qnn import log as qnn_log
 from epctx.providers.onnxruntime.qnn.faults import FAULTS
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
@@ -67,8 +67,6 @@ _QUANTIZERS: Final = frozenset(
 )
 _BORDER: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OFFLOAD: Final = "offload_graph_io_quantization"
-_OVERRIDES: Final = "io_name_overrides"
-_FLEXIBLE: Final = "is_multi_soc_ep_context"
 _WHERE_LOADED: Final = frozenset(
     {
         *("htp_performance_mode", "rpc_control_latency", "disable_file_mapped_weights"),
@@ -101,7 +99,7 @@ class QNNExecutionProvider(OrtProvider):
     wants_inputs = True  # 2.7.0: "Having zero graph inputs is not supported on this backend"
     judging_devices = frozenset({"NPU"})
     tried = "onnxruntime-qnn 2.7.0, Linux x86-64, HTP compiled and simulated"
-    extra_attributes = frozenset({_OVERRIDES, _FLEXIBLE})
+    extra_attributes = frozenset({OVERRIDES, match.FLEXIBLE})
     prefixed: frozenset[PrefixPlace] = frozenset({"name", "partition_name"})
     finds_graphs_by: Literal["name", "partition_name"] = "name"
     faults = FAULTS
@@ -213,7 +211,7 @@ class QNNExecutionProvider(OrtProvider):
 
     def on_device(self, nodes: Sequence[EPContextNode], *, sharing: bool) -> OnDevice:
         """The NPU, or the x86 simulator for what that can load (`cannot_load`)."""
-        several = sharing or any(node.unknown.get(_FLEXIBLE) == 1 for node in nodes)
+        several = sharing or any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes)
         return OnDevice(
             ep=self.name,
             registration=self.name,
@@ -261,8 +259,6 @@ class QNNExecutionProvider(OrtProvider):
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:
         """Graphs, inputs, outputs and chip of the binary against the nodes that refer to it."""
-        from epctx.providers.onnxruntime.qnn import match
-
         try:
             found = qnn_binary.read_here(self._system_library(), binary)
         except InvalidGraph as error:
@@ -345,8 +341,6 @@ class QNNExecutionProvider(OrtProvider):
             InvalidGraph: it is broken.
             ProviderUnavailable: the system library cannot be loaded.
         """
-        from epctx.providers.onnxruntime.qnn import match
-
         found = qnn_binary.read(self._system_library(), path)
         chips = self._options.chips
         try:
@@ -371,7 +365,7 @@ class QNNExecutionProvider(OrtProvider):
         """What the x86 simulator cannot run: a shared context, which ends it with SIGSEGV
         (real-eps.md section 6), and one for several chips, in which it finds none of its own.
         """
-        if self._simulated() and any(node.unknown.get(_FLEXIBLE) == 1 for node in nodes):
+        if self._simulated() and any(node.unknown.get(match.FLEXIBLE) == 1 for node in nodes):
             return (
                 "its context is for several chips, of which QNN's x86 simulator loads none; a host "
                 "with one of them can"

@@ -76,6 +76,7 @@ def test_a_single_graph_is_found_under_another_name_and_by_overrides() -> None:
         ([node("a", "x:4", "y:4")], 57, "it is for soc_model 60"),
         ([node("a", "x:4", "y:4"), node("b", "x:4", "y:4")], 60, "it holds a;"),
         ([node("a", "x:4 z:4", "y:4")], 60, "has the inputs x;"),
+        ([node("a", "p:4 x:4", "y:4", overrides="p=x;x=z;")], 60, "has x"),
         ([node("a", "x:4", "z:4")], 60, "has the outputs y;"),
         ([node("a", "x:5", "y:4")], 60, "x of graph a has the shape"),
     ],
