@@ -101,7 +101,9 @@ TlsKey = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="Reach other machines without certificates: who can, may."),
+    typer.Option(
+        "--insecure", help="Use no certificates: whoever reaches the scheduler can run code here."
+    ),
 ]
 
 Attest = Annotated[

@@ -84,7 +84,7 @@ def contact(address: Address, tls: Tls) -> tuple[str, Security | None]:
     if not given:
         if not (tls.insecure or _is_loopback(address.host)):
             raise UsageError(
-                f"whoever reaches {address.host} could read what is built, and run what it likes",
+                f"whoever reaches {address.host} could run code on each machine, this one included",
                 where="--on",
                 remedy="name certificates with --tls-ca, --tls-cert and --tls-key, or say "
                 "--insecure",
