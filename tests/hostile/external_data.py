@@ -161,7 +161,9 @@ entries("negative length", "length", length="-1")
 entries("length of 2^64 - 1", "length", length=str(2**64 - 1))
 entries("a checksum of another file", "SHA-1", checksum="0" * 40)
 entries("a checksum that is none", "checksum", checksum="abc")
-entries("a base path (it is not used)", "verified", code=0, basepath="/etc")
+entries("a base path", "key 'basepath': ONNX Runtime does not load", basepath="/etc")
+entries("an unknown key", "key 'color': ONNX Runtime does not load", color="blue")
+entries("a prepacked copy", "key 'prepacked_0': ONNX Runtime computes", prepacked_0="k|64;64;0")
 entries("a tensor of terabytes", "reaches to byte", dims=[1 << 20, 1 << 20])
 entries("a tensor of 2^62 bytes", "larger than any file", dims=[1 << 30, 1 << 30])
 entries("dimensions that multiply past 2^63", "larger than any file", dims=[1 << 32, 1 << 32])
@@ -186,16 +188,21 @@ def _no_location(room: Room) -> None:
     put(room, weight(offset="0"))
 
 
-def _two_locations(room: Room) -> None:
-    tensor = weight(location="w.data")
-    tensor.external_data.add(key="location", value="../outside/secret")
-    put(room, tensor)
+def _twice(key: str, value: str) -> Callable[[Room], None]:
+    def make(room: Room) -> None:
+        tensor = weight(location="w.data", offset="0")
+        tensor.external_data.add(key=key, value=value)
+        put(room, tensor)
+        (room.folder / "v.data").write_bytes(bytes(4096))
+
+    return make
 
 
 add(KIND, "bytes inside and outside", _both, code=4, says="raw_data and external data")
 add(KIND, "strings", _strings, code=4, says="strings")
 add(KIND, "no location", _no_location, code=4, says="it is empty")
-add(KIND, "two locations, the last one outside", _two_locations, code=4, says="`..`")
+for key, value in (("location", "../outside/secret"), ("location", "v.data"), ("offset", "16")):
+    add(KIND, f"{key} twice: {value}", _twice(key, value), code=4, says=f"'{key}' twice")
 
 
 add(

@@ -18,7 +18,7 @@ from epctx.errors import ModelError
 from epctx.files import digest
 from epctx.graph.checks import judge
 from epctx.graph.model import LoadedModel
-from epctx.graph.serde import canonical
+from epctx.graph.serde import canonical, protos
 from epctx.graph.serde.reader import OnnxFile
 from epctx.graph.weights.data_file import DataFile
 from epctx.graph.weights.mapped import MappedTensor
@@ -188,6 +188,42 @@ class TestWeights:
         message = _refused(tmp_path / "m.onnx")
         assert f"{tmp_path / 'm.onnx'}: tensor 'bw'" in message or "tensor 'w'" in message
         assert "cut short" in message
+
+    @pytest.mark.parametrize("key", ["location", "color", "basepath"])
+    @pytest.mark.parametrize("place", ["w", "k", "bw", "s"])
+    def test_keys_that_onnxruntime_refuses_are_refused(
+        self, tmp_path: Path, place: str, key: str
+    ) -> None:
+        """An initializer, a Constant, an initializer of a body and a sparse one."""
+        proto, path = _proto(), tmp_path / "m.onnx"
+        sparse = proto.graph.sparse_initializer.add(dims=[64])
+        sparse.values.CopyFrom(numpy_helper.from_array(W[0], "s"))
+        sparse.indices.CopyFrom(numpy_helper.from_array(np.arange(64), "i"))
+        proto.graph.node.append(helper.make_node("Add", ["x", "s"], ["xs"], name="reader"))
+        onnx.save(
+            proto,
+            path,
+            save_as_external_data=True,
+            location="w.data",
+            size_threshold=0,
+            convert_attribute=True,
+        )
+        written = onnx.load(path, load_external_data=False)
+        values = written.graph.sparse_initializer[0].values
+        if values.data_location != TensorProto.EXTERNAL:
+            values.ClearField("raw_data")
+            values.data_location = TensorProto.EXTERNAL
+            values.external_data.add(key="location", value="w.data")
+        path.write_bytes(written.SerializeToString())
+        ort.InferenceSession(path)
+        assert _load(path).sources
+        for tensor in (*protos.tensors(written), values):
+            if tensor.name == place:
+                tensor.external_data.add(key=key, value="m.onnx")
+        path.write_bytes(written.SerializeToString())
+        with pytest.raises(Exception, match=r"model format error|duplicate 'location'"):
+            ort.InferenceSession(path)
+        assert f"tensor {place!r}: has the external data key {key!r}" in _refused(path)
 
 
 class TestForm:

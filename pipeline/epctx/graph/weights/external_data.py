@@ -35,6 +35,10 @@ _MODEL = ".onnx"
 """How the names of models end, which no data file is mistaken for."""
 _UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
 """Bits of an element, where the name of its type has no number."""
+_KEYS = frozenset({"location", "offset", "length", "checksum"})
+"""Keys that an external tensor may have; ONNX Runtime 1.31.1 takes these and `_PREPACKED` only."""
+_PREPACKED = "prepacked"
+"""Start of the keys of copies that ONNX Runtime laid out for the kernels of one CPU."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
@@ -70,8 +74,6 @@ class DataFolder:
 
     def resolve(self, tensor: onnx.TensorProto) -> Reference:
         """The range that holds an external tensor, after every check of design section 7.
-
-        Keys other than location, offset, length and checksum are ignored, `basepath` with them.
 
         Raises:
             ModelError: a check failed; the message names the model, the tensor and the file.
@@ -215,13 +217,32 @@ def _relative(location: str, *, where: str) -> str:
 
 
 def _keys(tensor: onnx.TensorProto, *, where: str) -> dict[str, str]:
-    """The keys and values of an external tensor; of a key that comes twice the last one counts."""
+    """Return the keys and values of an external tensor.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model for one of the keys, or two readers may see
+            different weights.
+    """
     keys: dict[str, str] = {}
     for entry in tensor.external_data:
         if not isinstance(entry.key, str) or not isinstance(entry.value, str):
             # protobuf hands out bytes where they are not UTF-8
             raise ModelError.broken("has external data keys that are not UTF-8", where=where)
-        keys[entry.key] = entry.value
+        what = f"has the external data key {_shown(entry.key)}"
+        if entry.key.startswith(_PREPACKED):
+            why = "ONNX Runtime computes with this copy, other readers with the tensor"
+            remedy = "save it without `session.save_external_prepacked_constant_initializers`"
+        elif entry.key not in _KEYS:
+            why = "ONNX Runtime does not load a model with this key"
+            remedy = "remove the key from the model, or export the model again"
+        elif entry.key in keys:
+            what += " twice"
+            why = "readers disagree which one counts, so they may see different weights"
+            remedy = "remove one of them from the model, or export the model again"
+        else:
+            keys[entry.key] = entry.value
+            continue
+        raise ModelError(what, where=where, why=why, remedy=remedy, code=Code.DATA_REFUSED)
     return keys
 
 

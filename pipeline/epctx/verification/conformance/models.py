@@ -84,12 +84,11 @@ def self_contained(subject: Subject) -> Iterator[Fault]:
     if any(paths.missing(data.path, p) for p in subject.model.data):
         return
     for tensor in skeleton.external_tensors(subject.proto):
-        if any(entry.key == "basepath" for entry in tensor.external_data):
-            yield Fault(message=f"tensor '{tensor.name}' has a `basepath`: ONNX Runtime refuses it")
         try:
             data.resolve(tensor)
         except ModelError as error:
-            yield Fault(message=f"tensor '{tensor.name}' {error.what}", remedy=error.remedy)
+            message = ": ".join(filter(None, (f"tensor '{tensor.name}' {error.what}", error.why)))
+            yield Fault(message=message, remedy=error.remedy)
 
 
 def is_ours(subject: Subject) -> bool:

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from epctx import limits
 from epctx.errors import ModelError
+from epctx.graph.checks import judge
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource, VerifySettings
@@ -38,12 +39,9 @@ from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import unchecked
 
-_OF_THE_HOST: Final = re.compile(
-    r"NOT_IMPLEMENTED|Could not find an implementation|[Ff]ailed to allocate|bad.?alloc"
-    r"|model format error"
-)
-"""What ONNX Runtime says where its CPU EP has no kernel for a type, the memory is short, or its
-reader knows less than the format allows (`basepath`, real-eps.md section 15)."""
+_NO_KERNEL: Final = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED"
+"""Start of the errors for kernels that ONNX Runtime's CPU EP lacks."""
+_NO_MEMORY: Final = re.compile(r"[Ff]ailed to allocate memory|bad.?alloc")
 
 
 _CONSUMERS: Final = "inputs in the range of their consumers"
@@ -349,7 +347,9 @@ def keep(
 
 
 def _refuse_host(error: Exception) -> None:
-    if _OF_THE_HOST.search(str(error)):
+    """Raise NotHere if this host lacks a kernel or memory; the model is to blame for all else."""
+    said = str(error)
+    if said.startswith(_NO_KERNEL) or _NO_MEMORY.search(judge.words(said)):
         raise NotHere(f"the source model itself does not run: {sessions.words(error)}") from error
 
 

@@ -31,7 +31,6 @@ def _external(name: str, values: np.ndarray, offset: int = 0) -> onnx.TensorProt
     )
     tensor.external_data.add(key="location", value="w.bin")
     tensor.external_data.add(key="offset", value=str(offset))
-    tensor.external_data.add(key="basepath", value="/somewhere")
     return tensor
 
 

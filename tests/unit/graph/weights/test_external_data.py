@@ -68,11 +68,25 @@ def test_one_file_under_several_spellings_is_opened_once(folder: DataFolder) -> 
     assert [file.location for file in folder.files] == ["sub/v.bin"]
 
 
-def test_basepath_and_unknown_keys_are_ignored(
-    folder: DataFolder, recwarn: pytest.WarningsRecorder
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("color", "blue", "key 'color': ONNX Runtime does not load a model with this key"),
+        ("basepath", "/etc", "key 'basepath': ONNX Runtime does not load"),
+        ("", "", "key '': ONNX Runtime does not load"),
+        ("prepacked_0", "MatMul+1|0;64;0", "key 'prepacked_0': ONNX Runtime computes with this"),
+        ("location", "sub/v.bin", "key 'location' twice: readers disagree"),
+        ("location", "w.bin", "key 'location' twice: readers disagree"),
+        ("offset", "36", "key 'offset' twice: readers disagree"),
+        ("length", "64", "key 'length' twice: readers disagree"),
+    ],
+)
+def test_keys_that_readers_disagree_on_are_refused(
+    folder: DataFolder, key: str, value: str, what: str
 ) -> None:
-    assert folder.resolve(_tensor(basepath="/etc", color="blue")).length == 64
-    assert not recwarn
+    tensor = _tensor(offset=0, length=64)
+    tensor.external_data.add(key=key, value=value)
+    assert f"has the external data {what}" in _refused(folder, tensor)
 
 
 @pytest.mark.parametrize(

@@ -422,7 +422,7 @@ def test_external_data_of_the_folder_is_fine(tmp_path: Path) -> None:
         (external("gone.data"), "its external data 'gone.data': it does not exist"),
         (external("m.data", offset="4"), "reaches to byte 20 of"),
         (external("m.data", length=12), "12 bytes of external data, its type and shape need 16"),
-        (external("m.data", basepath="/x"), "has a `basepath`: ONNX Runtime refuses it"),
+        (external("m.data", basepath="/x"), "key 'basepath': ONNX Runtime does not load"),
     ],
 )
 def test_external_data_that_does_not_travel(

@@ -117,13 +117,30 @@ def test_what_this_host_cannot_run_says_nothing(
     for said in (
         "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11)",
         "/onnxruntime_src/bfc_arena.cc:360 Failed to allocate memory for requested buffer",
+        "[ONNXRuntimeError] : 1 : FAIL : std::bad_alloc",
     ):
         monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError(said)))
         with pytest.raises(NotHere, match="the source model itself does not run: "):
             runs.of(case)
-    monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError("bad shapes")))
-    with pytest.raises(ModelError, match="ONNX Runtime refuses the source model: bad shapes"):
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bad shapes",
+        "[ONNXRuntimeError] : 1 : FAIL : model format error!",
+        "[ONNXRuntimeError] : 1 : FAIL : Load model from /bad_alloc/NOT_IMPLEMENTED/m.onnx failed:"
+        "Fatal error: com.microsoft:New(-1) is not a registered function/op",
+    ],
+)
+def test_a_source_that_onnxruntime_refuses_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    runs, case = of(source(tmp_path, gather()))
+    monkeypatch.setattr(sessions, "open_source", _raising(RuntimeError(said)))
+    with pytest.raises(ModelError, match="ONNX Runtime refuses the source model: ") as raised:
         runs.of(case)
+    assert raised.value.remedy
 
 
 def _raising(error: Exception) -> object:
