@@ -163,6 +163,23 @@ def test_sequences_are_as_long_as_the_data_says(tmp_path: Path) -> None:
     assert len(set(counts.values())) == 2
 
 
+def test_an_empty_sequence_is_not_checkable(tmp_path: Path) -> None:
+    empty = helper.make_tensor_sequence_value_info("s", FLOAT, None)
+    save(
+        tmp_path,
+        [node("MatMul", ["x", "w"], ["y"]), node("SequenceEmpty", [], ["s"], dtype=FLOAT)],
+        [value("x", FLOAT, [2, 8])],
+        [value("y", FLOAT, [2, 4]), empty],
+    )
+    group = built(tmp_path, REFERENCE)
+    assert agrees(group) and group.verify is not None
+    unchecked = [f.message for f in group.verify.findings if f.outcome == "not checkable"]
+    assert unchecked == ["output 's[]': it is empty (of the files)"]
+    verify = ("verify", "dist", "--manifest", "m.yaml", "--strict")
+    ended = command_line.inside(*verify, cwd=tmp_path)
+    assert ended.returncode == 7 and "output 's[]': it is empty" in ended.stdout
+
+
 @pytest.mark.parametrize("ep", EPS)
 def test_optionals_lie_between_partitions(tmp_path: Path, ep: dict[str, object]) -> None:
     save(

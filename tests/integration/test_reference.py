@@ -71,3 +71,19 @@ def test_what_is_no_reference_is_told(
     with pytest.raises(error) as caught:
         build(folder, reference, cosine)
     assert words in str(caught.value)
+
+
+def test_outputs_of_zeros_fail_whatever_the_limits(folder: Path) -> None:
+    model = onnx.load(folder / "quantized.onnx")
+    for value in model.graph.output:
+        made = next(node for node in model.graph.node if value.name in node.output)
+        made.output[list(made.output).index(value.name)] = f"{value.name}_before"
+        model.graph.node.add(
+            op_type="Sub", input=[f"{value.name}_before"] * 2, output=[value.name], name="dead"
+        )
+    onnx.save(model, folder / "dead.onnx")
+    text = MANIFEST.replace("REFERENCE", "float.onnx").replace("COSINE", "0.9")
+    text = text.replace("quantized.onnx", "dead.onnx").replace("max_rel: 0.5", "max_rel: 2.0")
+    (folder / "m.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(VerificationError, match="it is zero throughout, and should not be"):
+        api.build(folder / "m.yaml", out=folder / "dist")

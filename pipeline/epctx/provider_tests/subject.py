@@ -45,6 +45,7 @@ class Subject:
     def close_to(self, found: Array, wanted: Array) -> None:
         """Fail unless the numbers are the same within `max_rel`."""
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        assert found.any() or not wanted.any(), "it is zero throughout, and should not be"
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
         assert error <= self.max_rel * np.abs(wanted).max()
 

@@ -63,8 +63,9 @@ def flat(
 ) -> Iterator[tuple[str, object]]:
     """What a run gives, by name; the parts of a sequence as `name[0]`, `name[1]`, ...
 
-    A map is an array of its values, in the order of its keys, which are in its name: `name{0, 1}`.
-    A sequence of maps with the same keys is one array, with a row for each.
+    An empty sequence is an empty array, `name[]`, so that nobody overlooks it. A map is an array of
+    its values, in the order of its keys, which are in its name: `name{0, 1}`. A sequence of maps
+    with the same keys is one array, with a row for each.
 
     Args:
         kinds: the types of the results, as in `seq(map(int64,tensor(double)))`.
@@ -82,6 +83,8 @@ def flat(
         elif isinstance(result, list):
             parts = [f"{name}[{index}]" for index in range(len(result))]
             yield from flat(parts, result, [kind] * len(parts))
+            if not result:
+                yield f"{name}[]", np.zeros(0, np.float32)
         else:
             yield name, result
 

@@ -93,7 +93,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     Attributes:
         dtype: of the expected output, as numpy or ml_dtypes names it.
         shape: of the expected output.
-        problem: a difference that no tolerance excuses (type, shape, NaN or infinity on one side).
+        problem: a difference that no tolerance excuses: type, shape, NaN or infinity on one side,
+            nothing but zeros where the right output has others.
         equal: every element is equal, NaN to NaN too.
         max_abs: largest absolute difference, in the output's unit; None: not a number.
         max_rel: largest difference relative to the element's scale, which is the largest ordinary

@@ -45,8 +45,9 @@ def test_of_many_keys_some_are_named_and_all_count() -> None:
 def test_sequences_and_tensors() -> None:
     x = np.ones(2, np.float32)
     kinds = ["tensor(float)", "seq(tensor(float))", "seq(tensor(float))"]
-    found = values.flat(["x", "s", "none"], [x, [x, x], []], kinds)
-    assert [name for name, _ in found] == ["x", "s[0]", "s[1]"]
+    found = dict(values.flat(["x", "s", "none"], [x, [x, x], []], kinds))
+    assert list(found) == ["x", "s[0]", "s[1]", "none[]"]
+    assert np.asarray(found["none[]"]).size == 0
 
 
 def test_what_is_told_of_an_output_is_known_by_its_name() -> None:

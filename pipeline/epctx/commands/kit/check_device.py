@@ -373,7 +373,7 @@ class Checking:
         names = [output.name for output in session.get_outputs()]
         wanted = {each.name for each in session.get_inputs()}
         outputs: dict[str, Any] = {}
-        every, times = [], []
+        every, times, sets = [], [], []
         rows = result["numbers"] = []
         with self.np.load(place(model["golden"]), allow_pickle=False) as golden:
             for number, each in enumerate(model["sets"]):
@@ -382,7 +382,8 @@ class Checking:
                 start = time.perf_counter()
                 found = session.run(names, every[-1])
                 times.append(time.perf_counter() - start)
-                kept = {names[n]: self.np.asarray(array) for n, array in enumerate(found)}
+                kept = dict(self.flat(names, found))
+                sets.append({"label": each["label"], "outputs": list(kept)})
                 for name, array in kept.items():
                     plain = array.astype(str) if array.dtype.kind == "O" else array
                     outputs[f"{number}/outputs/{name}"] = plain
@@ -399,12 +400,23 @@ class Checking:
         path = path.with_name(f"{path.stem}.{model['name'].replace('/', '.')}.npz")
         self.np.savez(path, **outputs)
         result.update(
-            sets=[{"label": each["label"], "outputs": names} for each in model["sets"]],
+            sets=sets,
             outputs=path.name,
             sha256=digest(path),
             first=times[0],
             **self.times(session, names, every[0]),
         )
+
+    def flat(self, names: list[str], found: list[Any]) -> Iterator[tuple[str, Any]]:
+        """Yield outputs by name; tensors of a sequence as `name[0]`, an empty one as `name[]`."""
+        for number, value in enumerate(found):
+            name = names[number]
+            if not isinstance(value, list):
+                yield name, self.np.asarray(value)
+            elif not value:
+                yield f"{name}[]", self.np.zeros(0, self.np.float32)
+            else:
+                yield from ((f"{name}[{n}]", self.np.asarray(v)) for n, v in enumerate(value))
 
     def times(self, session: Any, names: list[str], feeds: Any) -> dict[str, Any]:
         """Run it again and again."""
@@ -436,6 +448,8 @@ class Checking:
             return {"problem": "NaN or infinities on one side only"}
         equal = bool(same.all()) and (right.dtype.kind == "f" or bool((right == found).all()))
         x, y = x[finite], y[finite]
+        if right.dtype.kind == "f" and x.any() and not y.any():
+            return {"problem": "it is zero throughout, and should not be"}
         error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))
         p, q = x / (scale or 1), y / (float(np.abs(y).max(initial=0)) or 1)
         norms = np.linalg.norm(p) * np.linalg.norm(q)
@@ -450,14 +464,13 @@ class Checking:
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
     """Which limits an output exceeds that is not equal."""
     found = {"max_abs": row["max_abs"], "max_rel": row["max_rel"], "cosine_min": row["cosine"]}
-    held = {key: limit for key in found if (limit := limits.get(key)) is not None}
+    held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}
     over = [
         f"{key} {found[key]:.6g} (allowed: {limit:g})"
         for key, limit in held.items()
-        if found[key] is not None
-        and (found[key] < limit if key == "cosine_min" else found[key] > limit)
+        if (found[key] < limit if key == "cosine_min" else found[key] > limit)
     ]
-    if row["max_rel"] is None or not held:
+    if not held or (row["max_rel"] is None and limits.get("max_rel") is not None):
         over.append("it is not equal")
     return f"wrong numbers: {', '.join(over)}" if over else None
 

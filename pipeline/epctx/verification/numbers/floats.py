@@ -77,10 +77,12 @@ def compare(
     if not math.isfinite(second.max_abs):
         problem = "the difference is beyond float64"
         return replace(found, problem=problem, worst=locate(expected, actual, second.at)), scale
+    dead = second.right > 0 and not second.found
     norms = math.sqrt(second.right) * math.sqrt(second.found)
     return (
         replace(
             found,
+            problem="it is zero throughout, and should not be" if dead else None,
             equal=first.equal,
             scale=scale.largest,
             max_abs=second.max_abs,

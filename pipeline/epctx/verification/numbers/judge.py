@@ -118,6 +118,8 @@ class Judge:
         outputs: dict[str, list[Comparison]] = {}
         for numbers in self._judged:
             outputs.setdefault(numbers.output, []).append(numbers.comparison)
+        for name in {name.rpartition("[")[0] for name in outputs if name[-2:] != "[]"}:
+            outputs.pop(f"{name}[]", None)  # empty on one input set only
         telling = {}
         for name, found in outputs.items():
             if any(comparison.problem is not None for comparison in found):

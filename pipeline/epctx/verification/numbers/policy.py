@@ -266,7 +266,7 @@ class _Run(_Loads):
     def _sensitivity(self, task: Task, expected: Expected) -> Iterator[Finding]:
         """A comparison that cannot fail must not look like one that has passed."""
         results: list[Outputs] = [
-            {name: value for name, value in outputs.items() if name not in task.random}
+            {n: value for n, value in outputs.items() if n not in task.random and value.size}
             for case, outputs in task.ready
             if case.sizes == task.cases[0].sizes
         ]

@@ -48,6 +48,12 @@ def compare(right: Any, found: Any, **limits: float) -> str | None:
         ([1.0, 2.0], [1.0, 2.1], FLOATS, "max_rel 0.05"),
         ([1.0, 2.0], [2.0, -1.0], {"cosine_min": 0.99}, "cosine_min 0"),
         ([0.0, 0.0], [0.0, 1e-9], FLOATS, "it is not equal"),
+        ([0.0, 0.0], [0.0, 1e-9], {"cosine_min": 0.9}, "it is not equal"),
+        ([0.0, 0.0], [0.0, 1e-9], {"max_abs": 1e-6, "cosine_min": 0.9}, None),
+        ([1.0, 2.0], [0.0, -0.0], {"cosine_min": 0.9, "max_rel": 1.5}, "zero throughout"),
+        ([1.0, 2.0], [0.0, 0.0], {"max_abs": 9.0}, "zero throughout"),
+        ([0.0, -0.0], [0.0, 0.0], FLOATS, None),
+        ([1, 0], [0, 0], {"max_abs": 1.0}, None),
         ([1.0, np.nan], [1.0, np.nan], {}, None),
         ([1.0, np.nan], [1.0, 2.0], FLOATS, "NaN"),
         ([1.0, np.inf], [1.0, -np.inf], FLOATS, "infinities"),
@@ -74,6 +80,14 @@ def test_a_row_of_numbers_is_json_whatever_the_numbers() -> None:
     checking.np = np
     row = checking.compare(np.array([1e200]), np.array([-1e200]), {"max_rel": 1.0})
     assert row["cosine"] == -1.0 and row["max_rel"] == 2.0
+
+
+def test_sequences_have_the_names_that_golden_files_have() -> None:
+    checking = object.__new__(Checking)
+    checking.np = np
+    x = np.ones(2, np.float32)
+    found = dict(checking.flat(["x", "s", "none"], [x, [x, x], []]))
+    assert found.keys() == {"x", "s[0]", "s[1]", "none[]"} and found["none[]"].size == 0
 
 
 def test_values_that_numpy_does_not_know_are_told() -> None:

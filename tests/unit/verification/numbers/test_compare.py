@@ -97,7 +97,37 @@ def test_zero_vectors() -> None:
     )
     assert excess(found, Tolerance(max_abs=1e-5)) is None
     assert excess(found, Tolerance(cosine_min=0.9)) is not None
-    assert excess(compare(floats(1, 0), zeros), STRICT) == "relative error 1 > 1e-05"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        STRICT,
+        Tolerance(cosine_min=0.9, max_rel=1.0),
+        Tolerance(cosine_min=0.9, max_rel=1e9, sqnr_min=-500.0),
+        Tolerance(max_abs=1e9),
+        Tolerance(saturates_at=65504.0, max_rel=2.0, cosine_min=-1.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [*FLOATS, np.complex64])
+def test_no_tolerance_excuses_an_output_of_zeros(dtype: npt.DTypeLike, limits: Tolerance) -> None:
+    right, dead = np.array([[3, 0], [1, 2]], dtype), np.array([[0, 0], [-0.0, 0]], dtype)
+    assert (
+        excess(compare(right, dead, limits), limits) == "it is zero throughout, and should not be"
+    )
+    assert excess(compare(dead, dead * 0, limits), limits) is None
+
+
+def test_a_mask_does_not_excuse_zeros_beside_it() -> None:
+    right = np.where(np.arange(64) % 8, np.arange(64), -1e9).astype(np.float32)
+    limits = Tolerance(max_rel=1.0, cosine_min=0.9)
+    found = compare(right, np.where(right < 0, right, 0).astype(np.float32), limits)
+    assert excess(found, limits) == "it is zero throughout, and should not be"
+
+
+def test_zero_is_a_value_as_any_other_for_integers() -> None:
+    found = compare(np.array([1, 0], np.uint8), np.array([0, 0], np.uint8), Tolerance(max_abs=1))
+    assert excess(found, Tolerance(max_abs=1)) is None and not found.checkable
 
 
 def test_empty_and_scalar_outputs() -> None:
