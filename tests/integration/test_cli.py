@@ -333,6 +333,34 @@ def test_a_coloured_log_has_no_cursor(
     assert {found[-1] for found in ANSI.findall(ran.out + ran.err)} == {"m"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "flags", "reason"),
+    [
+        ("", ["--no-verify"], "--no-verify"),
+        ("{numbers: off}", [], "the manifest says `numbers: off`"),
+        ("{budget: 0}", [], "budget (0 s are used up)"),
+    ],
+)
+def test_numbers_that_were_not_run_are_told_each_time(
+    settings: str, flags: list[str], reason: str, here: Path
+) -> None:
+    verify = f", verify: {settings}" if settings else ""
+    groups = GROUPS.replace("[ep]", f"[ep]{verify}")
+    write_other(here / "x.yaml", HEAD + REFERENCE + groups)
+    first, second = (inside("build", "x.yaml", *flags, folder=here) for _ in range(2))
+    assert first.err == f"g@default: built, numbers not run: {reason}\n"
+    assert "verified" not in first.out and reason in first.out
+    told = [line for line in second.out.splitlines() if line.startswith("not checked: ")]
+    assert second.out.startswith("nothing to do") and len(told) == 1 and told[0].endswith(reason)
+    report = json.loads((here / "dist" / "x.build.json").read_text(encoding="utf-8"))
+    (group,) = report["groups"]
+    assert group["state"] == "built"
+    unchecked = [f for f in group["verify"]["findings"] if f["outcome"] == "not checkable"]
+    assert [f["message"].removeprefix("not checked: ") for f in unchecked] == [reason]
+    verified = inside("verify", "dist/x", folder=here)
+    assert verified.out.splitlines()[-1].endswith(", 1 not checkable, numbers not run")
+
+
 def test_quiet_says_nothing_but_errors(here: Path) -> None:
     assert epctx("build", "m.yaml", "--no-cache", "-q", folder=here) == Ran(0, "", "")
     assert inside("verify", "dist", "-q", folder=here) == Ran(0, "", "")

@@ -116,7 +116,9 @@ def test_what_was_compared_is_in_the_report(built: Built) -> None:
         ("seed 0, set 0", True),
         ("seed 0, set 1", True),
     }
-    assert any("run one after the other, to the bit" in f.message for f in group.verify.findings)
+    assert any(
+        "run one after the other, all values equal" in f.message for f in group.verify.findings
+    )
     assert [a.action for a in group.actions] == ["compose"]
 
 

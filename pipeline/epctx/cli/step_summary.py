@@ -83,6 +83,9 @@ def _built(report: BuildReport) -> Iterator[str]:
             ("failed", "code", "why", "what to do"),
             [(label, told.code, _reason(told), told.remedy) for label, told in failed],
         )
+    for group in report.groups:
+        if group.verify is not None and group.verify.unrun is not None:
+            yield f"\n{escaped(f'{group.group}@{group.target}: {group.verify.unrun}')}\n"
 
 
 def _reason(told: Failure) -> str:
@@ -90,7 +93,8 @@ def _reason(told: Failure) -> str:
 
 
 def _verified(report: VerifyReport) -> Iterator[str]:
-    yield _title("epctx verify", "verified" if report.passed else "NOT verified")
+    verdict = "verified" if report.passed else "NOT verified"
+    yield _title("epctx verify", ", ".join(filter(None, (verdict, report.unrun))))
     rows = []
     for folder in report.folders:
         counts = Counter((finding.policy, finding.outcome) for finding in folder.findings)

@@ -42,8 +42,8 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
     if ui.json or ui.quiet:
         return
     if not ui.verbose and nothing_done(report):
-        words, place = nothing(report, out)
-        ui.print(Text(words, style="green"), Text(place, style="bold"), *_release(report, out))
+        words, *others = nothing(report, out)
+        ui.print(Text(words, style="green"), *map(Text, others), *_release(report, out))
         return
     if matrix.is_worth(report.groups) and not ui.verbose:
         ui.print(matrix.matrix(report.groups, _row))
@@ -77,12 +77,16 @@ def nothing_done(report: BuildReport) -> bool:
 
 
 def nothing(report: BuildReport, out: Path) -> list[str]:
-    """What is said then: the same each time."""
-    count = len(report.groups)
+    """Return the lines for a build that had nothing to do; one of them is what is not checked."""
+    count, unchecked = len(report.groups), [str(text) for text in _unchecked(report.groups)]
+    if unchecked:
+        more = f" (and {len(unchecked) - 1} more, see -v)" if unchecked[1:] else ""
+        unchecked[0] = f"{unchecked[0].splitlines()[0]}{more}"
     place = (out / report.name).as_posix()
     return [
         f"nothing to do, {count} group{'s are' if count != 1 else ' is'} up to date",
         f"{place}/  report: {place}.build.json",
+        *unchecked[:1],
     ]
 
 

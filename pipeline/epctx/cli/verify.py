@@ -229,11 +229,12 @@ def _summary(report: VerifyReport) -> Text:
     ]
     words += [f"{counts['fail']} failed"] if counts["fail"] else []
     words += [f"{counts['not checkable']} not checkable"] if counts["not checkable"] else []
-    covered = [f"{counts['not covered']} not covered"] if counts["not covered"] else []
     verdict = "verified" if report.passed else "NOT verified"
     if not report.passed and not counts["fail"]:
         words[-1] += " (--strict)"
+    words += [report.unrun] if report.unrun is not None else []
+    words += [f"{counts['not covered']} not covered"] if counts["not covered"] else []
     return Text(
-        f"{verdict}: {', '.join(words + covered)}",
+        f"{verdict}: {', '.join(words)}",
         style="bold green" if report.passed else "bold red",
     )

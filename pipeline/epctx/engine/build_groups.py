@@ -97,7 +97,7 @@ class GroupBuilder:
             known = before.sessions or tuple(done.values())
             sessions = tuple(done.get(session.session.label, session) for session in known)
             return replace(before, sessions=sessions, progress=progress, failure=error)
-        progress.emit("verified")
+        progress.emit("verified", detail=after.report.unrun)
         same = before.published is None and contents_of(before.files) == contents_of(after.files)
         return replace(after, published=None if same else "it was built anew")
 

@@ -34,6 +34,8 @@ CODES: Final[dict[PolicyName, Code]] = {
 Sessions = Literal["generating", "files", "quantized", "device"]
 """Whose outputs were compared: of the sessions that made the context, of the files loaded, of the
 model that was quantized in this build, which runs on the CPU EP, or of a device's."""
+NOT_CHECKED: Final = "not checked: "
+"""Before the reason why the numbers of a model were not run on an input set."""
 REBUILD: Final = "build it again, or ask whoever made it to"
 """The remedy of a finding that nothing but another build mends."""
 
@@ -164,6 +166,17 @@ class FolderReport(Brief, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     numbers: tuple[OutputNumbers, ...] = ()
 
+    @property
+    def unrun(self) -> str | None:
+        """Why the numbers of its models were not run, or not all of them; None if they were."""
+        ran = {each.model for each in self.numbers}
+        for found in self.findings:
+            _, left_out, reason = found.message.rpartition(NOT_CHECKED)
+            told = found.policy == "numbers" and found.outcome == "not checkable"
+            if told and (left_out or found.subject not in ran):
+                return f"numbers not {'all ' if ran else ''}run: {reason}"
+        return None
+
 
 class VerifyReport(Brief, frozen=True, kw_only=True):
     """The result of `epctx verify`. `strict`: "not checkable" counts as a failure.
@@ -180,6 +193,15 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
             for finding in folder.findings:
                 if outcome is None or finding.outcome == outcome:
                     yield finding
+
+    @property
+    def unrun(self) -> str | None:
+        """Whether the numbers of no model were run, or not all of them; None if all were."""
+        told = [folder.unrun for folder in self.folders if folder.models]
+        if not any(told):
+            return None
+        ran = any(folder.numbers for folder in self.folders)
+        return "numbers not all run" if ran else "numbers not run"
 
     @property
     def passed(self) -> bool:

@@ -46,6 +46,19 @@ def test_a_verification_is_a_row_a_folder(page: Path) -> None:
     assert "numbers" not in shown  # nobody looked
 
 
+def test_numbers_that_were_not_run_are_told(page: Path) -> None:
+    spent = Finding("numbers", "outputs", "m.onnx", "not checkable", "not checked: budget (5 s)")
+    folder = FolderReport(folder="dist/m", models=("m.onnx",), findings=(spent,))
+    group = replace(made().groups[0], verify=folder)
+    step_summary.build(replace(made(), groups=(group,)))
+    assert f"{group.group}@{group.target}: numbers not run: budget (5 s)" in html(page)
+    numbers = tuple(n for each in made().groups if each.verify for n in each.verify.numbers)
+    step_summary.verify(VerifyReport(folders=(folder, replace(folder, numbers=numbers))))
+    assert numbers and "verified, numbers not all run" in html(page)
+    step_summary.verify(VerifyReport(folders=(folder,)))
+    assert "verified, numbers not run" in html(page)
+
+
 def test_nothing_in_a_name_is_a_mark(page: Path) -> None:
     report = made()
     step_summary.build(replace(report, name=HOSTILE))

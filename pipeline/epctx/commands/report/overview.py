@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from epctx.cache.action import RemoteReport
 from epctx.engine.report import ActionReport, BuildReport, GroupReport
 from epctx.stages.report import ModelReport
 from epctx.text import size_words, time_words
-from epctx.verification.findings import Comparison, FolderReport, OutputNumbers
+from epctx.verification.findings import Comparison, OutputNumbers
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -221,7 +221,10 @@ def _checks(report: BuildReport) -> Figure:
     failed, open_ones = outcomes["fail"], outcomes["not checkable"]
     told = [f"{failed} failed"] if failed else []
     told += [f"{open_ones} not checkable"] if open_ones else []
-    unmade = _without(report, lambda verify: bool(verify.findings))
+    unmade = sum(
+        group.state in ("failed", "skipped") and not (group.verify and group.verify.findings)
+        for group in report.groups
+    )
     told += [f"{_count(unmade, 'group')} not checked"] if unmade else []
     tone = "bad" if failed else "warn" if told else "good"
     note = ", ".join(told) or "all that were made"
@@ -235,18 +238,10 @@ def _error(report: BuildReport) -> Figure:
         return Figure(name="Largest error", value="not run", note="no numbers", tone="warn")
     bad = sum(not each.passed for each in numbers)
     note = f"{bad} beyond the tolerance" if bad else "relative, within the tolerance"
-    unmade = _without(report, lambda verify: bool(verify.numbers))
+    unmade = sum(not (group.verify and group.verify.numbers) for group in report.groups)
     note += f"; {_count(unmade, 'group')} not compared" if unmade else ""
     tone = "bad" if bad else "warn" if unmade else "good"
     return Figure(name="Largest error", value=error_words(worst), note=note, tone=tone)
-
-
-def _without(report: BuildReport, had: Callable[[FolderReport], bool]) -> int:
-    """How many groups of which nothing came were not looked at before they failed."""
-    return sum(
-        group.state in ("failed", "skipped") and not (group.verify and had(group.verify))
-        for group in report.groups
-    )
 
 
 def _taken(model: ModelReport) -> int:

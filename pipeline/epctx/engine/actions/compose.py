@@ -13,7 +13,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.output.published import difference
 from epctx.engine.plan import PlannedComposition
 from epctx.engine.progress import Events, Progress
-from epctx.engine.results import StoredCompose, refuse
+from epctx.engine.results import StoredCompose, refuse, with_skipped
 from epctx.engine.state import CompositionState, GroupState
 from epctx.errors import EpctxError
 from epctx.files import outputs
@@ -64,7 +64,7 @@ class Composing:
             progress.emit("failed", detail=error.head)
             error.group = planned.label
             return replace(known, result=None, progress=progress, failure=error)
-        progress.emit("verified")
+        progress.emit("verified", detail=result.verify.unrun)
         return replace(known, result=result, published="it was composed anew", progress=progress)
 
     def _run(self, known: CompositionState, progress: Progress) -> StoredCompose:
@@ -103,7 +103,8 @@ class Composing:
             policies=tuple(p for p in POLICIES if p != "numbers" or runs),
         )
         with self._actions.lane(whole.providers, f"{planned.label}-verify") as lane:
-            return progress.run(lane, planned.composition.name, request, FolderReport)
+            found = progress.run(lane, planned.composition.name, request, FolderReport)
+        return with_skipped(found)
 
     def _folder(self, group: GroupState) -> Path:
         """Where the files of a group are: staged, if it was built; else published."""

@@ -146,7 +146,7 @@ class Judge:
         ]
         comparisons = [comparison for found in outputs.values() for comparison in found]
         if all(comparison.equal for comparison in comparisons):
-            words.append("to the bit")
+            words.append("all values equal")
         else:
             largest = max((c.max_rel for c in comparisons if c.max_rel is not None), default=None)
             cosine = min((c.cosine for c in comparisons if c.cosine is not None), default=None)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.inputs import Array
-from epctx.verification.findings import REBUILD, Finding, OutputNumbers
+from epctx.verification.findings import NOT_CHECKED, REBUILD, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers.input_sets import Case
@@ -99,7 +99,7 @@ class Budget:
     def finding(self, model: ContextModel, case: Case | None = None) -> Finding:
         """That an input set was left out; None: all of a model's that were not told yet."""
         which = "" if case is None else f"{case.label}: "
-        message = f"{which}not checked: budget ({self._seconds:g} s are used up)"
+        message = f"{which}{NOT_CHECKED}budget ({self._seconds:g} s are used up)"
         return unchecked(model, message, "raise `verify.budget`")
 
 

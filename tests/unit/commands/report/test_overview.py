@@ -16,7 +16,7 @@ def test_the_figures_at_a_glance() -> None:
         "Groups": ("3", "1 built, 1 failed, 1 up to date", "bad"),
         "On EPs": ("75.0 %", "18 of 24 nodes in 2 models", "warn"),
         "Checks passed": ("1", "1 not checkable, 1 group not checked", "warn"),
-        "Largest error": ("2.0e-02", "1 beyond the tolerance; 1 group not compared", "bad"),
+        "Largest error": ("2.0e-02", "1 beyond the tolerance; 2 groups not compared", "bad"),
         "Size": ("3.0 MB", "2 files; sharing saved 2.0 MB", ""),
         "Time": ("10.0 s", "wall clock", ""),
     }
