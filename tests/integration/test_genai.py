@@ -20,6 +20,10 @@ KINDS = {
 }
 
 
+PROMPT = generating.PROMPTS[4]
+"""A token more than a window."""
+
+
 def run(folder: Path, *arguments: str) -> str:
     """A command that succeeds, in a folder, with a cache of its own."""
     ran = epctx(*arguments, cwd=folder, EPCTX_CACHE_DIR=str(folder / "cache"))
@@ -46,6 +50,31 @@ def test_from_the_builders_folder_to_the_same_tokens(name: str, tmp_path: Path) 
     reference = next(g for g in report["groups"] if g["target"] == "reference")
     assert [model["coverage"] for model in reference["models"]] == [1, 1]
     assert len(reference["files"]) == 3  # one context for both
+
+
+def test_turns_of_a_conversation_are_one_prompt_of_all_that_was_said(tmp_path: Path) -> None:
+    """A change of onnxruntime-genai is to be noticed: it tells none of the lengths after padding,
+    and does not feed the token before a turn that it generated last, of its source neither.
+    """
+    source = genai_folder.write(tmp_path / "llama", Config(precision="fp32"))
+    run(tmp_path, "init", "llama")
+    run(tmp_path, "package", "epctx.yaml")
+    made = tmp_path / "dist" / "llama.ortpackage" / "cpu" / "llm"
+    first, second = generating.PROMPTS[2], generating.PROMPTS[1]
+    turns = [
+        [list(prompt) for prompt in talk]
+        for talk in ((first, second), (second, first, first), (PROMPT, first), (first, PROMPT))
+    ]
+    whole = [[token for turn in talk for token in turn] for talk in turns]
+    assert generating.tokens(made, turns) == generating.tokens(source, whole)
+
+    said = generating.tokens(made, [talk[0] for talk in turns], count=4)
+    pairs = [talk[:2] for talk in turns]
+    whole = [[*a, *tokens, *b] for (a, b), tokens in zip(pairs, said, strict=True)]
+    right = generating.tokens(source, whole)
+    assert [t[4:] for t in generating.tokens(made, pairs, between=4)] == right
+    wrong = generating.tokens(source, pairs, between=4, again=False)
+    assert [t[4:] for t in wrong] != right
 
 
 def test_sizes_that_cannot_generate_are_told_before_anything_is_compiled(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from epctx.files import items
 from epctx.files.items import Item
 from epctx.files.outputs import context_file
 from epctx.graph import genai_window
-from epctx.graph.genai_window import PAST, TOTAL, Fed
+from epctx.graph.genai_window import COUNT, NEXT, PAST, TOTAL, Fed
 from epctx.manifest import GENAI_CONFIG, ModelGroup
 from epctx.parsing import genai
 from epctx.parsing.genai import GenaiFolder, Sizes
@@ -66,9 +66,10 @@ def files(
         raise _wrong("the models have no GroupQueryAttention: their cache grows with each token")
     prompt, token = _roles(sizes)
     length, width = sizes[token].total, sizes[prompt].sequence
-    assert isinstance(length, int)
+    assert isinstance(length, int) and isinstance(width, int)
     _adapt(config, folder, prompt, token, length=length, width=width)
-    return {**made, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": _window(folder, length)}
+    window = _window(folder, length, config["model"].get("pad_token_id", 0))
+    return {**made, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": window}
 
 
 def _require_models(folder: GenaiFolder, group: ModelGroup) -> None:
@@ -110,7 +111,7 @@ def _adapt(
     token: str,
     *,
     length: int,
-    width: object,
+    width: int,
 ) -> None:
     model, decoder = config["model"], config["model"]["decoder"]
     model |= {"type": "decoder-pipeline", "context_length": length}
@@ -128,12 +129,12 @@ def _adapt(
         "alignment": "left",
         "slide_key_value_cache": False,
     }
-    asked = [folder.names.input_ids] if folder.names.position_ids in folder.inputs else []
     window = {
         "filename": f"{_WINDOW}.onnx",
         "session_options": {"provider_options": []},
-        "inputs": [PAST, TOTAL, *asked],
-        "outputs": [fed.name for fed in _fed(folder)],
+        "inputs": [PAST, TOTAL, folder.names.input_ids, COUNT],
+        "outputs": [*(fed.name for fed in _fed(folder)), NEXT],
+        "output_names_forwarder": {NEXT: COUNT},
     }
     stages = [
         {
@@ -150,7 +151,8 @@ def _adapt(
         *({n: s} for n, s in zip((prompt, token), stages, strict=True)),
     ]
     search = config.setdefault("search", {})
-    search["max_length"] = min(search.get("max_length") or length, length)
+    most = min(search.get("max_length") or length, length)
+    search["max_length"] = max(most - most % width, width)  # 0.18.0 writes padding beyond it, too
     search["past_present_share_buffer"] = True
 
 
@@ -160,12 +162,11 @@ def _fed(folder: GenaiFolder) -> Sequence[InputSpec]:
     return [folder.inputs[name] for name in names if name in folder.inputs]
 
 
-def _window(folder: GenaiFolder, length: int) -> Item:
-    ids, mask, *positions = (
-        _typed(spec) for spec in (folder.inputs[folder.names.input_ids], *_fed(folder))
-    )
+def _window(folder: GenaiFolder, length: int, pad: int) -> Item:
+    ids, mask, *positions = map(_typed, (folder.inputs[folder.names.input_ids], *_fed(folder)))
     positions_ = positions[0] if positions else None
-    return items.made(genai_window.make(ids=ids, mask=mask, positions=positions_, length=length))
+    made = genai_window.make(ids=ids, mask=mask, positions=positions_, length=length, pad=pad)
+    return items.made(made)
 
 
 def _typed(spec: InputSpec) -> Fed:

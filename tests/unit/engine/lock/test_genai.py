@@ -9,6 +9,7 @@ import pytest
 
 from epctx.engine.lock import genai
 from epctx.errors import ManifestError
+from epctx.graph.genai_window import COUNT, NEXT, PAST, TOTAL
 from epctx.manifest import GENAI_CONFIG, ModelGroup, ModelSource
 from scripts import genai_folder
 
@@ -42,7 +43,9 @@ def test_two_models_are_a_pipeline_behind_a_window(folder: Path) -> None:
     assert (model["type"], model["context_length"]) == ("decoder-pipeline", 32)
     assert "filename" not in decoder
     window, prompt, token = (next(iter(stage.items())) for stage in decoder["pipeline"])
-    assert (window[0], window[1]["outputs"]) == ("window", ["attention_mask"])
+    assert (window[0], window[1]["outputs"]) == ("window", ["attention_mask", NEXT])
+    assert window[1]["inputs"] == [PAST, TOTAL, "input_ids", COUNT]
+    assert window[1]["output_names_forwarder"] == {NEXT: COUNT}
     assert window[1]["session_options"] == {"provider_options": []}
     assert (prompt[0], prompt[1]["filename"]) == ("many", "many_ctx.onnx")
     assert (prompt[1]["run_on_prompt"], prompt[1]["run_on_token_gen"]) == (True, False)
@@ -51,6 +54,20 @@ def test_two_models_are_a_pipeline_behind_a_window(folder: Path) -> None:
         {"QNN": {"htp_performance_mode": "burst"}}
     ]
     assert found["search"]["max_length"] == 32
+
+
+@pytest.mark.parametrize(("width", "asked", "length"), [(12, 256, 24), (8, 20, 16), (8, 5, 8)])
+def test_a_conversation_ends_with_a_window(
+    tmp_path: Path, width: int, asked: int, length: int
+) -> None:
+    """Onnxruntime-genai 0.18.0 writes padding beyond the end, into other memory."""
+    folder = genai_folder.write(tmp_path / "llama")
+    path = folder / GENAI_CONFIG
+    given = json.loads(path.read_text(encoding="utf-8"))
+    given["search"]["max_length"] = asked
+    path.write_text(json.dumps(given), encoding="utf-8")
+    found = config(folder, pair(folder, sequence_length=width))
+    assert found["search"]["max_length"] == length
 
 
 def test_a_model_of_open_sizes_runs_as_its_source(folder: Path) -> None:
