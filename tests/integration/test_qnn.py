@@ -10,8 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
+from onnx import helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph import epcontext
@@ -399,3 +402,39 @@ def test_as_any_plugin(tmp_path: Path, sources: dict[str, str]) -> None:
     assert model.reasons == {"act1": f"{QNN} did not take it, and does not say why"}
     assert model.cosine > 0.9999
     assert succeeded(reload(tmp_path, "sinh", sources=sources)).models["sinh"].cosine > 0.9999
+
+
+def in_blocks(columns: int) -> onnx.ModelProto:
+    """A product by weights of 4 bits in blocks of 32, as onnxruntime's tools write it."""
+    rng = np.random.default_rng(0)
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], "mm", domain="com.microsoft")
+    for name, value in {"K": 256, "N": columns, "bits": 4, "block_size": 32}.items():
+        node.attribute.append(helper.make_attribute(name, value))
+    weights = [
+        numpy_helper.from_array(rng.integers(0, 255, (columns, 8, 16), np.uint8), "w"),
+        numpy_helper.from_array(rng.random(columns * 8, np.float32), "s"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, 1, [1, 4, w]) for n, w in (("x", 256), ("y", columns)))
+    graph = helper.make_graph([node], "g", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.needs("Linux", "whose malloc can fill what it gives")
+@pytest.mark.parametrize(("columns", "stable"), [(64, True), (48, False), (272, False)])
+def test_weights_in_blocks_are_stable_at_multiples_of_32_columns(
+    columns: int, stable: bool, tmp_path: Path
+) -> None:
+    """The fact that `why_unstable` tells: memory that QAIRT has not set is in the binary."""
+    source = {"m": models.save(tmp_path / "m.onnx", in_blocks(columns))}
+    made = []
+    for filler in ("85", "170"):
+        request = Request(providers=ELITE, models=source, out=str(tmp_path / filler))
+        answer = build(
+            request, scratch=tmp_path / f"s{filler}", variables={"MALLOC_PERTURB_": filler}
+        )
+        assert answer.exit_code == 0, answer.log
+        made.append((tmp_path / filler / "m_qnn.bin").read_bytes())
+    assert (made[0] == made[1]) is stable
+    why = bound().why_unstable(list(ir.load(source["m"]).graph))
+    assert why is None if stable else f"'mm' of {columns} columns: " in (why or "")

@@ -182,3 +182,36 @@ def test_another_sample_calibrates_again(folder: Path) -> None:
     exit_code, output = epctx("build", "m.yaml", "--no-verify")
     assert exit_code == 0, output
     assert Path("m.ranges.json").read_bytes() != before
+
+
+def test_weights_in_blocks_whose_bytes_vary_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x, y, z = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, width])
+        for name, width in (("x", 64), ("y", 48), ("z", 64))
+    )
+    weights = [
+        numpy_helper.from_array(rng.random((64, width), np.float32), f"w{width}")
+        for width in (48, 64)
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w48"], ["y"], "odd"),
+        helper.make_node("MatMul", ["x", "w64"], ["z"], "even"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y, z], weights)
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "a.onnx")
+    blocks = "quantize: {weight_only: {bits: 4}}\n    verify: {tolerance: {max_rel: 9}}"
+    head = MANIFEST.partition("    quantize: ")[0]
+    Path("m.yaml").write_text(f"{head}    {blocks}\n", encoding="utf-8")
+    exit_code, output = epctx("build", "m.yaml")
+    assert exit_code == 0 and "may not be reproducible: g@default/a: QAIRT 2.51" in output, output
+    ((why,),) = (model["unstable"] for model in report()["groups"][0]["models"])
+    assert "MatMulNBits 'odd_Q4' of 48 columns: " in why
+    exit_code, output = epctx("report", "m.yaml", "--out", "page.html")
+    assert exit_code == 0 and "May not be reproducible: QAIRT 2.51" in Path("page.html").read_text(
+        encoding="utf-8"
+    )

@@ -148,6 +148,16 @@ BAD = [
     Bad(
         "a tensor that is not there", 3, quantize=f"{{{GIVEN}, overrides: {{w9: {{type: uint8}}}}}}"
     ),
+    Bad(
+        "a tensor that is fused away",
+        3,
+        quantize=f"{{{GIVEN}, overrides: {{a0: {{range: [-1, 1]}}}}}}",
+    ),
+    Bad(
+        "an op type that is not there, for blocks",
+        3,
+        quantize="{weight_only: {bits: 4}, exclude: {op_types: [Matmul]}}",
+    ),
     Bad("everything is excluded", 4, quantize=f'{{{GIVEN}, exclude: {{nodes: ["*"]}}}}'),
     Bad(
         "all its op types are excluded",

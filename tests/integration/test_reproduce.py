@@ -290,8 +290,11 @@ def test_a_lock_that_differs_in_bytes_only_says_what_is_known(
     project.lock.write_text(text.replace(sums, sums[:-3] + '00"'), encoding="utf-8")
     shutil.rmtree(project.folder / "dist")
     monkeypatch.setattr(ReferenceExecutionProvider, "unstable", "it is a mock", raising=False)
-    with pytest.raises(LockError, match="known of ReferenceExecutionProvider: it is a mock"):
+    with pytest.raises(
+        LockError, match="known of ReferenceExecutionProvider: it is a mock"
+    ) as told:
         epctx.build(project.manifest, out=project.folder / "dist", locked=True)
+    assert told.value.remedy.startswith("if nothing was changed, the execution provider is")
 
 
 @pytest.mark.needs("POSIX", "Windows ends a process without asking it")

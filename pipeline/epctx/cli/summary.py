@@ -53,7 +53,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(*(text for group in report.groups for text in _details(group)))
     else:
         ui.print(*_stayed(report.groups))
-    ui.print(*_quantized(report.groups))
+    ui.print(*_quantized(report.groups), *_unstable(report.groups))
     ui.print(*_remote(report))
     ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
@@ -174,6 +174,15 @@ def _quantized(groups: Iterable[GroupReport]) -> Iterator[Text]:
     for (what, remedy), places in alike.items():
         text = Text.assemble(("quantized: ", "yellow"), (f"{_few(places)}: ", "bold"), what)
         yield text.append(f"\n  -> {remedy}", style="cyan")
+
+
+def _unstable(groups: Iterable[GroupReport]) -> Iterator[Text]:
+    """The models whose bytes may differ from build to build."""
+    for group in groups:
+        for model in group.models:
+            for why in model.unstable:
+                place = (f"{_label(group)}/{model.name}: ", "bold")
+                yield Text.assemble(("may not be reproducible: ", "yellow"), place, why)
 
 
 def _few(places: Sequence[str]) -> str:

@@ -124,6 +124,15 @@ class TellsUnstable(Protocol):
 
 
 @runtime_checkable
+class NamesUnstable(Protocol):
+    """It knows nodes beside which it writes other bytes each time."""
+
+    def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
+        """Return which of a partition's nodes these are, and what to do; None if it has none."""
+        ...
+
+
+@runtime_checkable
 class MatchesBinaries(Protocol):
     """It can tell, besides, whether a context binary is the one of nodes."""
 

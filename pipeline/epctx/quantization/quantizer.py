@@ -41,6 +41,8 @@ INTEGER_OPS: Final = (
     *("MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"),
 )
 """What tells that a model, or a node's input, is quantized."""
+_NEAR: Final = 10
+"""Tensors that a message lists."""
 _FOUR_BITS: Final = 21
 """The first opset in which QuantizeLinear has integers of 4 and 16 bits."""
 _OTHER_FLOATS: Final = (
@@ -124,9 +126,9 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         asked = self.settings.weight_only
         assert asked is not None
         excluded = self._excluded(model)
-        excluded += [
-            n.name for n in model.graph.node if n.op_type in self.settings.exclude_op_types
-        ]
+        kinds = self.settings.exclude_op_types
+        self._refuse_unknown(kinds, {n.op_type: 0 for n in model.graph.node}, "exclude.op_types")
+        excluded += [n.name for n in model.graph.node if n.op_type in kinds]
         quantizer = MatMulNBitsQuantizer(
             model,
             bits=asked.bits,
@@ -164,7 +166,8 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         """Quantize activations and weights, into `output` and `<output>.data` of a large model.
 
         Raises:
-            ManifestError: an op type, a pattern or a tensor of the settings is not in the model.
+            ManifestError: an op type, a pattern or a tensor of the settings is not in the model, or
+                the override of a tensor does nothing.
             ModelError: onnxruntime's tools fail on it, or find nothing to quantize.
         """
         config = self._config(prepared)
@@ -176,6 +179,7 @@ class Quantizer(Struct, frozen=True, kw_only=True):
             except (KeyError, ValueError) as error:
                 raise self._no_range(error, prepared, ranges) from error
         self.refuse_nothing(output)
+        self._refuse_idle(prepared, output)
 
     def refuse_nothing(self, output: Path) -> None:
         """What came out is quantized, somewhere.
@@ -272,6 +276,31 @@ class Quantizer(Struct, frozen=True, kw_only=True):
                 why=f"{found[wrong[0]]}",
                 remedy="correct the samples: on them the model gives infinities or NaN",
                 code=Code.NOT_QUANTIZED,
+            )
+
+    def _refuse_idle(self, prepared: Path, output: Path) -> None:
+        """Refuse an override of a tensor that has no range or type of its own in the output."""
+        owners = ranges_.owners(onnx.load(output, load_external_data=False))
+        every = _tensors(onnx.load(prepared, load_external_data=False))
+        place = {name: number for number, name in enumerate(every)}
+        own = [name for name, (owner, _) in owners.items() if owner == name and name in place]
+        for name, given in self.settings.overrides.items():
+            owner, kind = owners.get(name, ("", 0))
+            wanted = None if given.type is None else presets.TYPES[given.type].tensor_type
+            if owner == name or (kind == wanted and given.range is None is given.symmetric):
+                continue
+            at = place[name]
+            ranked = sorted((abs(place[each] - at), place[each] < at, each) for each in own)
+            near = ", ".join(each for _, _, each in ranked[:_NEAR])
+            more = f" and {len(own) - _NEAR} more" if len(own) > _NEAR else ""
+            why = f"it has the range of {owner!r}" if owner else "it is fused away, or stays float"
+            raise ManifestError(
+                f"the override of {name!r} does nothing",
+                model=self.name,
+                where="quantize.overrides",
+                why=why,
+                remedy=f"name one of these, the nearest first: {near}{more}",
+                code=Code.NOTHING_EXCLUDED,
             )
 
     def _no_range(self, error: Exception, prepared: Path, ranges: Ranges) -> Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import onnx
     from onnxruntime.quantization.calibrate import TensorsData
 
+_DEQUANTIZED = re.compile(r"_DequantizeLinear_Output(_\d+)?$")
+_SCALE = re.compile(r"(_quantized)?_scale(_convert)?$")
+"""Ends of the names that onnxruntime makes of a tensor's (1.31.1)."""
 Ranges = Mapping[str, tuple[float, float]]
 """Name of a tensor to its lowest and highest value."""
 
@@ -46,6 +51,18 @@ def write(ranges: Ranges, path: Path) -> None:
     }
     document = {"CLS": "TensorsData", "calibration_method": method, "data": data}
     path.write_text(json.dumps({**document, "smooth_quant": False}), encoding="utf-8")
+
+
+def owners(model: onnx.ModelProto) -> dict[str, tuple[str, int]]:
+    """Map each quantized tensor to the one whose range it has, mostly itself, and to its type."""
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    found: dict[str, tuple[str, int]] = {}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            name, owner = _DEQUANTIZED.sub("", node.output[0]), _SCALE.sub("", node.input[1])
+            if name not in found or owner == name:
+                found[name] = owner, types.get(node.input[-1], 0)
+    return found
 
 
 def infinite(ranges: Ranges) -> list[str]:

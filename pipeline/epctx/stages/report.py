@@ -30,6 +30,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
         placement: what is in the published model; None: it was not compiled.
         notes: what load noted of the source: what ONNX forbids and ONNX Runtime takes.
         quantized: how it was quantized; None: it was not.
+        unstable: why its EPs may write other bytes at each build, and what to do.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelReport(Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
     notes: tuple[str, ...] = ()
     quantized: QuantizeReport | None = None
+    unstable: tuple[str, ...] = ()
 
 
 class CompositionReport(Struct, frozen=True, kw_only=True):

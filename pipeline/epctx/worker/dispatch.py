@@ -22,6 +22,7 @@ from epctx.graph.partition.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
+from epctx.providers.hooks import NamesUnstable
 from epctx.runtime.trial import RunJob
 from epctx.stages import compile, dump, load, optimize, partition
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
@@ -165,7 +166,7 @@ def _partition(job: PartitionJob, started: Started) -> PartitionResult:
         # The limits are for builds: who asks for a preview wants to see why they are missed.
         optimized = replace(store.read(folder), name=name)
         foreseen, silent = partition.foresee(optimized, providers, group.partition)
-        reports.append(_located(_report(group, optimized, foreseen), sources[name]))
+        reports.append(_located(_report(group, optimized, foreseen, providers), sources[name]))
         unmatched.append(partition.unmatched(optimized, group.partition))
     aliases = [spec.alias for spec in group.execution_providers]
     return PartitionResult(
@@ -205,7 +206,7 @@ def _compile(job: CompileJob, started: Started, settle: Settle) -> CompileResult
         """The models so far, of which the build tells also if what comes next fails."""
         reports = tuple(
             replace(
-                _report(group, model, settled),
+                _report(group, model, settled, providers),
                 outline=outline.owned(settled.partitions),
                 placement=place,
             )
@@ -371,8 +372,16 @@ class _Pausing(Struct):
 
 
 def _report(
-    group: ModelGroup, optimized: OptimizedModel, partitioned: PartitionedModel
+    group: ModelGroup,
+    optimized: OptimizedModel,
+    partitioned: PartitionedModel,
+    providers: Sequence[ExecutionProvider],
 ) -> ModelReport:
+    unstable = (
+        provider.why_unstable(p.nodes)
+        for p in partitioned.partitions
+        if isinstance(provider := providers[p.provider], NamesUnstable)
+    )
     aliases = [spec.alias for spec in group.execution_providers]
     return ModelReport(
         name=partitioned.name,
@@ -389,6 +398,7 @@ def _report(
             for p in partitioned.partitions
         ),
         declined=partitioned.declined,
+        unstable=tuple(dict.fromkeys(filter(None, unstable))),
     )
 
 

@@ -74,6 +74,43 @@ def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_
     assert len(taken) == scales
 
 
+@pytest.mark.parametrize("preset", ["qnn", "cpu"])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("c", "it is fused away, or stays float"),
+        ("p", "it has the range of 'r'"),
+        ("f", "it has the range of 'r'"),
+    ],
+)
+def test_an_override_that_does_nothing_is_refused(
+    name: str, why: str, preset: Preset, tmp_path: Path
+) -> None:
+    made = onnx_text.proto(
+        "g (float[1,2,4,4] x) => (float[1,8] y) <float[2,2,1,1] w = {1.0, 2.0, 3.0, 4.0}> {"
+        " c = Conv(x, w) r = Relu(c) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)"
+        " f = Flatten(p) y = Add(f, f) }"
+    )
+    given = {name: TensorOverride(range=(-2.0, 2.0))}
+    with pytest.raises(ManifestError, match=f"override of '{name}' does nothing") as refused:
+        run(tool(tmp_path / "a", made, preset, overrides=given))
+    assert refused.value.why == why and refused.value.code is Code.NOTHING_EXCLUDED
+    listed = refused.value.remedy.partition("nearest first: ")[2].split(", ")
+    assert listed[0] in "rxy" and set(listed) == {"x", "w", "r", "y"}
+    for each in listed:
+        run(
+            tool(tmp_path / each, made, preset, overrides={each: TensorOverride(range=(-2.0, 2.0))})
+        )
+
+
+def test_a_type_that_a_tensor_gets_is_no_override_that_does_nothing(tmp_path: Path) -> None:
+    made = onnx_text.proto(
+        "g (float[1,2,4,4] x) => (float[1,2,2,2] y) {"
+        " r = Sigmoid(x) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r) y = Tanh(p) }"
+    )
+    run(tool(tmp_path, made, overrides={"p": TensorOverride(type="uint8")}))
+
+
 def test_what_is_excluded_stays_float(tmp_path: Path) -> None:
     every = run(tool(tmp_path / "a"))
     assert inputs_of(every, "mm1") == {"DequantizeLinear": 2}

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+import onnx
+
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
 from epctx.engine.build import Options
@@ -17,7 +19,7 @@ from epctx.engine.report import GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError
 from epctx.manifest import Manifest, ModelGroup, Target
-from epctx.quantization.ranges import Ranges, parse
+from epctx.quantization.ranges import Ranges, owners, parse
 from epctx.verification.findings import OutputNumbers
 from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
 from epctx.worker.pool import Pool, own_logs
@@ -86,7 +88,10 @@ class Trials:
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:
-        """The ranges that the group's only model, optimized, is quantized with; none: it is not."""
+        """Return the ranges that the group's only model, optimized, is quantized with.
+
+        Only tensors that `quantize.overrides` can name have one; none if it is not quantized.
+        """
         if group.quantize is None or not group.quantize.calibrated:
             return {}
         job = QuantizeJob(
@@ -98,7 +103,13 @@ class Trials:
             others=(),
             folder=self.folder / "quantized",
         )
-        found = parse(self._carried_out(job, QuantizeResult).ranges or "{}")
+        result = self._carried_out(job, QuantizeResult)
+        owned = owners(onnx.load(result.sources[0].path, load_external_data=False))
+        found = {
+            name: both
+            for name, both in parse(result.ranges or "{}").items()
+            if name in owned and owned[name][0] == name
+        }
         given = {name: each.range for name, each in group.quantize.overrides.items()}
         return {**found, **{name: both for name, both in given.items() if both is not None}}
 

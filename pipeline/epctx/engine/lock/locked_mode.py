@@ -33,6 +33,11 @@ from epctx.lockfile.types import Lock, LockedFile, LockedGroup
 from epctx.manifest import ModelSource
 
 T = TypeVar("T")
+_UNSTABLE = (
+    "if nothing was changed, the execution provider is the reason: ship the files that the lock "
+    "has, or build with the cache that made them; else undo the change, or write a new lock with "
+    "`epctx build`"
+)
 _TOLD = 20
 """Differences that the error has in full."""
 
@@ -241,11 +246,12 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
         LockError: it is not; every difference is told.
     """
     found = between_locks(_part(old, plan), new)
-    why = ""
+    why, remedy = "", None
     if all(difference.kind == "output" for difference in found):  # nothing else tells why
         folders = {difference.where.rpartition("/")[0] for difference in found}
         why = "".join(f"\nknown of {each}" for each in known(plan, folders))
-    _refuse(found, plan, why=why)
+        remedy = _UNSTABLE if why else None
+    _refuse(found, plan, remedy=remedy, why=why)
 
 
 def _name(planned: PlannedGroup) -> str:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 from epctx.providers.hooks import KnownFault
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import onnx_ir as ir
+
+_COLUMNS: Final = 32
+"""With a multiple of it QAIRT 2.51 compiled MatMulNBits of 4 and 8 bits to the same bytes, whatever
+malloc left in memory (`MALLOC_PERTURB_`); with 16, 47, 48, 272, 688, 1000 and 2736 it did not."""
 
 
 def _is_float(node: ir.Node) -> bool:
@@ -38,3 +44,21 @@ FAULTS: Final = (
         remedy="keep it off QNN, or write the norm as Mul, ReduceMean, Add, Sqrt and Div",
     ),
 )
+
+
+def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
+    """Return which weights in blocks QAIRT may write otherwise each time; None if it has none."""
+    odd = {
+        node.name: columns
+        for node in nodes
+        if node.op_type == "MatMulNBits" and (columns := node.attributes.get_int("N", 0)) % _COLUMNS
+    }
+    if not odd:
+        return None
+    name, columns = next(iter(odd.items()))
+    more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+    return (
+        f"QAIRT 2.51 may write other bytes at each build for MatMulNBits {name!r} of {columns} "
+        f"columns{more}: give such weights a multiple of {_COLUMNS} columns, or leave the nodes "
+        "out with `quantize.exclude` or `partition.exclude`"
+    )

@@ -52,7 +52,7 @@ from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
 from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs
 from epctx.providers.onnxruntime.qnn import log as qnn_log
-from epctx.providers.onnxruntime.qnn.faults import FAULTS
+from epctx.providers.onnxruntime.qnn.faults import FAULTS, why_unstable
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
 
 if TYPE_CHECKING:
@@ -105,9 +105,10 @@ class QNNExecutionProvider(OrtProvider):
     faults = FAULTS
     unstable = (
         "QAIRT 2.51 writes memory that it has not set beside some constants: for Mul and Div by a "
-        "constant of the other operand's shape (norms written as nodes), for Expand, and for "
-        "constant attention masks; fold the weights of norms into the layers after them, repeat "
-        "with Tile or Concat, and let the mask be an input"
+        "constant of the other operand's shape (norms written as nodes), for Expand, for "
+        "constant attention masks, and for weights in blocks (`weight_only`, MatMulNBits) whose "
+        "columns are not a multiple of 32; fold the weights of norms into the layers after them, "
+        "repeat with Tile or Concat, let the mask be an input, and give weights such columns"
     )
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
@@ -118,6 +119,10 @@ class QNNExecutionProvider(OrtProvider):
         # 2.7.0: "Multi-SoC EP context is currently unsupported with shared EP context usage"
         self.can_share = not self._flexible
         self.parts_share = self._options.one_binary and not self._flexible
+
+    def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
+        """As `hooks.NamesUnstable` says."""
+        return why_unstable(nodes)
 
     def add_to(self, options: ort.SessionOptions) -> None:
         """Add QNN's HTP: the NPU of this host, or the x86 backend that compiles and simulates."""
