@@ -326,6 +326,8 @@ def verify(
         requests = list(survey.requests)
         beside = [p for p in survey.rest if locked is not None and releases.is_released(p, locked)]
         rest = [*files, *sorted({*survey.rest} - {*beside, *fetched.attached})]
+        if trusted is not None:  # a page may hold scripts
+            rest += [path for path in survey.byproducts if path.suffix == ".html"]
         covered = {request.folder: request.label for request in requests}
         kits = {each.resolve(): group_folders.words(each) for each in survey.kits}
         packed = {each.resolve(): group_folders.words(each) for each in survey.packages}
@@ -354,7 +356,8 @@ def verify(
             )
             told = {each.folder for each in missing}
             missing += [each for each in unlocked if each.folder not in told]
-            strays = (*astray, *survey.kits, *({*judged.rest} - {*files}))
+            others = {*judged.rest} - {*files, *survey.byproducts}
+            strays = (*astray, *survey.kits, *others)
             released += group_folders.reported(sorted(strays), releases.stray(where))
         for each in files:
             if locked is None or judged.admits(each.resolve()):
@@ -379,7 +382,7 @@ def verify(
         known = judged.rest if locked is None and trusted is None else ()
         uncovered = (
             *group_folders.reported(sorted(known), releases.uncovered),
-            *group_folders.reported(survey.byproducts, releases.byproduct),
+            *group_folders.reported(sorted({*survey.byproducts} - {*rest}), releases.byproduct),
         )
         return fetched.told(replace(done, folders=(*done.folders, *uncovered)))
 

@@ -29,6 +29,7 @@ LINES = [
     for line in block.splitlines()
     if line.startswith("$ ")
 ]
+ACTIVATED = "python -m venv .venv && . .venv/bin/activate"
 FIRST = "epctx init model.onnx --option soc_model=sc8380xp"
 _VARYING = re.compile(r"in \d+\.\d s|\d\.\de-\d\d")
 _UPDATE = bool(os.environ.get("EPCTX_UPDATE_GOLDEN"))
@@ -111,9 +112,20 @@ def test_a_checkout_builds_without_make(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_an_environment_is_made_and_used(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["bash", "-c", f"{ACTIVATED} && python -c 'import sys; print(sys.prefix)'"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(ran.stdout.strip()) == tmp_path / ".venv"
+
+
 def test_no_line_of_console_is_left() -> None:
     """Each is one that a test above carries out; a new one belongs to a test first."""
     start, venv = LINES.index(FIRST), LINES.index("python -m venv .venv")
-    carried_out = [*LINES[start : start + 4], *LINES[venv : venv + 4]]
+    carried_out = [*LINES[start : start + 4], *LINES[venv : venv + 4], ACTIVATED]
     carried_out += [line for line in LINES if "pip install" in line or line.startswith("make ")]
     assert sorted(set(carried_out)) == sorted(set(LINES))

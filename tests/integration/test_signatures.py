@@ -94,6 +94,7 @@ UNSIGNED: dict[str, Callable[[Path], object]] = {
     "a kit": lambda d: shutil.copytree(d / "m" / "one" / "g", d / "m.kit" / "one" / "g"),
     "a plain model": lambda d: (d / "x.onnx").touch(),
     "a script": lambda d: (d / "run.sh").touch(),
+    "a page beside the outputs": lambda d: (d / "m.report.html").touch(),
     "a link": lambda d: (d / "link").symlink_to(d / "m"),
     "an empty folder": lambda d: (d / "m.logs").mkdir(),
     "git's hooks, in what is signed": lambda d: (d / "m" / ".git" / "hooks").mkdir(parents=True),

@@ -104,11 +104,11 @@ def _of(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
 
 
 def _is_byproduct(path: Path) -> bool:
-    """Whether a file is the report, the record or the OS lock of a build into the folder beside."""
+    """Whether a file is of a build into the folder beside: report, its page, record or OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
         place = Place(out=path.parent, name=".".join(words[:count]))
-        if path in (place.report, place.record, place.lock):
+        if path in (place.report, place.page, place.record, place.lock):
             there = place.root.is_dir() or place.package.is_dir()
             return there and path.is_file() and not path.is_symlink()
     return False

@@ -51,6 +51,11 @@ class Place(Struct, frozen=True, kw_only=True):
         return self.out / f"{self.name}.build.json"
 
     @property
+    def page(self) -> Path:
+        """What `epctx report` makes of the report, unless it is told another place."""
+        return self.out / f"{self.name}.report.html"
+
+    @property
     def logs(self) -> Path:
         """Where the logs of workers are kept."""
         return self.out / f"{self.name}.logs"
