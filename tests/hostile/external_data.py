@@ -202,7 +202,13 @@ add(KIND, "bytes inside and outside", _both, code=4, says="raw_data and external
 add(KIND, "strings", _strings, code=4, says="strings")
 add(KIND, "no location", _no_location, code=4, says="it is empty")
 for key, value in (("location", "../outside/secret"), ("location", "v.data"), ("offset", "16")):
-    add(KIND, f"{key} twice: {value}", _twice(key, value), code=4, says=f"'{key}' twice")
+    add(
+        KIND,
+        f"{key} twice: {value}",
+        _twice(key, value),
+        code=4,
+        says=f"'{key}': it is there twice",
+    )
 
 
 add(

@@ -290,6 +290,7 @@ def test_a_lock_that_differs_in_bytes_only_says_what_is_known(
     project.lock.write_text(text.replace(sums, sums[:-3] + '00"'), encoding="utf-8")
     shutil.rmtree(project.folder / "dist")
     monkeypatch.setattr(ReferenceExecutionProvider, "unstable", "it is a mock", raising=False)
+    monkeypatch.setattr(ReferenceExecutionProvider, "why_unstable", lambda *_: None, raising=False)
     with pytest.raises(
         LockError, match="known of ReferenceExecutionProvider: it is a mock"
     ) as told:

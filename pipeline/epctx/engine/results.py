@@ -17,14 +17,7 @@ from epctx.manifest import ModelGroup
 from epctx.quantization.report import QuantizeReport
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
-from epctx.verification.findings import (
-    CODES,
-    NOT_CHECKED,
-    POLICIES,
-    REBUILD,
-    Finding,
-    FolderReport,
-)
+from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
 from epctx.worker.jobs import CompileResult
 
 _RECURS = (
@@ -185,18 +178,6 @@ def joined(folder: str, parts: Iterable[FolderReport]) -> FolderReport:
         findings=tuple(sorted(findings, key=lambda f: POLICIES.index(f.policy))),
         numbers=tuple(n for report in reports for n in report.numbers),
     )
-
-
-def with_skipped(report: FolderReport) -> FolderReport:
-    """Add a finding for each model that has none on numbers: `--no-verify` left them out."""
-    told = {found.subject for found in report.findings if found.policy == "numbers"}
-    message, remedy = f"{NOT_CHECKED}--no-verify", "build again without --no-verify"
-    skipped = (
-        Finding("numbers", "outputs", model, "not checkable", message, remedy)
-        for model in report.models
-        if model not in told
-    )
-    return replace(report, findings=(*report.findings, *skipped))
 
 
 def refuse(found: FolderReport) -> None:

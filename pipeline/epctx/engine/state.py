@@ -16,7 +16,6 @@ from epctx.engine.results import (
     StoredQuantize,
     StoredRecording,
     joined,
-    with_skipped,
 )
 from epctx.errors import EpctxError
 from epctx.files.digest import Digest
@@ -189,7 +188,7 @@ class GroupState(Struct, frozen=True, kw_only=True):
     def report(self) -> FolderReport:
         """What was verified."""
         parts = (part.action for part in (self.whole, *self.verified) if part is not None)
-        return with_skipped(joined(self.planned.label, (a.result for a in parts if a is not None)))
+        return joined(self.planned.label, (a.result for a in parts if a is not None)).with_skipped()
 
     def session(self, model: str) -> Compiled:
         """The session group that has a model."""

@@ -122,13 +122,8 @@ class TellsUnstable(Protocol):
 
     unstable: str
 
-
-@runtime_checkable
-class NamesUnstable(Protocol):
-    """It knows nodes beside which it writes other bytes each time."""
-
     def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
-        """Return which of a partition's nodes these are, and what to do; None if it has none."""
+        """Return which of a partition's nodes it knows for that; None if none."""
         ...
 
 

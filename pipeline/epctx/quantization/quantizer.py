@@ -283,23 +283,20 @@ class Quantizer(Struct, frozen=True, kw_only=True):
         owners = ranges_.owners(onnx.load(output, load_external_data=False))
         every = _tensors(onnx.load(prepared, load_external_data=False))
         place = {name: number for number, name in enumerate(every)}
-        own = [name for name, (owner, _) in owners.items() if owner == name and name in place]
         for name, given in self.settings.overrides.items():
             owner, kind = owners.get(name, ("", 0))
             wanted = None if given.type is None else presets.TYPES[given.type].tensor_type
             if owner == name or (kind == wanted and given.range is None is given.symmetric):
                 continue
-            at = place[name]
-            ranked = sorted((abs(place[each] - at), place[each] < at, each) for each in own)
-            near = ", ".join(each for _, _, each in ranked[:_NEAR])
-            more = f" and {len(own) - _NEAR} more" if len(own) > _NEAR else ""
-            why = f"it has the range of {owner!r}" if owner else "it is fused away, or stays float"
+            at, own = place[name], [each for each, (of, _) in owners.items() if each == of in place]
+            near = sorted((abs(place[each] - at), place[each] < at, each) for each in own)
+            listed = ", ".join(each for _, _, each in near[:_NEAR])
             raise ManifestError(
                 f"the override of {name!r} does nothing",
                 model=self.name,
                 where="quantize.overrides",
-                why=why,
-                remedy=f"name one of these, the nearest first: {near}{more}",
+                why=f"it has the range of {owner!r}" if owner else "it is fused away or float",
+                remedy=f"name a tensor that has its own, the nearest first: {listed}",
                 code=Code.NOTHING_EXCLUDED,
             )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from epctx.error_codes import Code
 from epctx.manifest import Tolerance
@@ -176,6 +177,17 @@ class FolderReport(Brief, frozen=True, kw_only=True):
             if told and (left_out or found.subject not in ran):
                 return f"numbers not {'all ' if ran else ''}run: {reason}"
         return None
+
+    def with_skipped(self) -> FolderReport:
+        """Add that `--no-verify` left out the numbers of the models without any finding on them."""
+        told = {found.subject for found in self.findings if found.policy == "numbers"}
+        what, remedy = f"{NOT_CHECKED}--no-verify", "build again without --no-verify"
+        skipped = (
+            Finding("numbers", "outputs", model, "not checkable", what, remedy)
+            for model in self.models
+            if model not in told
+        )
+        return replace(self, findings=(*self.findings, *skipped))
 
 
 class VerifyReport(Brief, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from epctx.graph.partition.outline import Outlined
 from epctx.manifest import ModelGroup
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
-from epctx.providers.hooks import NamesUnstable
+from epctx.providers.hooks import TellsUnstable
 from epctx.runtime.trial import RunJob
 from epctx.stages import compile, dump, load, optimize, partition
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
@@ -380,7 +380,7 @@ def _report(
     unstable = (
         provider.why_unstable(p.nodes)
         for p in partitioned.partitions
-        if isinstance(provider := providers[p.provider], NamesUnstable)
+        if isinstance(provider := providers[p.provider], TellsUnstable)
     )
     aliases = [spec.alias for spec in group.execution_providers]
     return ModelReport(

@@ -78,7 +78,7 @@ def test_for_qnn_no_two_nodes_share_a_constant(preset: Preset, scales: int, tmp_
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("c", "it is fused away, or stays float"),
+        ("c", "it is fused away or float"),
         ("p", "it has the range of 'r'"),
         ("f", "it has the range of 'r'"),
     ],

@@ -88,9 +88,8 @@ class Trials:
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:
-        """Return the ranges that the group's only model, optimized, is quantized with.
-
-        Only tensors that `quantize.overrides` can name have one; none if it is not quantized.
+        """The ranges that the group's only model is quantized with, of tensors that have their own;
+        none: it is not.
         """
         if group.quantize is None or not group.quantize.calibrated:
             return {}
@@ -105,11 +104,8 @@ class Trials:
         )
         result = self._carried_out(job, QuantizeResult)
         owned = owners(onnx.load(result.sources[0].path, load_external_data=False))
-        found = {
-            name: both
-            for name, both in parse(result.ranges or "{}").items()
-            if name in owned and owned[name][0] == name
-        }
+        every = parse(result.ranges or "{}").items()
+        found = {name: both for name, both in every if owned.get(name, ("", 0))[0] == name}
         given = {name: each.range for name, each in group.quantize.overrides.items()}
         return {**found, **{name: both for name, both in given.items() if both is not None}}
 

@@ -13,7 +13,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.output.published import difference
 from epctx.engine.plan import PlannedComposition
 from epctx.engine.progress import Events, Progress
-from epctx.engine.results import StoredCompose, refuse, with_skipped
+from epctx.engine.results import StoredCompose, refuse
 from epctx.engine.state import CompositionState, GroupState
 from epctx.errors import EpctxError
 from epctx.files import outputs
@@ -104,7 +104,7 @@ class Composing:
         )
         with self._actions.lane(whole.providers, f"{planned.label}-verify") as lane:
             found = progress.run(lane, planned.composition.name, request, FolderReport)
-        return with_skipped(found)
+        return found.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:
         """Where the files of a group are: staged, if it was built; else published."""

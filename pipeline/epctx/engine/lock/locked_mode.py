@@ -33,11 +33,6 @@ from epctx.lockfile.types import Lock, LockedFile, LockedGroup
 from epctx.manifest import ModelSource
 
 T = TypeVar("T")
-_UNSTABLE = (
-    "if nothing was changed, the execution provider is the reason: ship the files that the lock "
-    "has, or build with the cache that made them; else undo the change, or write a new lock with "
-    "`epctx build`"
-)
 _TOLD = 20
 """Differences that the error has in full."""
 
@@ -250,7 +245,9 @@ def refuse_differences(old: Lock, new: Lock, plan: Plan) -> None:
     if all(difference.kind == "output" for difference in found):  # nothing else tells why
         folders = {difference.where.rpartition("/")[0] for difference in found}
         why = "".join(f"\nknown of {each}" for each in known(plan, folders))
-        remedy = _UNSTABLE if why else None
+        if why:
+            remedy = "if nothing was changed, the execution provider is the reason: ship the files "
+            remedy += "that the lock has; else undo the change, or run `epctx build` for a new lock"
     _refuse(found, plan, remedy=remedy, why=why)
 
 

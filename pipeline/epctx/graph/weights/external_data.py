@@ -36,9 +36,7 @@ _MODEL = ".onnx"
 _UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
 """Bits of an element, where the name of its type has no number."""
 _KEYS = frozenset({"location", "offset", "length", "checksum"})
-"""Keys that an external tensor may have; ONNX Runtime 1.31.1 takes these and `_PREPACKED` only."""
-_PREPACKED = "prepacked"
-"""Start of the keys of copies that ONNX Runtime laid out for the kernels of one CPU."""
+"""Of an external tensor; ONNX Runtime 1.31.1 refuses others, but for copies that it prepacked."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
@@ -228,20 +226,17 @@ def _keys(tensor: onnx.TensorProto, *, where: str) -> dict[str, str]:
         if not isinstance(entry.key, str) or not isinstance(entry.value, str):
             # protobuf hands out bytes where they are not UTF-8
             raise ModelError.broken("has external data keys that are not UTF-8", where=where)
-        what = f"has the external data key {_shown(entry.key)}"
-        if entry.key.startswith(_PREPACKED):
+        if entry.key in keys:
+            why = "it is there twice, and readers may take either: they may see different weights"
+        elif entry.key.startswith("prepacked"):
             why = "ONNX Runtime computes with this copy, other readers with the tensor"
-            remedy = "save it without `session.save_external_prepacked_constant_initializers`"
         elif entry.key not in _KEYS:
-            why = "ONNX Runtime does not load a model with this key"
-            remedy = "remove the key from the model, or export the model again"
-        elif entry.key in keys:
-            what += " twice"
-            why = "readers disagree which one counts, so they may see different weights"
-            remedy = "remove one of them from the model, or export the model again"
+            why = "ONNX Runtime does not load a model with it"
         else:
             keys[entry.key] = entry.value
             continue
+        what = f"has the external data key {_shown(entry.key)}"
+        remedy = "remove the key from the model, or export the model again"
         raise ModelError(what, where=where, why=why, remedy=remedy, code=Code.DATA_REFUSED)
     return keys
 

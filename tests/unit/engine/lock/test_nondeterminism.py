@@ -19,6 +19,9 @@ class Wavering(ReferenceExecutionProvider):
     name = "WaveringExecutionProvider"
     unstable = "models with a Foo: write a Bar"
 
+    def why_unstable(self, nodes: object) -> None:
+        """Of no node."""
+
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:

@@ -71,14 +71,14 @@ def test_one_file_under_several_spellings_is_opened_once(folder: DataFolder) -> 
 @pytest.mark.parametrize(
     ("key", "value", "what"),
     [
-        ("color", "blue", "key 'color': ONNX Runtime does not load a model with this key"),
+        ("color", "blue", "key 'color': ONNX Runtime does not load a model with it"),
         ("basepath", "/etc", "key 'basepath': ONNX Runtime does not load"),
         ("", "", "key '': ONNX Runtime does not load"),
         ("prepacked_0", "MatMul+1|0;64;0", "key 'prepacked_0': ONNX Runtime computes with this"),
-        ("location", "sub/v.bin", "key 'location' twice: readers disagree"),
-        ("location", "w.bin", "key 'location' twice: readers disagree"),
-        ("offset", "36", "key 'offset' twice: readers disagree"),
-        ("length", "64", "key 'length' twice: readers disagree"),
+        ("location", "sub/v.bin", "key 'location': it is there twice"),
+        ("location", "w.bin", "key 'location': it is there twice"),
+        ("offset", "36", "key 'offset': it is there twice"),
+        ("length", "64", "key 'length': it is there twice"),
     ],
 )
 def test_keys_that_readers_disagree_on_are_refused(

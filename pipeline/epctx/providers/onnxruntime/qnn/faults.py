@@ -48,17 +48,16 @@ FAULTS: Final = (
 
 def why_unstable(nodes: Sequence[ir.Node]) -> str | None:
     """Return which weights in blocks QAIRT may write otherwise each time; None if it has none."""
-    odd = {
-        node.name: columns
+    odd = [
+        f"{node.name!r} of {node.attributes.get_int('N')} columns"
         for node in nodes
-        if node.op_type == "MatMulNBits" and (columns := node.attributes.get_int("N", 0)) % _COLUMNS
-    }
+        if node.op_type == "MatMulNBits" and node.attributes.get_int("N", 0) % _COLUMNS
+    ]
     if not odd:
         return None
-    name, columns = next(iter(odd.items()))
-    more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+    more = f" and {len(odd) - 1} more" if odd[1:] else ""
     return (
-        f"QAIRT 2.51 may write other bytes at each build for MatMulNBits {name!r} of {columns} "
-        f"columns{more}: give such weights a multiple of {_COLUMNS} columns, or leave the nodes "
-        "out with `quantize.exclude` or `partition.exclude`"
+        f"QAIRT 2.51 may write other bytes at each build for MatMulNBits {odd[0]}{more}: give such "
+        f"weights a multiple of {_COLUMNS} columns, or leave the nodes out with `quantize.exclude` "
+        "or `partition.exclude`"
     )

@@ -110,6 +110,7 @@ class QNNExecutionProvider(OrtProvider):
         "columns are not a multiple of 32; fold the weights of norms into the layers after them, "
         "repeat with Tile or Concat, let the mask be an input, and give weights such columns"
     )
+    why_unstable = staticmethod(why_unstable)
 
     def __init__(self, options: Mapping[str, OptionValue]) -> None:
         self._package = packages.find("onnxruntime-qnn", "onnxruntime_qnn", install=INSTALL)
@@ -119,10 +120,6 @@ class QNNExecutionProvider(OrtProvider):
         # 2.7.0: "Multi-SoC EP context is currently unsupported with shared EP context usage"
         self.can_share = not self._flexible
         self.parts_share = self._options.one_binary and not self._flexible
-
-    def why_unstable(self, nodes: Sequence[ir.Node]) -> str | None:
-        """As `hooks.NamesUnstable` says."""
-        return why_unstable(nodes)
 
     def add_to(self, options: ort.SessionOptions) -> None:
         """Add QNN's HTP: the NPU of this host, or the x86 backend that compiles and simulates."""
