@@ -644,6 +644,8 @@ def test_after_gc_results_are_looked_for_again(command: Callable[..., tuple[str,
 def test_a_file_that_an_option_names_is_an_input(tmp_path: Path) -> None:
     """Of an EP without a schema, too: nobody says which of its options are paths."""
     made = projects.make(tmp_path, {"g": ["a"]}, verify={"numbers": "off"})
+    packages = shutil.copytree(VARYING, tmp_path / "packages")
+    shutil.rmtree(packages / "epctx_varying" / "schemas")
     (tmp_path / "nothing").write_text("a word, as it is written", encoding="utf-8")
     (tmp_path / "cfg.json").write_text("{}", encoding="utf-8")
     made.document["execution_providers"] = {
@@ -656,7 +658,7 @@ def test_a_file_that_an_option_names_is_an_input(tmp_path: Path) -> None:
     made.write()
 
     def run(*arguments: str) -> str:
-        ran = epctx(*arguments, cwd=tmp_path, PYTHONPATH=str(VARYING))
+        ran = epctx(*arguments, cwd=tmp_path, PYTHONPATH=str(packages))
         return f"{ran.returncode} {ran.stdout}{ran.stderr}"
 
     assert run("build", "m.yaml").startswith("0 ")
