@@ -104,7 +104,7 @@ class EPContextNode(Struct, frozen=True, kw_only=True):
 
     @property
     def own_names(self) -> Mapping[str, str]:
-        """A value's name in the model to its name in the compiled graph, where these differ."""
+        """Map names of values to their names in the compiled graph, where these differ."""
         text = self.unknown.get(OVERRIDES, b"")
         text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         pairs = (pair.partition("=") for pair in text.split(";"))

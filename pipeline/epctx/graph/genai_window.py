@@ -10,14 +10,13 @@ padding left in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
+
+    from epctx.graph.inputs import InputSpec
 
 PAST: Final = "past_seq_len"
 TOTAL: Final = "total_seq_len"
@@ -29,20 +28,12 @@ _IR_VERSION: Final = 8
 _OPSET: Final = 17
 
 
-class Fed(Struct, frozen=True, kw_only=True):
-    """An input of the decoder that is made here: its name and integer type."""
-
-    name: str
-    dtype: np.dtype[np.generic]
-
-
-def make(*, ids: Fed, mask: Fed, positions: Fed | None, length: int, pad: int) -> bytes:
+def make(ids: InputSpec, masks: Sequence[InputSpec], *, length: int, pad: int) -> bytes:
     """Return the model as a file: the same bytes for the same arguments.
 
     Args:
         ids: the tokens' ids, a window of them or one.
-        mask: `length` of them, 1 up to the last place.
-        positions: of the tokens; None: the decoder takes none.
+        masks: the mask, with 1 up to the last place, and positions if the decoder takes them.
         length: of the decoder's cache.
         pad: the id that fills a window.
     """
@@ -51,72 +42,47 @@ def make(*, ids: Fed, mask: Fed, positions: Fed | None, length: int, pad: int) -
 
     from epctx.graph.serde import canonical
 
-    integer = TensorProto.INT32
-    count = helper.make_tensor_value_info(COUNT, integer, [])
-    inputs = [
-        helper.make_tensor_value_info(PAST, integer, [1, 1]),
-        helper.make_tensor_value_info(TOTAL, integer, [1]),
-        _value(ids, [1, "sequence"]),
-        count,
-    ]
-    outputs = [_value(mask, [1, length]), helper.make_tensor_value_info(NEXT, integer, [])]
-    if positions is not None:
-        outputs.append(_value(positions, [1, "sequence"]))
-    first = helper.make_tensor(COUNT, integer, [], [0])
-    nodes = _nodes(ids, mask, positions, length, pad)
+    def value(name: str, shape: Sequence[int | str], like: InputSpec | None = None) -> Any:
+        kind = TensorProto.INT32
+        if like is not None and like.dtype is not None:
+            kind = helper.np_dtype_to_tensor_dtype(like.dtype)
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    def constant(name: str, number: int) -> onnx.TensorProto:
+        return helper.make_tensor(name, TensorProto.INT32, [], [number])
+
+    def add(op: str, output: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    nodes: list[onnx.NodeProto] = []
+    mask, *positions = masks
+    outputs = [value(mask.name, [1, length], mask), value(NEXT, [])]
+    for name, number in {"/0": 0, "/1": 1, "/length": length, "/pad": pad}.items():
+        add("Constant", name, value=constant(name, number))
+    tokens = add("Cast", "/tokens", ids.name, to=TensorProto.INT32)
+    shape = add("Shape", "/shape", ids.name, start=1)
+    width = add("Squeeze", "/width", add("Cast", "/sizes", shape, to=TensorProto.INT32))
+    ordinals = add("Range", "/ordinals", "/1", add("Add", "/beyond", width, "/1"), "/1")
+    ends = add("Where", "/ends", add("Equal", "/padded", tokens, "/pad"), "/1", ordinals)
+    add("Add", NEXT, COUNT, add("ReduceMax", "/fed", ends, keepdims=0))
+    # A place beyond the cache, as where a count was lost, ends the run with an error of Gather.
+    fresh, later = add("Equal", "/fresh", COUNT, "/0"), add("GreaterOrEqual", "/later", PAST, width)
+    place = add("Sub", "/place", add("Add", "/end", COUNT, width), "/1")
+    place = add("Where", "/checked", add("And", "/lost", fresh, later), "/length", place)
+    places = add("Range", "/places", "/0", "/length", "/1")
+    last = add("Gather", "/last", places, place)
+    there = add("LessOrEqual", "/there", places, last)
+    add("Cast", mask.name, there, to=outputs[0].type.tensor_type.elem_type)
+    for spec in positions:
+        outputs.append(value(spec.name, [1, "sequence"], spec))
+        now = add("Add", "/now", add("Sub", "/before", last, width), ordinals)
+        add("Cast", spec.name, now, to=outputs[-1].type.tensor_type.elem_type)
+    inputs = [value(PAST, [1, 1]), value(TOTAL, [1]), value(ids.name, [1, "sequence"], ids)]
+    inputs.append(value(COUNT, []))
     model = helper.make_model(
-        helper.make_graph(list(nodes), "window", inputs, outputs, [first]),
+        helper.make_graph(nodes, "window", inputs, outputs, [constant(COUNT, 0)]),
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR_VERSION,
     )
     return canonical.serialize(ir.serde.deserialize_model(model))
-
-
-def _nodes(
-    ids: Fed, mask: Fed, positions: Fed | None, length: int, pad: int
-) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes. A place outside the cache, and a count that was lost, end in an error."""
-    from onnx import TensorProto, helper
-
-    def node(op: str, output: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
-        return helper.make_node(op, inputs, [output], **attributes)
-
-    for name, value in {"/0": 0, "/1": 1, "/length": length, "/pad": pad}.items():
-        tensor = helper.make_tensor(name, TensorProto.INT32, [], [value])
-        yield node("Constant", name, value=tensor)
-    yield node("Shape", "/shape", ids.name, start=1)
-    yield node("Cast", "/widths", "/shape", to=TensorProto.INT32)
-    yield node("Squeeze", "/width", "/widths")
-    yield node("Add", "/beyond", "/width", "/1")
-    yield node("Range", "/ordinals", "/1", "/beyond", "/1")
-    yield node("Cast", "/tokens", ids.name, to=TensorProto.INT32)
-    yield node("Equal", "/padded", "/tokens", "/pad")
-    yield node("Where", "/ends", "/padded", "/1", "/ordinals")
-    yield node("ReduceMax", "/fed", "/ends", keepdims=0)
-    yield node("Add", NEXT, COUNT, "/fed")
-    yield node("Equal", "/fresh", COUNT, "/0")
-    yield node("GreaterOrEqual", "/later", PAST, "/width")
-    yield node("And", "/lost", "/fresh", "/later")
-    yield node("Add", "/end", COUNT, "/width")
-    yield node("Sub", "/place", "/end", "/1")
-    yield node("Where", "/wanted", "/lost", "/length", "/place")
-    yield node("Range", "/places", "/0", "/length", "/1")
-    yield node("Gather", "/last", "/places", "/wanted")
-    yield node("LessOrEqual", "/there", "/places", "/last")
-    yield node("Cast", mask.name, "/there", to=_type(mask))
-    if positions is not None:
-        yield node("Sub", "/before", "/last", "/width")
-        yield node("Add", "/now", "/before", "/ordinals")
-        yield node("Cast", positions.name, "/now", to=_type(positions))
-
-
-def _value(fed: Fed, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
-    from onnx import helper
-
-    return helper.make_tensor_value_info(fed.name, _type(fed), shape)
-
-
-def _type(fed: Fed) -> int:
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(fed.dtype))

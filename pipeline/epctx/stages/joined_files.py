@@ -30,13 +30,13 @@ class _File(Struct, kw_only=True):
     merge: MergesBinaries | None = None
 
     def chunks(self) -> Iterator[Buffer]:
-        """Its content."""
+        """Return the content, in pieces."""
         if self.merge is not None:
             return self.merge.merge_binaries(list(self.sources))
         return DataFile.open(next(iter(self.sources))).chunks()
 
     def check(self) -> None:
-        """Each source is what was built. Raises StorageError."""
+        """Raise StorageError unless each source is what was built."""
         for path, digest in self.sources.items():
             if of_chunks(DataFile.open(path).chunks()) != digest:
                 raise outputs.changed(path)

@@ -19,7 +19,7 @@ from epctx.files import items
 from epctx.files.items import Item
 from epctx.files.outputs import context_file
 from epctx.graph import genai_window
-from epctx.graph.genai_window import COUNT, NEXT, PAST, TOTAL, Fed
+from epctx.graph.genai_window import COUNT, NEXT, PAST, TOTAL
 from epctx.manifest import GENAI_CONFIG, ModelGroup
 from epctx.parsing import genai
 from epctx.parsing.genai import GenaiFolder, Sizes
@@ -68,7 +68,8 @@ def files(
     length, width = sizes[token].total, sizes[prompt].sequence
     assert isinstance(length, int) and isinstance(width, int)
     _adapt(config, folder, prompt, token, length=length, width=width)
-    window = _window(folder, length, config["model"].get("pad_token_id", 0))
+    ids, pad = folder.inputs[folder.names.input_ids], config["model"].get("pad_token_id", 0)
+    window = items.made(genai_window.make(ids, _fed(folder), length=length, pad=pad))
     return {**made, GENAI_CONFIG: _json(config), f"{_WINDOW}.onnx": window}
 
 
@@ -160,18 +161,6 @@ def _fed(folder: GenaiFolder) -> Sequence[InputSpec]:
     """What the window makes: the mask, and positions where the model takes them."""
     names = (folder.names.attention_mask, folder.names.position_ids)
     return [folder.inputs[name] for name in names if name in folder.inputs]
-
-
-def _window(folder: GenaiFolder, length: int, pad: int) -> Item:
-    ids, mask, *positions = map(_typed, (folder.inputs[folder.names.input_ids], *_fed(folder)))
-    positions_ = positions[0] if positions else None
-    made = genai_window.make(ids=ids, mask=mask, positions=positions_, length=length, pad=pad)
-    return items.made(made)
-
-
-def _typed(spec: InputSpec) -> Fed:
-    assert spec.dtype is not None
-    return Fed(name=spec.name, dtype=spec.dtype)
 
 
 def _json(config: Mapping[str, Any]) -> Item:

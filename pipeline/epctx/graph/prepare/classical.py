@@ -34,12 +34,12 @@ def stand_in(model: onnx.ModelProto) -> StandIns:
     replaced = []
     for place, graph in enumerate(protos.graphs(model)):
         for index, node in enumerate(graph.node):
-            made = _made(node, types)
-            if made is not None:
+            kind = _output_type(node, types)
+            if kind is not None:
                 own = onnx.NodeProto()
                 own.CopyFrom(node)
                 replaced.append((place, index, own))
-                _become(node, made)
+                _become(node, kind)
     if replaced and "" not in versions:
         model.opset_import.add(domain="", version=_OPSET)
     return replaced
@@ -57,7 +57,7 @@ def put_back(model: onnx.ModelProto, replaced: StandIns, original: onnx.ModelPro
         model.opset_import.extend(kept)
 
 
-def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
+def _output_type(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
     """Return the element type of an output that has its input's shape; None for other operators.
 
     Where ONNX Runtime 1.31.1 knows that of a Normalizer by L2, it computes in place, and wrong.
@@ -77,8 +77,8 @@ def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
     return None
 
 
-def _become(node: onnx.NodeProto, made: int) -> None:
-    node.domain, node.op_type = "", "Identity" if made == _SAME else "Cast"
+def _become(node: onnx.NodeProto, kind: int) -> None:
+    node.domain, node.op_type = "", "Identity" if kind == _SAME else "Cast"
     del node.attribute[:], node.input[1:]
-    if made != _SAME:
-        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=made)
+    if kind != _SAME:
+        node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=kind)

@@ -108,7 +108,7 @@ class GeneratingModel:
         return {name: lists.get(name, known[name]) for name in self._outputs}
 
     def _session(self, piece: Piece, given: Values) -> ort.InferenceSession:
-        """The session of a piece; inputs whose types nobody inferred have those of `given`."""
+        """Open the session of a piece; an input without a type takes that of its given value."""
         import onnxruntime as ort
 
         assert piece.model is not None

@@ -18,7 +18,7 @@ from epctx.verification.folder import context_nodes
 
 
 def differences(model: onnx.ModelProto, wanted: Sequence[Boundary]) -> Iterator[str]:
-    """What of a file's EPContext nodes is not what the generating sessions ran, a clause each."""
+    """Yield how a file's EPContext nodes differ from those that the generating sessions ran."""
     described = _described(model)
     there = {node.name: node for node in context_nodes(model)}
     for name in there.keys() - {each.node for each in wanted}:
@@ -33,10 +33,10 @@ def differences(model: onnx.ModelProto, wanted: Sequence[Boundary]) -> Iterator[
             ("inputs", node.input, each.inputs),
             ("outputs", node.output, each.outputs),
         ):
-            found, names = [own.get(name, name) for name in given], [port.name for port in right]
-            if found != names:
+            names, wanted_names = [own.get(n, n) for n in given], [port.name for port in right]
+            if names != wanted_names:
                 where = f"node {each.node!r}: {kind}"
-                yield f"{where} are {', '.join(found)}, not {', '.join(names)}"
+                yield f"{where} are {', '.join(names)}, not {', '.join(wanted_names)}"
                 continue
             for name, port in zip(given, right, strict=True):
                 yield from _misfit(described.get(name), port)

@@ -56,18 +56,11 @@ def test_two_models_are_a_pipeline_behind_a_window(folder: Path) -> None:
     assert found["search"]["max_length"] == 32
 
 
-@pytest.mark.parametrize(("width", "asked", "length"), [(12, 256, 24), (8, 20, 16), (8, 5, 8)])
-def test_a_conversation_ends_with_a_window(
-    tmp_path: Path, width: int, asked: int, length: int
-) -> None:
+def test_a_conversation_ends_with_a_window(folder: Path) -> None:
     """Onnxruntime-genai 0.18.0 writes padding beyond the end, into other memory."""
-    folder = genai_folder.write(tmp_path / "llama")
-    path = folder / GENAI_CONFIG
-    given = json.loads(path.read_text(encoding="utf-8"))
-    given["search"]["max_length"] = asked
-    path.write_text(json.dumps(given), encoding="utf-8")
-    found = config(folder, pair(folder, sequence_length=width))
-    assert found["search"]["max_length"] == length
+    for width, length in ((12, 24), (20, 20), (32, 32)):
+        found = config(folder, pair(folder, sequence_length=width))
+        assert found["search"]["max_length"] == length
 
 
 def test_a_model_of_open_sizes_runs_as_its_source(folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx_ir as ir
 import pytest
 
@@ -94,17 +92,17 @@ def test_models_come_to_the_sum_of_those_that_were_compiled() -> None:
     )
 
 
-NODE = "c, d = com.microsoft.EPContext (a, b)"
-SHARED = """
-    g (uint8[2] q, float[2] b, float s) => (float[2] c, float[2] d, float[2] e) {
-        [dq] a = DequantizeLinear (q, s)
-        [e] e = Neg (a)
-        [ctx] c, d = com.microsoft.EPContext (a, b)
-    }
-"""
+ENDS_OF = """g (float[2] a, float[2] b) => (float[2] c, float[2] d) {
+    c, d = com.microsoft.EPContext <io_name_overrides = "a=x;d=y;"> (a, b)
+}"""
+SHARED = """g (uint8[2] q, float s) => (float[2] c, float[2] e) {
+    [dq] a = DequantizeLinear (q, s)
+    [e] e = Neg (a)
+    [ctx] c = com.microsoft.EPContext (a)
+}"""
 
 
-def renamed(text: str, names: Mapping[str, str]) -> ir.Node:
+def bound(text: str, **names: str) -> ir.Node:
     """The EPContext node of a model after values were renamed."""
     source = parsed(text)
     node = next(node for node in source.graph if node.op_type == "EPContext")
@@ -116,40 +114,30 @@ def renamed(text: str, names: Mapping[str, str]) -> ir.Node:
     return node
 
 
-def overrides(node: ir.Node) -> str | None:
-    found = node.attributes.get(OVERRIDES)
+def overrides(text: str, **names: str) -> str | None:
+    found = bound(text, **names).attributes.get(OVERRIDES)
     return None if found is None else found.as_string()
 
 
 def test_a_node_tells_the_names_of_all_its_ends_once_one_was_renamed() -> None:
-    text = f"g (float[2] a, float[2] b) => (float[2] c, float[2] d) {{ {NODE} }}"
-    assert overrides(renamed(text, {})) is None
-    assert overrides(renamed(text, {"b": "p_b"})) == "a=a;p_b=b;c=c;d=d;"
-    assert overrides(renamed(text, {"a": "c", "c": "y"})) == "c=a;b=b;y=c;d=d;", "either side alone"
-    named = text.replace("Context (", 'Context <io_name_overrides = "a=x;d=y;"> (')
-    assert overrides(renamed(named, {"a": "p_a"})) == "p_a=x;b=b;c=c;d=y;"
-
-
-@pytest.mark.parametrize(
-    "names",
-    [{"a": "b", "b": "a"}, {"a": "b", "b": "x"}, {"a": "b"}, {"c": "d", "d": "x"}, {"a": "x;y"}],
-)
-def test_names_that_an_ep_would_take_for_others_are_refused(names: Mapping[str, str]) -> None:
-    text = f"g (float[2] a, float[2] b) => (float[2] c, float[2] d) {{ {NODE} }}"
-    with pytest.raises(ManifestError) as caught:
-        renamed(text, names)
-    assert caught.value.code is Code.COMPOSITION and "prefix" in caught.value.remedy
+    assert overrides(ENDS_OF) == "a=x;d=y;"
+    assert overrides(ENDS_OF, b="p_b") == "a=x;p_b=b;c=c;d=y;"
+    plain = ENDS_OF.replace('<io_name_overrides = "a=x;d=y;">', "")
+    assert overrides(plain) is None
+    assert overrides(plain, a="c", c="z") == "c=a;b=b;z=c;d=d;", "inputs and outputs are apart"
+    for names in ({"a": "b", "b": "a"}, {"a": "b"}, {"c": "d", "d": "z"}, {"a": "x;y"}):
+        with pytest.raises(ManifestError) as caught:
+            bound(plain, **names)
+        assert caught.value.code is Code.COMPOSITION and "prefix" in caught.value.remedy
 
 
 def test_a_node_shares_no_dequantizer() -> None:
-    node = renamed(SHARED, {})
-    assert overrides(node) == "a_1=a;b=b;c=c;d=d;"
-    own = node.inputs[0]
-    assert own is not None and own.dtype == ir.DataType.FLOAT and own.shape == ir.Shape([2])
+    own = bound(SHARED).inputs[0]
+    assert own is not None and (own.name, own.dtype) == ("a_1", ir.DataType.FLOAT)
     copy = own.producer()
     assert copy is not None and (copy.op_type, copy.name) == ("DequantizeLinear", "dq_1")
     assert [value.name for value in copy.inputs if value is not None] == ["q", "s"]
-    alone = SHARED.replace("[e] e = Neg (a)", "[e] e = Neg (b)")
-    assert overrides(renamed(alone, {})) is None
-    output = SHARED.replace("float[2] e)", "float[2] e, float[2] a)")
-    assert overrides(renamed(output, {})) is not None
+    assert overrides(SHARED) == "a_1=a;c=c;"
+    assert overrides(SHARED.replace("Neg (a)", "Neg (s)")) is None, "it is read by the node alone"
+    output = SHARED.replace("Neg (a)", "Neg (s)").replace("float[2] e)", "float[2] e, float[2] a)")
+    assert overrides(output) is not None

@@ -78,19 +78,15 @@ def _require_interface(graph: BinaryGraph, node: ir.Node, where: str) -> None:
         ("outputs", graph.outputs, node.outputs),
     ):
         given = {tensor.name: tensor for tensor in tensors}
-        bound = [
-            (name if name in given else own_names.get(name, name), value)
-            for value in values
-            if value is not None and (name := value.name or "")
-        ]
-        names = sorted(name for name, _ in bound)
-        if names != sorted(given):
+        names = [value.name or "" for value in values if value is not None]
+        bound = [name if name in given else own_names.get(name, name) for name in names]
+        if sorted(bound) != sorted(given):
             raise _misfit(
                 f"graph {graph.name} has the {kind} {', '.join(sorted(given))}; node {node.name} "
-                f"has {', '.join(names)}",
+                f"has {', '.join(sorted(bound))}",
                 where,
             )
-        for name, value in bound:
+        for name, value in zip(bound, filter(None, values), strict=True):
             if not _same_size(given[name], value):
                 raise _misfit(
                     f"{name} of graph {graph.name} has the shape {list(given[name].shape)}; in "
