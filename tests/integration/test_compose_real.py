@@ -6,15 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 from epctx.engine.report import BuildReport
 from epctx.graph.epcontext import read_all
-from epctx.manifest import ProviderSpec
-from epctx.providers import registry
-from epctx.providers.base import NativeSessions
 from epctx.providers.onnxruntime.openvino import binary
+from tests.kit.building import native
 from tests.kit.compositions import WIDTH, save
 from tests.kit.projects import Project
 
@@ -67,20 +64,10 @@ def report(project: Project) -> BuildReport:
     return project.build()
 
 
-def session(path: Path) -> ort.InferenceSession:
-    """Onnxruntime's own, with OpenVINO."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    provider = registry.create(ProviderSpec(alias="v", provider=VINO))
-    assert isinstance(provider, NativeSessions)
-    provider.add_to(options)
-    return ort.InferenceSession(str(path), options, enable_fallback=0)
-
-
 def chain(folder: Path, *models: tuple[str, str], image: np.ndarray) -> np.ndarray:
     value = image
     for group, name in models:
-        part = session(folder / group / f"{name}_ctx.onnx")
+        part = native(folder / group / f"{name}_ctx.onnx", VINO)
         (value,) = part.run(None, {part.get_inputs()[0].name: value})
     return value
 
@@ -95,7 +82,7 @@ def test_three_openvino_parts_run_in_one_session_and_equal_the_parts(
     assert len(binaries) == 1  # a session reads one: they were merged
     assert len(binary.read(binaries[0]).blobs) == 3
     image = np.random.default_rng(1).standard_normal((1, WIDTH)).astype(np.float32)
-    (found,) = session(path).run(None, {"image": image})
+    (found,) = native(path, VINO).run(None, {"image": image})
     wanted = chain(folder, ("ends", "encoder"), ("middle", "body"), ("ends", "head"), image=image)
     np.testing.assert_array_equal(found, wanted)
 
@@ -107,7 +94,7 @@ def test_prefixes_leave_the_names_that_openvino_looks_for(
     path = folder / "renamed" / "renamed_ctx.onnx"
     assert sorted(p.name for p in path.parent.iterdir()) == ["SHA256SUMS", path.name]
     image = np.random.default_rng(2).standard_normal((1, WIDTH)).astype(np.float32)
-    (found,) = session(path).run(["h_logits"], {"e_image": image})
+    (found,) = native(path, VINO).run(["h_logits"], {"e_image": image})
     wanted = chain(folder, ("ends", "encoder"), ("ends", "head"), image=image)
     np.testing.assert_array_equal(found, wanted)
 

@@ -19,10 +19,8 @@ import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-from epctx.manifest import ProviderSpec
-from epctx.providers import registry
-from epctx.providers.base import NativeSessions
 from tests.kit import command_line, onnx_text
+from tests.kit.building import native
 from tests.kit.projects import Project, states
 
 QNN = "QNNExecutionProvider"
@@ -76,16 +74,6 @@ def save(path: Path, text: str, opset: int = 21) -> ort.InferenceSession:
 def random(session: ort.InferenceSession, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {i.name: rng.standard_normal(i.shape).astype(np.float32) for i in session.get_inputs()}
-
-
-def on_qnn(path: Path) -> ort.InferenceSession:
-    """A session of onnxruntime alone, as an application makes it."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    provider = registry.create(ProviderSpec(alias="q", provider=QNN))
-    assert isinstance(provider, NativeSessions)
-    provider.add_to(options)
-    return ort.InferenceSession(str(path), options, enable_fallback=0)
 
 
 def require_close(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -161,7 +149,7 @@ def test_joined_models_compute_what_the_sources_do(
     feeds = {i.name: given[i.name] for i in decoder.get_inputs()}
     wanted = dict(zip(("logits", "hidden"), decoder.run(None, feeds), strict=True))
     shutil.copytree(whisper.published / name, tmp_path / name)
-    session = on_qnn(tmp_path / name / f"{name}_ctx.onnx")
+    session = native(tmp_path / name / f"{name}_ctx.onnx", QNN)
     own = {"embeddings": "tokens", "tokens_mask": "mask", "inner": "hidden", "scores": "logits"}
     own |= {f"{part}_{n}": n for part in ("enc", "dec") for n in (*given, *wanted)}
     feeds = {i.name: given[own.get(i.name, i.name)] for i in session.get_inputs()}
@@ -244,5 +232,5 @@ def test_nodes_of_a_quantized_model_are_kept_off_the_ep(
     if not one:
         source = ort.InferenceSession(tmp_path / "cnn.onnx")
         given = random(source, 3)
-        (found,) = on_qnn(made.published / "g" / "cnn_ctx.onnx").run(None, given)
+        (found,) = native(made.published / "g" / "cnn_ctx.onnx", QNN).run(None, given)
         require_close(found, source.run(None, given)[0])

@@ -15,7 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 from epctx.graph.model import OptimizedModel
 from epctx.graph.serde import canonical
 from epctx.manifest import ExternalInitializers, ModelSource, OptionValue, PartitionSettings
-from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
+from epctx.providers import registry
+from epctx.providers.base import (
+    ExecutionProvider,
+    NativeSessions,
+    PartitionedModel,
+    SessionGroupSpec,
+)
 from epctx.providers.reference import ReferenceExecutionProvider
 from epctx.stages import compile, dump, load, partition
 
@@ -115,6 +121,16 @@ def cpu(model: onnx.ModelProto | Path) -> ort.InferenceSession:
     options.log_severity_level = 3
     given = str(model) if isinstance(model, Path) else model.SerializeToString()
     return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+
+
+def native(path: Path, name: str) -> ort.InferenceSession:
+    """A session of onnxruntime with an EP of its own, as an application makes it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    provider = registry.bind(name, {})
+    assert isinstance(provider, NativeSessions)
+    provider.add_to(options)
+    return ort.InferenceSession(str(path), options, enable_fallback=0)
 
 
 def normal(shape: Sequence[int], seed: int = 0) -> npt.NDArray[np.float32]:
