@@ -212,7 +212,7 @@ QUANTIZERS = {"op_types": ["Add", "DequantizeLinear", "com.microsoft::Dequantize
         ("uint16", QUANTIZERS, "each"),
         ("uint16", {"nodes": ["conv1"]}, "one"),
         ("com.microsoft", {"op_types": ["Conv"]}, "each"),
-        ("com.microsoft", {"nodes": ["conv1"]}, "one"),  # it was exit 1
+        ("com.microsoft", {"nodes": ["pool0", "add1"]}, "one"),  # it was exit 1
         ("com.microsoft", QUANTIZERS, "each"),
     ],
 )
