@@ -181,7 +181,7 @@ class FolderReport(Brief, frozen=True, kw_only=True):
     def with_skipped(self) -> FolderReport:
         """Add that `--no-verify` left out the numbers of the models without any finding on them."""
         told = {found.subject for found in self.findings if found.policy == "numbers"}
-        what, remedy = f"{NOT_CHECKED}--no-verify", "build again without --no-verify"
+        what, remedy = f"{NOT_CHECKED}--no-verify", "build again, with numbers"
         skipped = (
             Finding("numbers", "outputs", model, "not checkable", what, remedy)
             for model in self.models
