@@ -80,8 +80,10 @@ def nothing(report: BuildReport, out: Path) -> list[str]:
     """Return the lines for a build that had nothing to do; one of them is what is not checked."""
     count, unchecked = len(report.groups), [str(text) for text in _unchecked(report.groups)]
     if unchecked:
+        verified = [(_label(group), group.verify) for group in report.groups if group.verify]
+        unrun = (f"not checked: {label}: {each.unrun}" for label, each in verified if each.unrun)
         more = f" (and {len(unchecked) - 1} more, see -v)" if unchecked[1:] else ""
-        unchecked[0] = f"{unchecked[0].splitlines()[0]}{more}"
+        unchecked[0] = f"{next(unrun, unchecked[0].splitlines()[0])}{more}"
     place = (out / report.name).as_posix()
     return [
         f"nothing to do, {count} group{'s are' if count != 1 else ' is'} up to date",

@@ -167,6 +167,16 @@ def test_the_most_frequent_ops_on_the_default_ep_are_told_and_the_rest_is_counte
     )
 
 
+def test_a_build_with_nothing_to_do_says_first_that_numbers_were_not_run() -> None:
+    device = replace(UNCHECKED, policy="compatibility", check="devices", message="no NPU")
+    left_out = replace(UNCHECKED, message="not checked: --no-verify")
+    group = replace(built("one", device, left_out), state="up to date", stages=())
+    lines = shown(group)
+    assert lines[0].startswith("nothing to do")
+    told = "not checked: one@default: numbers not run: --no-verify (and 1 more, see -v)"
+    assert lines[2:] == [told]
+
+
 def for_targets(*targets: str) -> list[GroupReport]:
     return [
         replace(group, target=target)
