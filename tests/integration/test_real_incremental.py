@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from epctx import lockfile
 from epctx.cache import locate
 from epctx.providers.onnxruntime import host
-from epctx.verification.findings import FolderReport
+from epctx.verification.findings import POLICIES, FolderReport
 from epctx.worker.process import Worker
 from tests.kit.projects import Project, make, ran, states, steady
 
@@ -128,11 +128,8 @@ def test_one_process_reads_compiles_and_checks_and_leaves_no_trace_of_that_in_th
     assert project.files() == before
     checks = report.groups[0].verify
     assert checks is not None
-    assert {finding.policy for finding in checks.findings} == {
-        "integrity",
-        "conformance",
-        "compatibility",
-    }
+    assert {finding.policy for finding in checks.findings} == set(POLICIES)
+    assert checks.unrun == "numbers not run: --no-verify"
     assert all(finding.outcome != "fail" for finding in checks.findings)
     for record in (locate().root / "actions").rglob("*"):
         if record.is_file() and b'"kind":"compile"' in record.read_bytes():
