@@ -121,7 +121,7 @@ def registered(domain: str, op_type: str) -> bool:
 
 
 def _expands_by_shape(node: ir.Node) -> bool:
-    """Whether onnx writes the operator as a function of the shapes, as CausalConvWithState."""
+    """Tell whether onnx writes the operator as a function of the shapes (CausalConvWithState)."""
     import onnx
 
     if not onnx.defs.has(node.op_type, node.domain):

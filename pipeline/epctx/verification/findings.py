@@ -208,7 +208,7 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
 
     @property
     def unrun(self) -> str | None:
-        """Whether the numbers of no model were run, or not all of them; None if all were."""
+        """Words for numbers that were not run, or not all; None if all were."""
         told = [folder.unrun for folder in self.folders if folder.models]
         if not any(told):
             return None

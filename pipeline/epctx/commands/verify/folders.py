@@ -35,7 +35,7 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """What lies at or below the paths that were named, each entry once; no link is followed.
+    """All entries at or below the paths that were named, each once; no link is followed.
 
     Attributes:
         requests: one for each group folder and each named model.
@@ -104,7 +104,7 @@ def _of(kind: Kind, kinds: Mapping[Path, Kind]) -> tuple[Path, ...]:
 
 
 def _is_byproduct(path: Path) -> bool:
-    """Whether a file is of a build into the folder beside: report, its page, record or OS lock."""
+    """Tell a build's own files beside its outputs: report, its page, record, OS lock."""
     words = path.name.removeprefix(".").split(".")
     for count in range(1, len(words)):
         place = Place(out=path.parent, name=".".join(words[:count]))
@@ -192,7 +192,7 @@ def _own(folder: Path, key: str, views: Sequence[Lock]) -> Lock:
 
 
 def _is_astray(folder: Path, roots: Iterable[Path], keys: Collection[str]) -> bool:
-    """Whether a folder lies in that of a whole release, and is none of its groups."""
+    """Tell whether a folder lies inside a release's folder and is none of its groups."""
     inside = (folder.relative_to(root).as_posix() for root in roots if folder.is_relative_to(root))
     return any(key not in keys for key in inside)
 
@@ -274,7 +274,7 @@ def _walk(path: Path) -> tuple[dict[Path, Kind], list[Path]]:
 
 
 def _kind(folder: Path) -> Kind | None:
-    """What a folder is as a whole, whatever is in it; None: nothing, its folders may be."""
+    """Return the kind of a folder; None if it has none, though folders in it may."""
     if packages.is_package(folder):
         return "package"
     names = _names(folder)

@@ -1,4 +1,4 @@
-"""What lies beside groups: archive and attestation by the lock, kits, and what nothing checks."""
+"""Entries beside groups: archive and attestation by the lock, kits, and what nothing checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def named(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_released(path: Path, lock: Lock) -> bool:
-    """Whether a file is named as the archive or the attestation of a lock's release."""
+    """Tell whether a file has the name of the archive or attestation of a lock's release."""
     return path.is_file() and path.name in {f"{lock.name}{ARCHIVE}", f"{lock.name}{ATTESTATION}"}
 
 

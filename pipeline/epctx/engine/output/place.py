@@ -52,7 +52,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def page(self) -> Path:
-        """What `epctx report` makes of the report, unless it is told another place."""
+        """The page that `epctx report` writes, unless it is told another place."""
         return self.out / f"{self.name}.report.html"
 
     @property
@@ -205,7 +205,7 @@ class Place(Struct, frozen=True, kw_only=True):
                 target.rmdir()
 
     def _refuse_foreign(self) -> None:
-        """What somebody else can exchange would lead outputs, and removals, to another place.
+        """Refuse links and folders of others, which could lead outputs and removals elsewhere.
 
         Raises:
             StorageError: there is something like that.

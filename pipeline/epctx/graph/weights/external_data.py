@@ -36,7 +36,7 @@ _MODEL = ".onnx"
 _UNSIZED = {"FLOAT": 32, "DOUBLE": 64, "BOOL": 8}
 """Bits of an element, where the name of its type has no number."""
 _KEYS = frozenset({"location", "offset", "length", "checksum"})
-"""Of an external tensor; ONNX Runtime 1.31.1 refuses others, but for copies that it prepacked."""
+"""Keys of an external tensor; ONNX Runtime 1.31.1 refuses others but its prepacked copies."""
 _SHA1 = re.compile(r"[0-9a-fA-F]{40}")
 
 
