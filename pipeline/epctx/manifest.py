@@ -34,6 +34,8 @@ class Tolerance(Struct, frozen=True, kw_only=True):
         sqnr_min: least signal-to-quantization-noise ratio, in decibels.
         top_k_min: of the decided rows of scores, the least share whose largest elements must be the
             same ones, 0 to 1.
+        gain_max: largest difference from 1 of an output's gain, over all input sets.
+        floor: differences up to it are no errors, in the output's unit.
         saturates_at: magnitudes beyond it may come out as it, or as infinite, with their sign: the
             largest number of the type that the EP computes in.
     """
@@ -43,6 +45,8 @@ class Tolerance(Struct, frozen=True, kw_only=True):
     max_rel: float | None = None
     sqnr_min: float | None = None
     top_k_min: float | None = None
+    gain_max: float | None = None
+    floor: float | None = None
     saturates_at: float | None = None
 
 

@@ -60,6 +60,7 @@ def _of_numbers(folder: str, numbers: OutputNumbers) -> ElementTree.Element:
         ("max_rel", found.max_rel),
         ("cosine", found.cosine),
         ("sqnr", found.sqnr),
+        ("gain", found.gain),
         ("checkable", found.checkable),
     )
     words = ", ".join(f"{name} {value:.6g}" for name, value in measured if value is not None)

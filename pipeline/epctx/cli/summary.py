@@ -249,6 +249,7 @@ def _details(group: GroupReport) -> Iterator[Text]:
             ("rel", found.max_rel),
             ("cosine", found.cosine),
             ("SQNR", found.sqnr),
+            ("gain", found.gain),
             ("could have failed", found.checkable),
         )
         words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)

@@ -369,5 +369,7 @@ def _tolerance(settings: Tolerance) -> ToleranceRecord:
         max_rel=settings.max_rel,
         sqnr_min=settings.sqnr_min,
         top_k_min=settings.top_k_min,
+        gain_max=settings.gain_max,
+        floor=settings.floor,
         saturates_at=settings.saturates_at,
     )

@@ -247,6 +247,8 @@ class ToleranceRecord(Struct, frozen=True, kw_only=True):
     max_rel: float | None
     sqnr_min: float | None
     top_k_min: float | None
+    gain_max: float | None
+    floor: float | None
     saturates_at: float | None
 
 

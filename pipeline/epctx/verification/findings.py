@@ -82,12 +82,15 @@ class TopK(Struct, frozen=True, kw_only=True):
             may be.
         agreeing: decided rows in which the elements before the widest gap are the largest ones.
         winners: how many different elements are the largest of decided rows.
+        exchanged: other rows with another largest element, by more than the error of all elements
+            explains.
     """
 
     rows: int
     decided: int
     agreeing: int
     winners: int
+    exchanged: int = 0
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -100,12 +103,16 @@ class Comparison(Struct, frozen=True, kw_only=True):
             nothing but zeros where the right output has others.
         equal: every element is equal, NaN to NaN too.
         max_abs: largest absolute difference, in the output's unit; None: not a number.
+        mean_abs: mean absolute difference, in the output's unit; None: not floating point.
         max_rel: largest difference relative to the element's scale, which is the largest ordinary
             magnitude of the output or of its slice (docs/numbers.md); None: that is 0.
         cosine: cosine similarity of the ordinary elements, each divided by its scale, -1 to 1;
             None: undefined, one side is zero or not floating point.
         sqnr: signal-to-quantization-noise ratio of the same elements, in decibels; None: there is
             no noise or no signal.
+        gain: what the ordinary elements are of the right ones, by least squares over the same
+            quotients: 1 where nothing is wrong; None: there is none but zero.
+        power: sum of the squares of the right quotients, the weight of this gain beside others.
         scale: the largest ordinary magnitude; None: not floating point.
         checkable: share of the elements that could have failed, 0 to 1.
         nan: elements that are NaN, where they should be.
@@ -121,9 +128,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     equal: bool = False
     max_abs: float | None = None
+    mean_abs: float | None = None
     max_rel: float | None = None
     cosine: float | None = None
     sqnr: float | None = None
+    gain: float | None = None
+    power: float = 0.0
     scale: float | None = None
     checkable: float = 0.0
     nan: int = 0

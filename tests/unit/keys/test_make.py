@@ -274,9 +274,9 @@ OPTIMIZE, COMPILE, VERIFY, RECORDING, FOLDER = range(5)
 PINNED = [
     "4844b1df3818a35a",
     "22ad20917a2a0970",
-    "fcce8ac0a1c199cc",
+    "fa35ff7692bdf76c",
     "fd12110ab574b683",
-    "be3b6c35e627ad7f",
+    "88cd0b6bcf4c365a",
 ]
 CHANGES: list[tuple[str, Edit, set[int]]] = [
     # The record's field, what is edited, and which keys must change with it.
@@ -416,6 +416,8 @@ CHANGES: list[tuple[str, Edit, set[int]]] = [
     ("ToleranceRecord.max_rel", tolerance(max_rel=0.1), {VERIFY, FOLDER}),
     ("ToleranceRecord.sqnr_min", tolerance(sqnr_min=20.0), {VERIFY, FOLDER}),
     ("ToleranceRecord.top_k_min", tolerance(top_k_min=0.9), {VERIFY, FOLDER}),
+    ("ToleranceRecord.gain_max", tolerance(gain_max=0.1), {VERIFY, FOLDER}),
+    ("ToleranceRecord.floor", tolerance(floor=0.01), {VERIFY, FOLDER}),
     ("VerifiedModel.reference", referred(), {VERIFY, FOLDER}),
     ("ToleranceRecord.saturates_at", tolerance(saturates_at=65504.0), {VERIFY, FOLDER}),
     ("VerifyRecord.allow_nonfinite", verify(allow_nonfinite=True), {VERIFY, FOLDER}),

@@ -41,6 +41,8 @@ RECORD = ComposeRecord(
         max_rel=None,
         sqnr_min=None,
         top_k_min=None,
+        gain_max=None,
+        floor=None,
         saturates_at=None,
     ),
     numbers="full",

@@ -448,6 +448,7 @@ class Checking:
             return {"problem": "NaN or infinities on one side only"}
         equal = bool(same.all()) and (right.dtype.kind == "f" or bool((right == found).all()))
         x, y = x[finite], y[finite]
+        y = np.where(np.abs(x - y) <= limits.get("floor", -1.0), x, y)
         if right.dtype.kind == "f" and x.any() and not y.any():
             return {"problem": "it is zero throughout, and should not be"}
         error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))
@@ -457,13 +458,15 @@ class Checking:
             "cosine": float(p @ q / norms) if norms else None,
             "max_abs": error,
             "max_rel": error / scale if scale else None,
+            "gain_max": abs(float(p @ (y / scale) / (p @ p)) - 1) if scale else None,
         }
         return {"problem": None if equal else excess(row, limits), **row}
 
 
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
     """Which limits an output exceeds that is not equal."""
-    found = {"max_abs": row["max_abs"], "max_rel": row["max_rel"], "cosine_min": row["cosine"]}
+    found = {"cosine_min": row["cosine"]}
+    found |= {key: row[key] for key in ("max_abs", "max_rel", "gain_max")}
     held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}
     over = [
         f"{key} {found[key]:.6g} (allowed: {limit:g})"

@@ -5,6 +5,7 @@ Strings, booleans and integers are exact, unless a limit allows integers a diffe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,14 +16,16 @@ from msgspec.structs import replace
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Comparison
 from epctx.verification.numbers import evidence, floats
-from epctx.verification.numbers.scale import Scale
+from epctx.verification.numbers.scale import Scale, measure
 
 Array = npt.NDArray[np.generic]
 
 EXACT: Final = Tolerance()
 
 
-def compare(expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Comparison:
+def compare(
+    expected: Array, actual: Array, tolerance: Tolerance = EXACT, scale: Scale | None = None
+) -> Comparison:
     """Compare an output, of any shape and type, with what it should be.
 
     NaN equals NaN and an infinity equals itself; on one side only they are a `problem`.
@@ -31,6 +34,7 @@ def compare(expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Com
         expected: what is right.
         actual: what was computed.
         tolerance: what will be allowed: it decides how much the comparison can tell.
+        scale: of a floating-point output, over all input sets; None: it is that of `expected`.
     """
     found = Comparison(dtype=str(expected.dtype), shape=expected.shape)
     mismatch = _mismatch(expected, actual)
@@ -43,14 +47,17 @@ def compare(expected: Array, actual: Array, tolerance: Tolerance = EXACT) -> Com
         return _compare_exact(found, expected, actual)
     if kind in "iu":
         return _compare_integers(found, expected, actual, tolerance)
-    found, scale = floats.compare(found, expected, actual, tolerance.saturates_at)
+    scale = measure([expected], tolerance) if scale is None else scale
+    found = floats.compare(found, expected, actual, scale, tolerance)
     if found.problem is not None:
         return found
     if tolerance == EXACT:
         return replace(found, checkable=_exact(expected))
     top_k = None
     if kind != "c":
-        top_k = evidence.top_k(expected, actual, scale, tolerance)
+        noise = 0.0 if found.sqnr is None else found.power * 10 ** (-found.sqnr / 10)
+        error = math.sqrt(noise / expected.size)
+        top_k = evidence.top_k(expected, actual, scale, tolerance, error)
     share = evidence.share(expected, scale, tolerance)
     if scale.probabilities and top_k is not None and (top_k.rows == 1 or top_k.winners > 1):
         share = max(share, top_k.decided / top_k.rows)
@@ -111,6 +118,11 @@ def _losers(comparison: Comparison, least: float) -> Iterator[str]:
         yield (
             f"other elements are the largest in {top_k.decided - top_k.agreeing} of "
             f"{top_k.decided} decided rows"
+        )
+    elif top_k is not None and top_k.exchanged > (1 - least) * top_k.rows:
+        yield (
+            f"other elements are the largest in {top_k.exchanged} of {top_k.rows} rows, by more "
+            "than the error of the others explains"
         )
 
 

@@ -32,6 +32,7 @@ from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import recordings, sessions, sizes, source_model
+from epctx.verification.numbers.compare import is_floating
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.node_order import NodeOrder
 from epctx.verification.numbers.runs import Budget
@@ -158,6 +159,14 @@ class Expected(Struct, dict=True):
         self._ran = case.label
         return outputs
 
+    def rounded(self, case: Case, unit: float) -> dict[str, Array]:
+        """Return the outputs for `perturbed` inputs; nothing if it does not run on them."""
+        try:
+            self._open()
+            return self._run(perturbed(case.feeds, unit))
+        except Exception:  # onnxruntime's errors have no common class
+            return {}
+
     def random(self, case: Case) -> frozenset[str]:
         """The outputs that differ from themselves when the kernels run twice on an input set.
 
@@ -268,6 +277,19 @@ class Trial(Struct, dict=True):
                 return None  # it is the values
             return self.order.reached(str(error))
         return None
+
+
+def perturbed(feeds: Feeds, unit: float) -> Feeds:
+    """Return inputs of which each float is off by `unit` of itself, up or down."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for name, each in feeds.items():
+        signs = rng.choice((-1.0, 1.0), size=each.shape)
+        floating = is_floating(str(each.dtype))
+        found[name] = (
+            (each.astype(np.float64) * (1 + unit * signs)).astype(each.dtype) if floating else each
+        )
+    return found
 
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:

@@ -15,15 +15,11 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from epctx.manifest import Tolerance
 from epctx.verification.findings import DECADES, Comparison, Worst
 from epctx.verification.numbers import scale as scales
-from epctx.verification.numbers.scale import Magnitudes, Scale
+from epctx.verification.numbers.scale import Array, Floats, Magnitudes, Scale
 
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float64] | npt.NDArray[np.complex128]
-
-CHUNK: Final = 1 << 20
-"""Elements converted to float64 at a time: 8 MiB a side."""
 _END: Final = 0.99
 """What an EP clamps to may be rounded: QNN's simulator gives 65536 for 65504."""
 _EDGES: Final = (np.nextafter(0.0, 1.0), *DECADES)
@@ -32,22 +28,49 @@ _LEAST_SQNR: Final = -999.0
 """In decibels: noise that is beyond float64 has no finite ratio."""
 
 
+class Fit(Struct, frozen=True):
+    """Sums over elements of an output and their right values, by which both are compared.
+
+    Attributes:
+        dot: of their products.
+        power: of the squares of what is right.
+        error: of the absolute differences.
+        count: how many there are.
+        largest: the largest magnitude of what is right.
+    """
+
+    dot: float = 0.0
+    power: float = 0.0
+    error: float = 0.0
+    count: int = 0
+    largest: float = 0.0
+
+    def __add__(self, other: Fit) -> Fit:
+        return Fit(
+            self.dot + other.dot,
+            self.power + other.power,
+            self.error + other.error,
+            self.count + other.count,
+            max(self.largest, other.largest),
+        )
+
+
 class _First(Struct):
-    """The first pass: what is not finite, whether all is equal, and the magnitudes."""
+    """The first pass: what is not finite, and whether all is equal."""
 
     equal: bool = True
     problem: str | None = None
     at: int = 0
     nan: int = 0
     infinite: int = 0
-    largest: float = 0.0
-    octaves: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(2047, np.int64))
 
 
 class _Second(Struct):
     """The second pass: the largest errors, and the sums of cosine and SQNR."""
 
     max_abs: float = 0.0
+    error: float = 0.0
+    count: int = 0
     max_rel: float | None = 0.0
     at: int = 0
     dot: float = 0.0
@@ -60,40 +83,64 @@ class _Second(Struct):
 
 
 def compare(
-    found: Comparison, expected: Array, actual: Array, saturates_at: float | None
-) -> tuple[Comparison, Scale]:
-    """Fill in a comparison of outputs of one type and shape, with the scale that it has used.
+    found: Comparison, expected: Array, actual: Array, scale: Scale, tolerance: Tolerance
+) -> Comparison:
+    """Fill in a comparison of outputs of one type and shape.
 
     Args:
-        saturates_at: as in `Tolerance`; what is beyond it, and came out as such, is no error.
+        scale: of the right output.
+        tolerance: its `saturates_at` and `floor` say which differences are no errors.
     """
-    first = _first(expected, actual, saturates_at)
+    first = _first(expected, actual, tolerance.saturates_at)
     found = replace(found, nan=first.nan, infinite=first.infinite)
     if first.problem is not None:
         worst = locate(expected, actual, first.at)
-        return replace(found, problem=first.problem, worst=worst), Scale(largest=0.0)
-    scale = scales.measure(expected, first.octaves, first.largest)
-    second = _second(expected, actual, scale, saturates_at)
+        return replace(found, problem=first.problem, worst=worst)
+    second = _second(expected, actual, scale, tolerance)
     if not math.isfinite(second.max_abs):
         problem = "the difference is beyond float64"
-        return replace(found, problem=problem, worst=locate(expected, actual, second.at)), scale
+        return replace(found, problem=problem, worst=locate(expected, actual, second.at))
     dead = second.right > 0 and not second.found
     norms = math.sqrt(second.right) * math.sqrt(second.found)
-    return (
-        replace(
-            found,
-            problem="it is zero throughout, and should not be" if dead else None,
-            equal=first.equal,
-            scale=scale.largest,
-            max_abs=second.max_abs,
-            max_rel=second.max_rel,
-            cosine=max(-1.0, min(1.0, second.dot / norms)) if norms else None,
-            sqnr=_decibels(second.right, second.noise),
-            worst=None if first.equal else locate(expected, actual, second.at),
-            histogram=tuple(second.histogram.tolist()),
-        ),
-        scale,
+    return replace(
+        found,
+        problem="it is zero throughout, and should not be" if dead else None,
+        equal=first.equal,
+        scale=scale.largest,
+        max_abs=second.max_abs,
+        max_rel=second.max_rel,
+        cosine=max(-1.0, min(1.0, second.dot / norms)) if norms else None,
+        sqnr=_decibels(second.right, second.noise),
+        gain=second.dot / second.right if second.right else None,
+        power=second.right,
+        mean_abs=second.error / second.count if second.count else None,
+        worst=None if first.equal else locate(expected, actual, second.at),
+        histogram=tuple(second.histogram.tolist()),
     )
+
+
+def fits(expected: Array, actual: Array, scale: Scale) -> Iterator[tuple[int, int, Fit]]:
+    """Compare each slice that has a scale of its own: its axis, its index and its sums."""
+    for hidden in scale.hidden:
+        slices = [i for i in hidden.slices if i not in hidden.unjudged]
+        others = tuple(axis for axis in range(expected.ndim) if axis != hidden.axis)
+        x, y = (np.real(scales.widen(np.take(a, slices, hidden.axis))) for a in (expected, actual))
+        usable = np.isfinite(x) & np.isfinite(y)
+        x, y = np.where(usable, x, 0.0), np.where(usable, y, 0.0)
+        dots, powers = (x * y).sum(others), (x * x).sum(others)
+        errors, most = np.abs(x - y).sum(others), np.abs(x).max(others, initial=0.0)
+        for place, index in enumerate(slices):
+            yield (
+                hidden.axis,
+                index,
+                Fit(
+                    dot=float(dots[place]),
+                    power=float(powers[place]),
+                    error=float(errors[place]),
+                    count=x.size // len(slices),
+                    largest=float(most[place]),
+                ),
+            )
 
 
 def locate(expected: Array, actual: Array, flat: int) -> Worst:
@@ -103,16 +150,16 @@ def locate(expected: Array, actual: Array, flat: int) -> Worst:
 
 
 def chunks(expected: Array, actual: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Both outputs in parts of `CHUNK` elements, each with the index of its first one."""
+    """Both outputs in parts of `scale.CHUNK` elements, each with the index of its first one."""
     left, right = expected.reshape(-1), actual.reshape(-1)
-    for start in range(0, left.size, CHUNK):
-        yield start, left[start : start + CHUNK], right[start : start + CHUNK]
+    for start in range(0, left.size, scales.CHUNK):
+        yield start, left[start : start + scales.CHUNK], right[start : start + scales.CHUNK]
 
 
 def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First:
     found = _First()
     for start, e, a in chunks(expected, actual):
-        x, y = _wide(e), _wide(a)
+        x, y = scales.widen(e), scales.widen(a)
         nan = np.isnan(x)
         same = (x == y) | (nan & np.isnan(y))
         finite = np.isfinite(x)
@@ -124,19 +171,16 @@ def _first(expected: Array, actual: Array, saturates_at: float | None) -> _First
         found.equal = found.equal and bool(same.all())
         found.nan += int(np.count_nonzero(nan))
         found.infinite += int(np.count_nonzero(~finite & ~nan))
-        magnitudes = np.abs(x[finite])
-        found.largest = max(found.largest, float(magnitudes.max(initial=0.0)))
-        found.octaves += scales.exponents(magnitudes)
     return found
 
 
-def _second(expected: Array, actual: Array, scale: Scale, saturates_at: float | None) -> _Second:
+def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) -> _Second:
     """Over the finite elements; cosine and SQNR over the ordinary ones, divided by their scale."""
     found = _Second()
     most = -1.0
     for start, e, a in chunks(expected, actual):
-        x, y = _wide(e), _wide(a)
-        at = start + np.flatnonzero(np.isfinite(x) & ~_saturated(x, y, saturates_at))
+        x, y = scales.widen(e), scales.widen(a)
+        at = start + np.flatnonzero(np.isfinite(x) & ~_saturated(x, y, tolerance.saturates_at))
         x, y = x[at - start], y[at - start]
         if not at.size:
             continue
@@ -146,11 +190,15 @@ def _second(expected: Array, actual: Array, scale: Scale, saturates_at: float | 
             gaps: Magnitudes = np.abs(x - y)
             relative = np.where(gaps > 0, gaps / units, 0.0)
         found.max_abs = max(found.max_abs, float(gaps.max()))
+        found.error += float(gaps.sum())
+        found.count += gaps.size
         bins = np.searchsorted(_EDGES, relative, side="right")
         found.histogram += np.bincount(bins, minlength=len(_EDGES) + 1)
         i = int(np.argmax(relative))
         if float(relative[i]) > most:
             most, found.at = float(relative[i]), int(at[i])
+        if tolerance.floor is not None:
+            y = np.where(gaps <= tolerance.floor, x, y)
         _add(found, x, y, magnitudes < scale.extreme, units)
     found.max_rel = most if math.isfinite(most) else None
     return found
@@ -200,9 +248,3 @@ def _non_finite(expected: complex, actual: complex) -> str:
     if word(expected) == word(actual) == "infinite":
         return "it is infinite with another sign than it should"
     return f"it is {word(actual)} where {word(expected)} is right"
-
-
-def _wide(chunk: Array) -> Floats:
-    if chunk.dtype.kind == "c":
-        return chunk.astype(np.complex128)
-    return chunk.astype(np.float64)

@@ -47,12 +47,14 @@ class GoldenModel(Struct, frozen=True, kw_only=True):
 
     Attributes:
         precision: of the source model.
+        probabilities: outputs that end in a Sigmoid or Softmax.
         tolerance: what the manifest asks for; None in a field: the default of the EP.
     """
 
     precision: Precision
     tolerance: Tolerance
     sets: tuple[GoldenSet, ...]
+    probabilities: tuple[str, ...] = ()
 
 
 class Golden(Struct, frozen=True, kw_only=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from epctx.files import hashing
@@ -13,7 +14,9 @@ from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome, Precision
 from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sessions
-from epctx.verification.numbers import compare, tolerances
+from epctx.verification.numbers import compare, floats, scale, tolerances
+from epctx.verification.numbers.floats import Fit
+from epctx.verification.numbers.scale import Scale
 
 _REMEDY = (
     "if the EP's precision explains it, set `verify.tolerance`; else find the first wrong node, "
@@ -27,12 +30,26 @@ _QUANTIZED = (
     "report has them; `epctx bisect` finds the first) out with `quantize.exclude`, or choose wider "
     "types; else set `quantize.tolerance`"
 )
+_SHARED = (
+    "larger values share its quantization: leave the node that joins them (a Concat) out with "
+    "`quantize.exclude`, make it an output of its own, or choose wider `quantize.activations`; "
+    "else set `quantize.tolerance`"
+)
+_FEW = (
+    "give more input sets with `verify.inputs` (slices of 16 values have scales of their own), or "
+    "make them an output of their own"
+)
+_SMALL = (
+    "give inputs on which they are larger with `verify.inputs`, or make them an output of their own"
+)
 _TELLING = (
     "give inputs that reach its outputs with `verify.inputs`, or a smaller `verify.tolerance`; a "
     "model with real weights tells more than one with random ones"
 )
 
 _SOURCE: Final = "the source model"
+_MOST: Final = 4
+"""So many slices are listed."""
 LITTLE: Final = 0.05
 """An output of which a smaller share could have failed is "not checkable"."""
 
@@ -47,9 +64,14 @@ class Judge:
         providers: the EPs of the model.
         asked: the manifest's limits.
         idle: outputs that can be wrong, but whose being right says nothing.
+        probabilities: outputs that have a floor by default (`numbers.probabilities`).
         random: outputs that nothing is right for; they are not compared.
         right: who computed what is right.
         variant: the device that the sessions were made for, where the model is for several.
+        known: what is right, by the label of the input set, as far as it is known before; an
+            output's scale is that of all of them.
+        rounded: returns what is right if inputs are rounded to so much of their values, by the
+            label of the input set; nothing if it cannot. None: nothing is there to run.
         reference: judges the same outputs by those of another model, by the label of the input set.
     """
 
@@ -58,12 +80,17 @@ class Judge:
     providers: Sequence[ExecutionProvider]
     precision: Precision
     asked: Tolerance
+    probabilities: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
     right: str = _SOURCE
     variant: str = ""
+    known: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    rounded: Callable[[str, float], Mapping[str, Array]] | None = None
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
+    _fits: dict[tuple[str, int, int], Fit] = field(default_factory=dict, init=False)
+    _scales: dict[tuple[str, tuple[int, ...]], Scale] = field(default_factory=dict, init=False)
 
     def judge(
         self, label: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
@@ -77,9 +104,14 @@ class Judge:
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", _REMEDY)
         names = [name for name in expected if name not in self.random]
-        limits = {name: self._limits(expected[name]) for name in names}
+        limits = {name: self._limits(name, str(expected[name].dtype)) for name in names}
         compared = hashing.of_each(
-            lambda name: compare.compare(expected[name], actual[name], limits[name]),
+            lambda name: compare.compare(
+                expected[name],
+                actual[name],
+                limits[name],
+                self._scale(name, expected[name], limits[name]),
+            ),
             [name for name in names if name in actual],
             size=sum(array.nbytes for array in actual.values()),
         )
@@ -89,6 +121,10 @@ class Judge:
                 continue
             found, allowed = compared[name], limits[name]
             excess = compare.excess(found, allowed)
+            if excess is not None and self._own(name, found):
+                again = self._scale(name, expected[name], allowed, failed=True)
+                found = compare.compare(expected[name], actual[name], allowed, again)
+                excess = compare.excess(found, allowed)
             numbers = OutputNumbers(
                 model=self.file,
                 output=name,
@@ -100,14 +136,66 @@ class Judge:
                 passed=excess is None,
             )
             self._judged.append(numbers)
+            self._add_fits(name, expected[name], actual[name])
             yield numbers
             if excess is not None:
-                message = f"{label}: output '{name}': {excess}{_worst(found)}"
+                own = self._own(name, found)
+                message = f"{label}: output '{name}': {excess}{_worst(found)}{own}"
                 remedy = _QUANTIZED if self.sessions == "quantized" else _REMEDY
+                if own and self.sessions == "quantized":
+                    remedy = _SHARED
                 yield self._finding("fail", message, remedy)
 
-    def _limits(self, right: Array) -> Tolerance:
-        return tolerances.limits(self.providers, self.precision, str(right.dtype), self.asked)
+    def _scale(
+        self, name: str, right: Array, allowed: Tolerance, *, failed: bool = False
+    ) -> Scale | None:
+        """Return the scale of a floating-point output, over the input sets that give this shape.
+
+        Args:
+            failed: whether the comparison has failed with it: rounding may explain hidden slices.
+        """
+        if not compare.is_floating(str(right.dtype)) or not right.size:
+            return None
+        key = name, right.shape
+        if key not in self._scales or failed:
+            alike = {
+                label: outputs[name]
+                for label, outputs in self.known.items()
+                if name in outputs and _kind(outputs[name]) == _kind(right)
+            }
+            noise, rounded = tolerances.unit(self.precision, allowed), []
+            if self.rounded is not None and failed:
+                again = (self.rounded(label, noise) for label in alike)
+                rounded = [outputs[name] for outputs in again if name in outputs]
+            known = list(alike.values()) or [right]
+            static = self.rounded is None or (failed and len(rounded) < len(known))
+            self._scales[key] = scale.measure(
+                known, allowed, noise=2 * noise if static else 0.0, rounded=rounded
+            )
+        return self._scales[key]
+
+    def _add_fits(self, name: str, expected: Array, actual: Array) -> None:
+        """Add an input set to the sums of the slices that have scales of their own."""
+        measured = self._scales.get((name, expected.shape))
+        if measured is None or actual.shape != expected.shape:
+            return
+        for axis, index, fit in floats.fits(expected, actual, measured):
+            key = name, axis, index
+            self._fits[key] = self._fits.get(key, Fit()) + fit
+
+    def _own(self, name: str, found: Comparison) -> str:
+        """Words for the scale of the worst element, if it is not the output's."""
+        measured = self._scales.get((name, found.shape))
+        return measured.own(found.worst.index) if measured and found.worst else ""
+
+    def _limits(self, name: str, dtype: str) -> Tolerance:
+        return tolerances.limits(
+            self.providers,
+            self.precision,
+            dtype,
+            self.asked,
+            probability=name in self.probabilities,
+        )
 
     def summary(self) -> Iterator[Finding]:
         """After the last input set: what has passed, and what a comparison could not tell."""
@@ -121,16 +209,22 @@ class Judge:
         for name in {name.rpartition("[")[0] for name in outputs if name[-2:] != "[]"}:
             outputs.pop(f"{name}[]", None)  # empty on one input set only
         telling = {}
+        together: list[Finding] = []
+        failed = {numbers.output for numbers in self._judged if not numbers.passed}
         for name, found in outputs.items():
             if any(comparison.problem is not None for comparison in found):
                 continue
+            yield from self._hidden(name)
+            if name not in failed:
+                together += self._together(name, found)
             most = max(found, key=lambda comparison: comparison.checkable)
             if most.checkable >= LITTLE:
                 telling[name] = found
                 yield from self._non_finite(name, found)
             elif name not in self.idle or most.nan or most.infinite:
                 yield self._finding("not checkable", f"output '{name}': {_why(most)}", _TELLING)
-        if all(numbers.passed for numbers in self._judged):
+        yield from together
+        if not failed and not any(each.outcome == "fail" for each in together):
             yield from self._agreement(
                 {name: found for name, found in telling.items() if name not in self.idle}
             )
@@ -155,6 +249,49 @@ class Judge:
             words += [] if cosine is None else [f"least cosine {cosine:.9f}"]
             words += [] if sqnr is None else [f"least SQNR {sqnr:.1f} dB"]
         yield self._finding("pass", ", ".join(words))
+
+    def _hidden(self, name: str) -> Iterator[Finding]:
+        """Name the slices of an output that no comparison can check."""
+        for (output, _), measured in self._scales.items():
+            for hidden in measured.hidden if output == name else ():
+                if not hidden.unjudged:
+                    continue
+                few = hidden.values < scale.LEAST_VALUES
+                why = f"with {hidden.values} values each" if few else "as noise is"
+                message = (
+                    f"output '{name}': beside {measured.largest:.3g} the tolerance cannot tell "
+                    f"small slices of axis {hidden.axis}, {why}: {_listed(hidden.unjudged)}"
+                )
+                yield self._finding("not checkable", message, _FEW if few else _SMALL)
+
+    def _together(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
+        """Judge an output, and its slices that have scales of their own, over all input sets."""
+        allowed = self._limits(name, found[0].dtype)
+        power = sum(each.power for each in found)
+        gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
+        error = sum((each.mean_abs or 0.0) for each in found) / len(found)
+        largest = max((each.scale or 0.0) for each in found)
+        yield from self._fit(f"output '{name}'", gain, error, largest, allowed)
+        for (output, axis, index), fit in self._fits.items():
+            if output == name and fit.power:
+                what = f"output '{name}', slice {index} of axis {axis}"
+                gain, error = fit.dot / fit.power, fit.error / fit.count
+                yield from self._fit(what, gain, error, fit.largest, allowed)
+
+    def _fit(
+        self, what: str, gain: float, error: float, largest: float, allowed: Tolerance
+    ) -> Iterator[Finding]:
+        most = tolerances.GAIN if allowed.gain_max is None else allowed.gain_max
+        if abs(gain - 1) > most:
+            message = f"{what}: over all input sets it is {gain:.4g} times what is right"
+            if allowed.gain_max is None:
+                yield self._finding("pass", f"{message}: quantization may do that")
+            else:
+                message += f": {abs(gain - 1):.3g} from 1 > {most:g} (gain_max)"
+                yield self._finding("fail", message, _REMEDY)
+        if allowed.floor is not None and largest <= 1 + scale.SUM and error > allowed.floor:
+            message = f"{what}: probabilities are off by {error:.3g} > {allowed.floor:g} (floor) on average"
+            yield self._finding("fail", message, _REMEDY)
 
     def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))
@@ -195,6 +332,17 @@ _WHO: dict[Sessions, str] = {
     "quantized": "of the quantized model",
     "device": "of the device",
 }
+
+
+def _kind(output: Array) -> tuple[object, ...]:
+    return output.shape, output.dtype
+
+
+def _listed(slices: Mapping[int, float]) -> str:
+    """The first few slices, with their largest magnitudes: `3 (0.001), 5 (0.2) and 7 more`."""
+    words = [f"{index} ({most:.3g})" for index, most in islice(slices.items(), _MOST)]
+    left = len(slices) - _MOST
+    return ", ".join(words) + (f" and {left} more" if left > 0 else "")
 
 
 def _worst(found: Comparison) -> str:

@@ -190,6 +190,7 @@ class _Run(_Loads):
             for case in task.cases[len(task.expected) :]:
                 yield self.budget.finding(task.model, case)
         if task.expected and not self.budget.used_up:
+            task.rounded = _rounded(Expected(task.source, task.inputs, expected.sets), task)
             task.random = expected.random(task.cases[0])
             yield from tell_random(task.model, task.random)
             if task.source.folds and not task.random:
@@ -247,16 +248,21 @@ class _Run(_Loads):
             remedy = "only tensors, sequences and maps can be compared"
             yield unchecked(task.model, f"not against its reference: {error}", remedy)
         else:
-            yield from self._check_quantized(task)
+            yield from self._check_quantized(task, reference)
 
-    def _check_quantized(self, task: Task) -> Iterator[Found]:
+    def _check_quantized(self, task: Task, reference: Expected) -> Iterator[Found]:
         """What this build has quantized, against the float model: whatever is compiled of it."""
         asked = task.source.source.reference
         if asked is None or not asked.of_source:
             return
         judge = self._judge(task, "quantized")
         judge = replace(
-            judge, precision="quantized", asked=asked.tolerance, right="the float model"
+            judge,
+            precision="quantized",
+            asked=asked.tolerance,
+            right="the float model",
+            known=task.reference,
+            rounded=_rounded(reference, task),
         )
         for case, outputs in task.ready:
             yield from judge.judge(case.label, task.reference[case.label], outputs)
@@ -390,17 +396,31 @@ class _Run(_Loads):
             providers=self.folder.providers.of(task.model.sources),
             precision=task.source.precision,
             asked=self.settings.tolerance,
+            probabilities=task.source.probabilities,
             idle=task.idle,
             random=task.random,
             variant=variant,
+            known={case.label: outputs for case, outputs in task.ready},
+            rounded=task.rounded,
         )
         reference = task.source.source.reference
         if reference is None or reference.of_source or not task.reference:
             return judge
         other = replace(
-            judge, precision="quantized", asked=reference.tolerance, right="its reference"
+            judge,
+            precision="quantized",
+            asked=reference.tolerance,
+            right="its reference",
+            known=task.reference,
+            rounded=None,
         )
         return replace(judge, reference=(other, task.reference))
+
+
+def _rounded(source: Expected, task: Task) -> Callable[[str, float], Outputs]:
+    """Return what runs a model on rounded inputs, by the label of the input set."""
+    cases = {case.label: case for case in task.cases}
+    return lambda label, unit: source.rounded(cases[label], unit)
 
 
 def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:

@@ -1,33 +1,43 @@
 """The scale of an output: what the error of an element is relative to.
 
-Of most outputs it is the largest magnitude. That alone would let one element silence all others:
-beside a mask of -1e9 any other value is an error of nothing. So there are two exceptions.
+Most outputs have one scale, their largest magnitude over all input sets. It alone would let one
+element silence all others: beside a mask of -1e9 any other value is an error of nothing. So there
+are three exceptions.
 
 *Extreme elements* are set aside: the largest magnitudes, where they lie within two octaves of each
 other, beyond 4096, and at least four octaves above all the rest, as masks (-1e4, -1e9, the lowest
 float32) do. Each is judged relative to itself, the rest without them.
 
 *Slices of one axis* (channels, rows) or, where no axis tells, blocks of neighbours, have scales of
-their own where they are unequal: where the median of their largest magnitudes is less than an
+their own where most of them are small: where the median of their largest magnitudes is less than an
 eighth of the whole output's. A slice's scale is its own largest magnitude or, if that is less, the
-median one: a channel that is nearly off is not judged by its noise. Then the other axes, relative
-to that. Probabilities have none of this: the scale of a
-Softmax is its largest value, since its other values are small on purpose.
+median one. Then the other axes, relative to that.
+
+*Hidden slices* lie whole below the error that is allowed: nothing in them could fail. One with 16
+values or more is judged by its own largest magnitude, as long as rounding does not explain it. Any
+other is not checkable.
+
+The scale of a Softmax is its largest value, since its other values are small on purpose.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from epctx.manifest import Tolerance
+
 Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float64] | npt.NDArray[np.complex128]
 Magnitudes = npt.NDArray[np.float64]
 
+CHUNK: Final = 1 << 20
+"""Elements converted to float64 at a time: 8 MiB."""
 _EXPONENTS: Final = 2048
 """Values of float64's biased exponent: one for each octave."""
 _BIAS: Final = 1023
@@ -38,12 +48,47 @@ _REST: Final = 128
 """Elements are set aside if at least one of so many of those that are not zero remains."""
 _UNEQUAL: Final = 8.0
 _SLICES: Final = 4
-_ELEMENTS: Final = 16
+LEAST_VALUES: Final = 16
 """The least number of slices, and of elements in each, that tell something of an axis."""
-_SUM: Final = 0.02
+SUM: Final = 0.02
 """How far probabilities that were rounded may be from 1."""
 _BLOCK_FLOOR: Final = 64.0
 """A block's scale is not less than this part of the whole's: neighbours share their noise."""
+_CHANCE: Final = 0.01
+"""Probability that slices of few values are small by chance, from which on they are not named."""
+_NEARLY: Final = 2.0
+"""Slices that are so much larger than the error that is allowed have scales of their own, too."""
+_COLUMNS: Final = 32
+_DENSE: Final = 4.0
+"""Values of a normal distribution are so much denser at zero than ones spread evenly."""
+_APART: Final = 4.0
+"""On a second axis, hidden slices are so much smaller than the smallest other one."""
+_ROUNDINGS: Final = 8.0
+"""Rounding within a model changes a value by so much more than rounding its inputs does."""
+
+
+class Hidden(Struct, frozen=True, kw_only=True):
+    """Slices of one axis that lie below the error that the output's own scale allows.
+
+    Attributes:
+        axis: of the output.
+        slices: their indices.
+        magnitudes: the largest one in each of them, in the output's unit.
+        judged: whether each is judged by its own scale; False: it is not checkable.
+        values: how many each of them has, over all input sets.
+    """
+
+    axis: int
+    slices: tuple[int, ...]
+    magnitudes: tuple[float, ...]
+    judged: tuple[bool, ...]
+    values: int
+
+    @property
+    def unjudged(self) -> dict[int, float]:
+        """The largest magnitude of each slice that is not checkable, by its index."""
+        pairs = zip(self.slices, self.magnitudes, strict=True)
+        return {index: m for (index, m), own in zip(pairs, self.judged, strict=True) if not own}
 
 
 class Scale(Struct, frozen=True, kw_only=True):
@@ -54,12 +99,16 @@ class Scale(Struct, frozen=True, kw_only=True):
         extreme: magnitudes from here on are extreme; infinity: none is.
         slices: what the scales of slices are multiplied by, for each axis that is unequal, with the
             length of a slice: element `i` of the flat output lies in `i // length % len(factors)`.
+        hidden: slices that are judged by their own scales, or cannot be judged, by axis.
+        least: no ordinary scale is less, since the tolerance has a floor.
         probabilities: whether one axis sums up to 1, as a Softmax's does.
     """
 
     largest: float
     extreme: float = math.inf
     slices: tuple[tuple[Magnitudes, int], ...] = ()
+    hidden: tuple[Hidden, ...] = ()
+    least: float = 0.0
     probabilities: bool = False
 
     def at(self, indices: npt.NDArray[np.int64], magnitudes: Magnitudes) -> Magnitudes:
@@ -67,30 +116,91 @@ class Scale(Struct, frozen=True, kw_only=True):
         found = np.full(magnitudes.shape, self.largest)
         for factors, length in self.slices:
             found *= factors[indices // length % len(factors)]
-        return np.where(magnitudes >= self.extreme, magnitudes, found)
+        return np.where(magnitudes >= self.extreme, magnitudes, np.maximum(found, self.least))
+
+    def own(self, index: Sequence[int]) -> str:
+        """Words for the hidden slices that an element lies in, if they have scales of their own."""
+        return "".join(
+            f"; slice {index[each.axis]} of axis {each.axis} has a scale of its own, "
+            f"{each.magnitudes[each.slices.index(index[each.axis])]:.3g} beside {self.largest:.3g}"
+            for each in self.hidden
+            if index[each.axis] in each.slices and index[each.axis] not in each.unjudged
+        )
 
 
-def measure(expected: Array, octaves: npt.NDArray[np.int64], largest: float) -> Scale:
+def measure(
+    outputs: Sequence[Array],
+    tolerance: Tolerance,
+    *,
+    noise: float = 0.0,
+    rounded: Sequence[Array] = (),
+) -> Scale:
     """The scale of an output.
 
     Args:
-        expected: what is right, of a floating-point type.
-        octaves: how many of its finite elements have which exponent, as `exponents` counts.
-        largest: the largest magnitude of a finite element.
+        outputs: what is right on each input set, all of one floating-point type and shape.
+        tolerance: what is allowed: what lies below it is hidden.
+        noise: what rounding may change in a hidden slice, as a part of the largest magnitude.
+        rounded: the same outputs for inputs that were rounded: what changes in a slice is noise.
     """
+    octaves, finite = np.zeros(_EXPONENTS - 1, np.int64), True
+    for output in outputs:
+        flat = output.reshape(-1)
+        for start in range(0, flat.size, CHUNK):
+            magnitudes: Magnitudes = np.abs(widen(flat[start : start + CHUNK]))
+            known = np.isfinite(magnitudes)
+            finite = finite and bool(known.all())
+            octaves += _exponents(magnitudes[known])
     extreme = _extremes(octaves)
-    if extreme < math.inf or not np.isfinite(expected).all():
-        magnitudes = np.abs(expected.astype(np.float64 if expected.dtype.kind != "c" else None))
-        ordinary = np.where(magnitudes < extreme, magnitudes, 0.0)  # NaN and infinity are not
-        largest = float(ordinary.max(initial=0.0))
-    else:
-        ordinary = expected if expected.dtype.kind in "fc" else expected.astype(np.float32)
+    whole = finite and extreme == math.inf
+    ordinary = [output if whole else _ordinary(output, extreme) for output in outputs]
+    largest = float(max(_maxima(each.reshape(1, -1), (0, 1)) for each in ordinary))
+    floor, allowed = tolerance.floor or 0.0, tolerance.max_rel or 0.0
+    least = floor / allowed if allowed else 0.0
     if _are_probabilities(ordinary, largest):
-        return Scale(largest=largest, probabilities=True)
-    return Scale(largest=largest, extreme=extreme, slices=tuple(_slices(ordinary, largest)))
+        return Scale(largest=largest, least=least, probabilities=True)
+    pairs = zip(outputs, rounded, strict=False)
+    changes = [_ordinary(widen(one) - widen(other), math.inf) for one, other in pairs]
+    slices = _unequal(ordinary, largest)
+    hidden: list[Hidden] = []
+    error = allowed * largest
+    while 0 < error < largest:
+        divided, moved = (_divide(each, slices) for each in (ordinary, changes))
+        axis, chosen = _most_hidden(divided, error, frozenset(each.axis for each in hidden))
+        if axis is None:
+            break
+        maxima, magnitudes = _over_all(divided, axis), _over_all(ordinary, axis)
+        explained = np.full(maxima.shape, noise * largest)
+        if moved:
+            explained += _ROUNDINGS * _over_all(moved, axis)
+        values = sum(each.size for each in ordinary) // len(maxima)
+        limits = np.maximum(allowed * maxima, explained)
+        judged = chosen & (values >= LEAST_VALUES) & (limits < maxima) & (floor < magnitudes)
+        chosen &= judged | (maxima <= error)
+        hidden.append(
+            Hidden(
+                axis=axis,
+                slices=tuple(np.flatnonzero(chosen).tolist()),
+                magnitudes=tuple(magnitudes[chosen].tolist()),
+                judged=tuple(judged[chosen].tolist()),
+                values=values,
+            )
+        )
+        factors = np.where(judged, limits / error, 1.0)
+        slices.append((factors, math.prod(ordinary[0].shape[axis + 1 :])))
+    return Scale(
+        largest=largest, extreme=extreme, slices=tuple(slices), hidden=tuple(hidden), least=least
+    )
 
 
-def exponents(magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
+def widen(values: Array) -> Floats:
+    """Values as float64 or complex128."""
+    if values.dtype.kind == "c":
+        return values.astype(np.complex128)
+    return values.astype(np.float64)
+
+
+def _exponents(magnitudes: Magnitudes) -> npt.NDArray[np.int64]:
     """How many finite elements lie in which octave, by float64's biased exponent."""
     found = np.ascontiguousarray(magnitudes).view(np.int64) >> 52
     return np.bincount(found, minlength=_EXPONENTS)[: _EXPONENTS - 1]
@@ -115,21 +225,26 @@ def _extremes(octaves: npt.NDArray[np.int64]) -> float:
     return found
 
 
-def _slices(ordinary: Array, largest: float) -> Iterator[tuple[Magnitudes, int]]:
+def _ordinary(output: Array, extreme: float) -> Array:
+    """The output with zeros in place of what is extreme, NaN or infinite."""
+    magnitudes = np.abs(output.astype(np.float64 if output.dtype.kind != "c" else None))
+    return np.where(magnitudes < extreme, magnitudes, 0.0)
+
+
+def _unequal(outputs: Sequence[Array], largest: float) -> list[tuple[Magnitudes, int]]:
     """Factors of the slices of the axis that is the most unequal one, then of what remains."""
-    for _ in range(max(1, ordinary.ndim) if largest else 0):
-        found = _most_unequal(ordinary, largest)
-        if found is None:
-            return
-        yield found
-        factors, length = found
-        at = np.arange(ordinary.size).reshape(ordinary.shape) // length % len(factors)
-        ordinary = np.divide(ordinary, factors[at])
+    found: list[tuple[Magnitudes, int]] = []
+    for _ in range(max(1, outputs[0].ndim) if largest else 0):
+        factors = _most_unequal(_divide(outputs, found), largest)
+        if factors is None:
+            break
+        found.append(factors)
+    return found
 
 
-def _most_unequal(ordinary: Array, largest: float) -> tuple[Magnitudes, int] | None:
+def _most_unequal(outputs: Sequence[Array], largest: float) -> tuple[Magnitudes, int] | None:
     best: tuple[float, Magnitudes, int] | None = None
-    for maxima, length, floor in _partitions(ordinary, largest):
+    for maxima, length, floor in _partitions(outputs, largest):
         some = maxima[maxima > 0]
         if len(some) < _SLICES:
             continue
@@ -142,32 +257,113 @@ def _most_unequal(ordinary: Array, largest: float) -> tuple[Magnitudes, int] | N
     return np.maximum(maxima, typical) / largest, length
 
 
-def _are_probabilities(ordinary: Array, largest: float) -> bool:
-    if not 0 < largest <= 1 + _SUM or ordinary.dtype.kind == "c":
+def _most_hidden(
+    outputs: Sequence[Array], error: float, seen: frozenset[int]
+) -> tuple[int | None, npt.NDArray[np.bool_]]:
+    """The axis whose hidden slices lie furthest below its others, and which they are.
+
+    Only where no slice of any axis has enough values, slices of few are looked at. An axis of more
+    than `_COLUMNS` of them is a signal or an embedding, in which any value may be small.
+
+    Args:
+        outputs: divided by the factors that are known.
+        error: that is allowed.
+        seen: axes that were found before.
+    """
+    shape, size = outputs[0].shape, sum(each.size for each in outputs)
+    axes = [axis for axis, count in enumerate(shape) if count > 1]
+    telling = [axis for axis in axes if size >= shape[axis] * LEAST_VALUES]
+    least, best, chosen = _APART if seen else 0.0, None, np.zeros(0, np.bool_)
+    for axis in telling or axes:
+        maxima = _over_all(outputs, axis)
+        hidden = (maxima > 0) & (maxima <= (_NEARLY if telling else 1.0) * error)
+        hidden &= maxima < maxima.max()
+        if not telling:
+            hidden &= (len(maxima) <= _COLUMNS) & _no_chance(outputs, axis, maxima)
+        if axis in seen or not hidden.any():
+            continue
+        gap = float(maxima[~hidden & (maxima > 0)].min() / maxima[hidden].max())
+        if gap > least:
+            least, best, chosen = gap, axis, hidden
+    return best, chosen
+
+
+def _no_chance(outputs: Sequence[Array], axis: int, maxima: Magnitudes) -> npt.NDArray[np.bool_]:
+    """Slices of few values that are so small that it is no chance, one by one or together.
+
+    Of `m` slices, `k` lie where one does with probability `p` with at most `(m over k) * p ** k`.
+    Zeros are no values: a Relu makes as many as it likes.
+    """
+    others = tuple(other for other in range(outputs[0].ndim) if other != axis)
+    values = sum(np.count_nonzero(each, axis=others) for each in outputs)
+    some = np.flatnonzero(maxima)
+    logs = values[some] * np.log(np.minimum(maxima[some] / maxima.max() * _DENSE, 1.0))
+    order = np.argsort(logs)
+    number = np.arange(1, len(some) + 1)
+    ways = np.cumsum(np.log((len(some) + 1 - number) / number))
+    unlikely = np.flatnonzero(ways + number * logs[order] <= math.log(_CHANCE))
+    found = np.zeros(maxima.shape, np.bool_)
+    if unlikely.size:
+        found[some[order[: unlikely[-1] + 1]]] = True
+    return found
+
+
+def _are_probabilities(outputs: Sequence[Array], largest: float) -> bool:
+    if not 0 < largest <= 1 + SUM or outputs[0].dtype.kind == "c":
         return False
-    if float(np.asarray(ordinary.min())) < 0:
+    if any(float(np.asarray(each.min())) < 0 for each in outputs):
         return False
-    axes = {axis for axis in (1, ordinary.ndim - 1) if 0 <= axis < ordinary.ndim}
+    last = outputs[0].ndim - 1
     return any(
-        bool((np.abs(ordinary.sum(axis=axis, dtype=np.float64) - 1) < _SUM).all()) for axis in axes
+        all(
+            bool((np.abs(each.sum(axis=axis, dtype=np.float64) - 1) < SUM).all())
+            for each in outputs
+        )
+        for axis in {1, last}
+        if 0 <= axis <= last
     )
 
 
-def _partitions(ordinary: Array, largest: float) -> Iterator[tuple[Magnitudes, int, float]]:
+def _partitions(
+    outputs: Sequence[Array], largest: float
+) -> Iterator[tuple[Magnitudes, int, float]]:
     """The largest magnitudes of slices of each axis, then of blocks; with their lengths, floors."""
-    size = ordinary.size
-    for axis, count in enumerate(ordinary.shape):
-        if count >= _SLICES and size >= count * _ELEMENTS:
-            length = math.prod(ordinary.shape[axis + 1 :])
-            yield _maxima(ordinary.reshape(-1, count, length), (0, 2)), length, 0.0
-    length = max(_ELEMENTS, math.isqrt(size))
+    shape, size = outputs[0].shape, outputs[0].size
+    for axis, count in enumerate(shape):
+        if count >= _SLICES and size >= count * LEAST_VALUES:
+            yield _over_all(outputs, axis), math.prod(shape[axis + 1 :]), 0.0
+    length = max(LEAST_VALUES, math.isqrt(size))
     whole = size // length * length
     if whole >= length * _SLICES:
-        flat = ordinary.reshape(-1)
-        maxima = _maxima(flat[:whole].reshape(-1, length), (1,))
-        if whole < size:
-            maxima = np.append(maxima, _maxima(flat[whole:].reshape(1, -1), (1,)))
-        yield maxima, length, largest / _BLOCK_FLOOR
+        yield (
+            np.maximum.reduce([_blocks(each, length) for each in outputs]),
+            length,
+            (largest / _BLOCK_FLOOR),
+        )
+
+
+def _blocks(output: Array, length: int) -> Magnitudes:
+    """The largest magnitudes of blocks of `length` neighbours; the last one may be shorter."""
+    flat = output.reshape(-1)
+    whole = flat.size // length * length
+    found = _maxima(flat[:whole].reshape(-1, length), (1,))
+    rest = flat[whole:]
+    return np.append(found, _maxima(rest.reshape(1, -1), (1,))) if rest.size else found
+
+
+def _over_all(outputs: Sequence[Array], axis: int) -> Magnitudes:
+    """The largest magnitude in each slice of an axis, over all outputs."""
+    others = tuple(other for other in range(outputs[0].ndim) if other != axis)
+    found: Magnitudes = np.maximum.reduce([_maxima(each, others) for each in outputs])
+    return found
+
+
+def _divide(outputs: Sequence[Array], slices: Sequence[tuple[Magnitudes, int]]) -> Sequence[Array]:
+    """The outputs, each slice divided by its factor."""
+    for factors, length in slices if outputs else ():
+        at = np.arange(outputs[0].size).reshape(outputs[0].shape) // length % len(factors)
+        outputs = [np.divide(each, factors[at]) for each in outputs]
+    return outputs
 
 
 def _maxima(values: Array, axes: tuple[int, ...]) -> Magnitudes:

@@ -13,7 +13,7 @@ from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import Precision
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import tolerances, unoptimized
+from epctx.verification.numbers import probabilities, tolerances, unoptimized
 
 
 class SourceModel(Struct, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     Attributes:
         inputs: what a run must be given, in its order.
         outputs: names of its outputs, in order.
+        probabilities: outputs that end in a Sigmoid or Softmax (`numbers.probabilities`).
         may_draw: it may draw random numbers, and give others each time it is run.
         folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
         prepacks: its numbers may depend on how a session lays out weights (`graph.prepacking`).
@@ -31,6 +32,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     precision: Precision
+    probabilities: frozenset[str] = frozenset()
     may_draw: bool = False
     folds: bool = False
     prepacks: bool = True
@@ -44,6 +46,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
             inputs=graph_inputs.specs(model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=tolerances.precision(model),
+            probabilities=probabilities.outputs(model),
             may_draw=randomness.may_draw(model),
             folds=unoptimized.folds(model),
             prepacks=prepacking.matters(model),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -31,6 +31,7 @@ class Task(Struct, kw_only=True):
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
         random: outputs that the source gives otherwise each time; nothing is compared with them.
         reference: what the reference gives, by the label of the case; empty: there is none.
+        rounded: as `Judge.rounded`, of the source.
     """
 
     model: ContextModel
@@ -41,6 +42,7 @@ class Task(Struct, kw_only=True):
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
     reference: dict[str, dict[str, Array]] = field(default_factory=dict)
+    rounded: Callable[[str, float], Mapping[str, Array]] | None = None
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:

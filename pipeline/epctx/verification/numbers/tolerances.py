@@ -5,7 +5,7 @@ A manifest's limits replace the defaults one by one; a limit that it does not na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import onnx
@@ -27,6 +27,22 @@ DEFAULTS: Final[dict[Precision, Tolerance]] = {
 """For an EP that does not say: those of one that computes in the model's own types, as the
 reference EP does (design section 8). An edge of a partition that ONNX Runtime's fusions do not
 cross moves a quantized value by a step or two."""
+
+GAIN: Final = 0.04
+"""Largest difference of a gain from 1 that a correct model of the zoo has, rounded up."""
+_FLOORS: Final[Mapping[Precision, float]] = {"quantized": 0.02}
+_FLOOR: Final = 0.01
+"""An error of a probability that is none, where an EP computes in less than the model's types."""
+_LOOSE: Final = 0.1
+"""From this `max_rel` on, it does."""
+
+_UNITS: Final[Mapping[Precision, float]] = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "quantized": 2.0**-8,
+}
 
 _LEAST_EXACT_FIRST: Final[tuple[tuple[int, Precision], ...]] = (
     (onnx.TensorProto.BFLOAT16, "bfloat16"),
@@ -51,11 +67,22 @@ def _is_quantized(op: str) -> bool:
 
 
 def limits(
-    providers: Iterable[ExecutionProvider], of: Precision, dtype: str, asked: Tolerance
+    providers: Iterable[ExecutionProvider],
+    of: Precision,
+    dtype: str,
+    asked: Tolerance,
+    *,
+    probability: bool = False,
 ) -> Tolerance:
-    """The limits for an output of type `dtype`: the loosest of the EPs', then the manifest's.
+    """Return the limits for an output: the loosest of the EPs', then the manifest's.
 
     Integers, booleans and strings are exact unless an EP or the manifest gives a `max_abs`.
+
+    Args:
+        of: its precision.
+        dtype: its type.
+        asked: the manifest's limits.
+        probability: whether a Sigmoid or Softmax makes it.
     """
     defaults = [_default(provider, of, dtype) for provider in providers]
     if not defaults:
@@ -65,8 +92,19 @@ def limits(
     else:  # without a limit it is exact
         steps = [t.max_abs for t in defaults if t.max_abs is not None]
         found = Tolerance(max_abs=max(steps, default=None))
+    if is_floating(dtype) and of != "quantized":
+        found = replace(found, gain_max=GAIN)
+    if probability and is_floating(dtype):
+        loose = of == "quantized" or (found.max_rel or 0.0) >= _LOOSE
+        found = replace(found, floor=_FLOORS.get(of, _FLOOR) if loose else None)
     given = {name: value for name, value in asdict(asked).items() if value is not None}
     return replace(found, **given)
+
+
+def unit(of: Precision, allowed: Tolerance) -> float:
+    """Return how far an EP may round a value, as a part of it, that keeps to these limits."""
+    loose = _UNITS["float16"] if (allowed.max_rel or 0.0) >= _LOOSE else 0.0
+    return max(_UNITS[of], loose)
 
 
 def _default(provider: ExecutionProvider, of: Precision, dtype: str) -> Tolerance:

@@ -7,7 +7,7 @@ import pytest
 
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Comparison
-from epctx.verification.numbers import floats as floats_module
+from epctx.verification.numbers import scale as scale_module
 from epctx.verification.numbers.compare import compare, excess
 
 STRICT = Tolerance(cosine_min=0.999999, max_rel=1e-5)
@@ -206,7 +206,7 @@ def test_chunks_are_compared_like_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     whole = compare(expected, actual)
     integers = (rng.integers(-9, 9, 77), rng.integers(-9, 9, 77))
     whole_integers = compare(*integers)
-    monkeypatch.setattr(floats_module, "CHUNK", 10)
+    monkeypatch.setattr(scale_module, "CHUNK", 10)
     parts = compare(expected, actual)
     assert parts.cosine == pytest.approx(whole.cosine, rel=1e-14)
     assert (parts.max_abs, parts.max_rel, parts.worst) == (

@@ -7,6 +7,7 @@ import pytest
 
 from epctx.manifest import Tolerance
 from epctx.verification.numbers.compare import compare, excess
+from epctx.verification.numbers.scale import measure
 
 NPU = Tolerance(cosine_min=0.99, max_rel=0.2)
 EXACT = Tolerance(cosine_min=0.999999, max_rel=5e-5)
@@ -106,11 +107,89 @@ def test_a_silent_channel_is_not_judged_by_its_noise() -> None:
     rng = np.random.default_rng(0)
     right = rng.standard_normal((1, 64, 96))
     right[0, 3] = 1e-6
-    found = compare(right, right + 1e-3 * rng.standard_normal(right.shape), NPU)
+    rounded = right + 1e-6 * rng.standard_normal(right.shape)
+    scale = measure([right], NPU, rounded=[rounded])
+    found = compare(right, right + 1e-3 * rng.standard_normal(right.shape), NPU, scale)
     assert excess(found, NPU) is None
+    assert [each.unjudged for each in scale.hidden] == [{3: 1e-6}]
 
 
-def test_few_small_elements_below_large_ones_are_no_majority_of_their_own() -> None:
-    """Two coordinates of 5000 pixels are no mask over the two of 3."""
+def detector(axis: int, scores: float) -> np.ndarray:
+    """Boxes in pixels beside one score, in the channel after them."""
+    rng = np.random.default_rng(0)
+    boxes = rng.uniform(0, 640, (1, 400, 4))
+    score = scores * rng.uniform(0, 1, (1, 400, 1)) ** 4
+    return np.moveaxis(np.concatenate([boxes, score], axis=2), 2, axis)
+
+
+WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "zero": np.zeros_like,
+    "halved": lambda scores: scores / 2,
+    "doubled": lambda scores: scores * 2,
+    "negated": lambda scores: -scores,
+    "of the next anchor": lambda scores: np.roll(scores, 1),
+}
+
+
+@pytest.mark.parametrize("tolerance", [NPU, Tolerance(cosine_min=0.9999, max_rel=1e-2)])
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_channel_that_all_others_hide_is_judged_by_its_own_scale(
+    wrong: Callable[[np.ndarray], np.ndarray], axis: int, tolerance: Tolerance
+) -> None:
+    right = detector(axis, 1.0)
+    found = right.copy()
+    at = (slice(None),) * axis + (4,)
+    found[at] = wrong(right[at])
+    compared = compare(right, found, tolerance)
+    assert excess(compared, tolerance) is not None
+    assert compared.worst is not None and compared.worst.index[axis] == 4
+    near = right * (1 + 1e-3)
+    assert excess(compare(right, near, tolerance), tolerance) is None
+
+
+def test_the_scale_of_a_hidden_slice_is_that_of_all_input_sets() -> None:
+    sets = [detector(1, scores) for scores in (0.1, 1.0)]
+    (hidden,) = measure(sets, NPU).hidden
+    assert (hidden.axis, hidden.slices, hidden.values) == (1, (4,), 800)
+    assert hidden.judged == (True,) and hidden.magnitudes[0] == sets[1][0, 4].max()
+
+
+def test_hidden_slices_of_few_values_are_not_checkable() -> None:
+    columns = np.array([[1e6, 2e5, 1e4, 10.0, 0.1, 1e-3]])
+    (hidden,) = measure([columns, -columns], EXACT).hidden
+    assert hidden.judged == (False,) * 3 and hidden.values == 2
+    assert hidden.unjudged == {3: 10.0, 4: 0.1, 5: 1e-3}
+    (hidden,) = measure([columns] * 16, EXACT).hidden
+    assert hidden.judged == (True,) * 3 and hidden.values == 16
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_values_that_are_small_by_chance_are_no_slices_of_their_own(size: int) -> None:
+    """As of logits and embeddings, of one value for each class."""
+    for seed in range(20):
+        output = np.random.default_rng(seed).standard_normal((1, size))
+        assert not measure([output], NPU).hidden
+
+
+@pytest.mark.parametrize("noise", [0.0, 1 / 128])
+def test_what_rounding_explains_is_not_judged(noise: float) -> None:
+    (hidden,) = measure([detector(1, 1.0)], NPU, noise=noise).hidden
+    assert hidden.judged == (not noise,)
+
+
+def test_blocks_have_no_scale_below_a_64th_of_the_largest() -> None:
+    """Neighbours share their noise."""
+    right = np.where(np.arange(1024) % 2, 0.01, -0.01)
+    right[5] = 64.0
+    found = right.copy()
+    found[900] += 0.198
+    assert compare(right, found, NPU).max_rel == pytest.approx(0.198)
+
+
+def test_few_small_elements_below_large_ones_are_named() -> None:
+    """Two coordinates of 5000 pixels say nothing of the two of 3."""
     right = np.array([[5000.0, 3.0, 2.5, 4900.0]])
     assert excess(compare(right, right + 2.0, NPU), NPU) is None
+    (hidden,) = measure([right], NPU).hidden
+    assert hidden.unjudged == {1: 3.0, 2: 2.5}

@@ -7,12 +7,13 @@ from typing import get_args
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import registry
 from epctx.providers.hooks import Precision
-from epctx.verification.numbers.tolerances import DEFAULTS, limits, precision
+from epctx.verification.numbers.tolerances import DEFAULTS, GAIN, limits, precision
 from tests.kit.fake_providers import Taker, eps, op_types
 
 
@@ -58,9 +59,11 @@ def test_the_precision_of_a_source_model(model: onnx.ModelProto, expected: str) 
 
 def test_the_reference_defaults_hold_what_is_promised() -> None:
     assert limits(eps(FINE), "float32", "float32", Tolerance()) == Tolerance(
-        cosine_min=0.999999, max_rel=1e-5
+        cosine_min=0.999999, max_rel=1e-5, gain_max=GAIN
     )
-    assert limits([], "float16", "float16", Tolerance()) == DEFAULTS["float16"]
+    right = replace(DEFAULTS["float16"], gain_max=GAIN)
+    assert limits([], "float16", "float16", Tolerance()) == right
+    assert limits([], "quantized", "float32", Tolerance()) == DEFAULTS["quantized"]
 
 
 def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
@@ -71,14 +74,14 @@ def test_integers_are_exact_unless_an_ep_or_the_manifest_says_else() -> None:
 
 def test_of_several_eps_the_loosest_counts_limit_by_limit() -> None:
     assert limits(eps(FINE, Coarse()), "float32", "float32", Tolerance()) == Tolerance(
-        cosine_min=0.99, max_rel=0.1
+        cosine_min=0.99, max_rel=0.1, gain_max=GAIN
     )
 
 
 def test_the_manifest_replaces_limit_by_limit() -> None:
     asked = Tolerance(max_abs=0.5, cosine_min=0.9)
     assert limits(eps(Coarse()), "float32", "float32", asked) == Tolerance(
-        cosine_min=0.9, max_abs=0.5, max_rel=0.1
+        cosine_min=0.9, max_abs=0.5, max_rel=0.1, gain_max=GAIN
     )
 
 
