@@ -79,7 +79,7 @@ FAULTS = {
     "protocol": (6, "the worker broke its protocol", "JSON is malformed"),
     "quiet": (6, "crashed while compiling model quiet, exit code 0", "native noise"),
     "error": (6, "the SDK refuses the graph", "use another SDK"),
-    "bug": (1, "a bug in epctx", "KeyError"),
+    "bug": (6, "FaultyExecutionProvider failed in `open_workspace`", "KeyError: 'surprise'"),
 }
 
 
@@ -135,6 +135,13 @@ def test_a_log_without_an_end_keeps_its_begin_and_its_end(all_faults: tuple[Path
     text = log.read_text(encoding="utf-8")
     assert len(text) < 10 << 20  # the limit, and what came between two looks
     assert "SDK: begin of the endless log" in text and "bytes left out ...]" in text
+
+
+def test_the_log_has_the_traceback_of_what_an_ep_raises(all_faults: tuple[Path, str]) -> None:
+    manifest, _ = all_faults
+    (log,) = (manifest.parent / "dist" / "m.logs").glob("bug*.log")
+    text = log.read_text(encoding="utf-8")
+    assert "Traceback" in text and 'raise KeyError("surprise")' in text
 
 
 @pytest.mark.needs("POSIX", "process groups are of POSIX systems")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -84,6 +85,9 @@ class UI:
         self._color = color
         self._emitted = False
         self._started = time.monotonic()
+        if logging.lastResort is not None:  # a handler that writes to the current sys.stderr
+            log = logging.getLogger("epctx")
+            (log.addHandler if verbose else log.removeHandler)(logging.lastResort)
 
     @functools.cached_property
     def out(self) -> Console:

@@ -209,7 +209,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if error.errno not in REFUSED:
             raise
         place = error.filename2 or error.filename
         path = Path(os.fsdecode(place)) if isinstance(place, str | bytes) else Path(os.curdir)
@@ -267,4 +267,4 @@ _REMEDIES = {
     errno.EMFILE: _LIMIT,
     errno.ENFILE: _LIMIT,
 }
-_REFUSED = frozenset(_REMEDIES) - {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
+REFUSED = frozenset(_REMEDIES) - {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}

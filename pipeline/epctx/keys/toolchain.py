@@ -289,7 +289,7 @@ class Toolchain:
         return ProviderRecord(
             provider=spec.provider,
             options=options(spec, self._digests),
-            code=self._provider_code(spec.provider, type(provider).__module__),
+            code=self._provider_code(spec.provider, provider.__class__.__module__),
             toolchain=dict(sorted(toolchain.items())),
             host=dict(fingerprint.host),
         )

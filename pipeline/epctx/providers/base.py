@@ -1,4 +1,7 @@
-"""What an execution provider owes. Third parties implement these Protocols."""
+"""What an execution provider owes. Third parties implement these Protocols.
+
+`epctx.providers.guard` reports any exception but an EpctxError as the provider's own error.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ProviderUnavailable, UsageError
 from epctx.manifest import ENTRY_POINTS, OptionValue, ProviderSpec
 from epctx.providers.base import ExecutionProvider, ProviderFactory
+from epctx.providers.guard import guard
 from epctx.providers.hooks import HasDevices
 from epctx.providers.onnxruntime import builtin, plugins
 from epctx.text import did_you_mean
@@ -52,16 +53,16 @@ def bind(name: str, options: Mapping[str, OptionValue]) -> ExecutionProvider:
     a plugin that the options point to.
     """
     if name not in _entries() and builtin.offers(name, options):
-        return builtin.create(name, options)
+        return guard(builtin.create(name, options), name, name)
     entry = entry_of(name)
     try:
         factory: ProviderFactory = entry.load()
-        return factory(options)
+        return guard(factory(options), name, package_of(entry))
     except EpctxError:
         raise
     except ImportError as error:
         raise _unloadable(entry, error, _import_remedy(entry, error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _unloadable(
             entry, error, f"report it to who makes {package_of(entry)}, or uninstall that package"
         ) from error
@@ -109,7 +110,7 @@ def class_says(name: str, trait: str) -> bool:
     """
     try:
         factory: object = entry_of(name).load()
-    except Exception:  # whatever somebody else's module raises
+    except (Exception, SystemExit):  # whatever somebody else's module raises
         return False
     return getattr(factory, trait, False) is True
 
@@ -180,7 +181,7 @@ def package_of(entry: EntryPoint) -> str:
     return f"{dist.name} {dist.version}" if dist is not None else entry.module
 
 
-def _unloadable(entry: EntryPoint, error: Exception, remedy: str) -> ProviderUnavailable:
+def _unloadable(entry: EntryPoint, error: BaseException, remedy: str) -> ProviderUnavailable:
     return ProviderUnavailable(
         f"the execution provider {entry.name!r} of {package_of(entry)} cannot be loaded",
         why=f"{type(error).__name__}: {error}",

@@ -15,7 +15,6 @@ from msgspec import Struct, field
 
 from epctx.errors import (
     CompileError,
-    EpctxError,
     InvalidGraph,
     ModelError,
     ProviderUnavailable,
@@ -203,16 +202,6 @@ def _kernels(
             if found.provider.native:
                 continue
             own = [nodes[i] for i in found.nodes]
-            try:
-                loaded = found.provider.load(own, source.folder, shared)
-            except EpctxError:
-                raise
-            except Exception as error:  # a provider is anybody's code
-                raise InvalidGraph(
-                    f"{found.provider.name} failed to load its nodes",
-                    where=source.where,
-                    why=f"{type(error).__name__}: {error}",
-                    remedy=f"report it to who makes {found.provider.name}",
-                ) from error
+            loaded = found.provider.load(own, source.folder, shared)
             kernels.update(zip(found.nodes, loaded, strict=True))
     return kernels

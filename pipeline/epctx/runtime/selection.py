@@ -14,6 +14,7 @@ from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
+from epctx.providers.guard import guard
 
 ProviderArgument = str | tuple[str, Mapping[str, OptionValue]]
 Providers = Sequence[ProviderArgument] | Sequence[ExecutionProvider]
@@ -75,7 +76,7 @@ def bind(
         if isinstance(provider, str | tuple):
             named.append(provider)
         else:
-            bound.append(provider)
+            bound.append(guard(provider, provider.name, provider.name))
     if bound:
         return bound
     given = pairs(None if providers is None else named, provider_options)

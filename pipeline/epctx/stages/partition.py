@@ -12,7 +12,7 @@ import onnx_ir as ir
 from msgspec.structs import replace
 
 from epctx.error_codes import Code
-from epctx.errors import CompileError, EpctxError, about
+from epctx.errors import CompileError, about
 from epctx.graph import epcontext
 from epctx.graph.dataflow import Dataflow
 from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal, Replacement
@@ -294,26 +294,15 @@ def _ask(
     provider: ExecutionProvider, flow: Dataflow, name: str, model: ir.Model
 ) -> dict[ir.Node, str | Refusal]:
     """The nodes that an EP does not take, and why."""
-    where = f"model {name}, {provider.label}"
-    try:
-        with about(model=name):
-            capability = provider.get_capability(model)
-    except EpctxError:
-        raise
-    except Exception as error:
-        raise CompileError(
-            f"{provider.name} failed to say which nodes it takes",
-            where=where,
-            why=f"{type(error).__name__}: {error}",
-            remedy="report it to those who make this execution provider, or leave it out",
-        ) from error
+    with about(model=name):
+        capability = provider.get_capability(model)
     taken = set(capability.nodes)
     strangers = taken.difference(flow.nodes)
     if strangers:
         names = sorted(name_of(node) for node in strangers)
         raise CompileError(
             f"{provider.name} takes nodes that are not in the model's main graph",
-            where=where,
+            where=f"model {name}, {provider.label}",
             why=", ".join(names[:3]),
             remedy="report it to those who make this execution provider, or leave it out",
         )

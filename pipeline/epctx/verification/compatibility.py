@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from epctx.errors import EpctxError
+from epctx.errors import EpctxError, InvalidGraph, ProviderUnavailable
 from epctx.graph.epcontext import COMPATIBILITY
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
@@ -87,7 +87,7 @@ def _obstacle(
         return None
     try:
         reason = provider.cannot_load(nodes, folder, sharing=False)
-    except EpctxError as error:
+    except (InvalidGraph, ProviderUnavailable) as error:
         return _unknown(error.reason, error.remedy)
     return None if reason is None else _unknown(reason, "check it on the device")
 
@@ -98,7 +98,7 @@ def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
 
     try:
         devices = list(provider.ep_devices())
-    except EpctxError as error:
+    except ProviderUnavailable as error:
         return _unknown(error.reason, error.remedy)
     if not devices:
         known = provider.unavailable() if isinstance(provider, hooks.KnowsAbsence) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import queue
 import signal
@@ -43,6 +44,7 @@ def main() -> None:
     """Listen, import what jobs need, carry them out. The process is supervised already."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
+    logging.getLogger("epctx").addHandler(logging.StreamHandler())
     if "FAKETIME" in os.environ:
         _sleep_by_waiting()
     # Ctrl-C in a terminal reaches the whole group; the parent decides what ends.

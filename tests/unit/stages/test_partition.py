@@ -10,6 +10,7 @@ from epctx.files.digest import of_bytes
 from epctx.graph.model import Decline, OptimizedModel, Partition, Refusal
 from epctx.manifest import PartitionSettings
 from epctx.providers.base import Capability
+from epctx.providers.guard import guard
 from epctx.stages import partition
 from epctx.stages.exclusion import Unmatched
 from tests.kit.fake_providers import Taker, eps, op_types, partitioned
@@ -223,8 +224,10 @@ class Broken(Taker):
 
 
 def test_an_ep_that_fails_is_named() -> None:
-    with pytest.raises(CompileError, match=r"model m, broken: TakerExecution.*KeyError: 'oops'"):
-        partitioned(model(CHAIN), Broken(KeyError("oops")))
+    guarded = guard(eps(Broken(KeyError("oops")))[0], "TakerExecutionProvider", "taker 1.0")
+    source = OptimizedModel(name="m", model=model(CHAIN), passes=(), digest=of_bytes(b""))
+    with pytest.raises(CompileError, match=r"model m: TakerExecution.*KeyError: 'oops'"):
+        partition.run(source, [guarded], PartitionSettings())
     gone = ProviderUnavailable("is not installed", remedy="install it")
     with pytest.raises(ProviderUnavailable, match="is not installed") as caught:
         partitioned(model(CHAIN), Broken(gone))

@@ -39,6 +39,9 @@ def diagnose(name: str) -> ProviderDiagnosis:
     ready = partial(ProviderDiagnosis, name=name, package=package, state="ready")
     try:
         provider = registry.bind(name, {})
+        if isinstance(provider, OrtProvider):
+            return _native(provider, package)
+        return ready(versions=_versions(provider), builds=True, runs=True)
     except ProviderUnavailable as error:
         absent = error.__cause__ is None or isinstance(error.__cause__, ImportError)
         return _not_ready(name, package, "not installed" if absent else "broken", error)
@@ -47,9 +50,6 @@ def diagnose(name: str) -> ProviderDiagnosis:
         return ready(versions={}, limits=(limit,))
     except EpctxError as error:
         return _not_ready(name, package, "broken", error)
-    if isinstance(provider, OrtProvider):
-        return _native(provider, package)
-    return ready(versions=_versions(provider), builds=True, runs=True)
 
 
 def built_in() -> list[ProviderDiagnosis]:
@@ -120,7 +120,9 @@ def _native(provider: OrtProvider, package: str) -> ProviderDiagnosis:
 def _versions(provider: ExecutionProvider) -> dict[str, str]:
     try:
         return dict(provider.fingerprint().toolchain)
-    except ProviderUnavailable:
+    except ProviderUnavailable as error:
+        if error.__cause__ is not None:
+            raise
         return {}  # two distributions own one import, which is told as that
 
 

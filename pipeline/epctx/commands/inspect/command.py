@@ -64,10 +64,10 @@ def _reader(path: Path) -> ReadsBinaries | None:
     for name in registry.names():
         try:
             provider = registry.bind(name, {})
+            if isinstance(provider, ReadsBinaries) and provider.recognizes(head):
+                return provider
         except EpctxError:
             continue
-        if isinstance(provider, ReadsBinaries) and provider.recognizes(head):
-            return provider
     return None
 
 

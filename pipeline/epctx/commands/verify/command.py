@@ -84,10 +84,10 @@ def _verify(
     try:
         with pool.lane("verify" if _isolated(request) else None) as lane:
             return lane.run(request, FolderReport)
-    except CompileError as error:  # the worker crashed
+    except CompileError as error:  # the worker crashed, or an EP raised an exception
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
-        message = f"verifying it ended a process: {error.reason}"
-        remedy = "do not ship it; build it again, and report the crash to who makes the EP"
+        message = f"cannot be verified: {error.reason}"
+        remedy = "do not ship it; build it again, and report this to the maker of the EP"
         crash = Finding(policy, "crash", ".", "fail", message, remedy)
         return FolderReport(folder=request.label, findings=(crash,))
 

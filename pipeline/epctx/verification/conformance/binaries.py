@@ -43,11 +43,10 @@ def readable(subject: Subject) -> Iterator[Fault]:
             continue  # told there, too
         with path.open("rb") as stream:
             head = stream.read(HEAD_SIZE)
-        if not provider.recognizes(head):
-            yield Fault(message=f"'{name}' is no context binary of {provider.name}")
-            continue
         try:
-            if isinstance(provider, MatchesBinaries):
+            if not provider.recognizes(head):
+                yield Fault(message=f"'{name}' is no context binary of {provider.name}")
+            elif isinstance(provider, MatchesBinaries):
                 for misfit in provider.misfits(path, _users(subject, name, provider.sources)):
                     yield Fault(message=f"'{name}': {misfit}")
             else:

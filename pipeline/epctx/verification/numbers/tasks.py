@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from epctx.errors import EpctxError, ModelError
+from epctx.errors import EpctxError, InvalidGraph, ModelError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import ModelSource, VerifyInputs
@@ -183,7 +183,7 @@ def obstacle(folder: GroupFolder, model: ContextModel, *, sharing: bool) -> tupl
         own = [node for node in model.nodes if node.source == source]
         try:
             reason = provider.cannot_load(own, folder.path, sharing=sharing)
-        except EpctxError as error:
+        except (InvalidGraph, ProviderUnavailable) as error:
             return words(error), error.remedy
         if reason is not None:
             return reason, "verify it on the device"
