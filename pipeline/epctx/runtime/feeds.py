@@ -92,13 +92,16 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
         bounds = ml_dtypes.iinfo(spec.dtype)  # type: ignore[no-untyped-call]
         whole = (int(bounds.min), int(bounds.max))
         default = spec.hint or (whole if spec.dtype.itemsize <= 2 else FEW)
-        low, high = _integers(spec, given or _within(default, whole), *whole)
+        low_f, high_f = _within(default, whole)
+        low, high = _integers(spec, given or (math.ceil(low_f), math.floor(high_f)), *whole)
         dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
         return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
-    given = given or spec.hint
+    limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
     if given is None:
-        return rng.standard_normal(shape, np.float64).astype(spec.dtype)
-    low_f, high_f = _floats(spec, given)
+        if spec.hint is None:
+            return rng.standard_normal(shape, np.float64).astype(spec.dtype)
+        given = _within(spec.hint, (-limit, limit))
+    low_f, high_f = _floats(spec, given, limit)
     return rng.uniform(low_f, high_f, shape).astype(spec.dtype)
 
 
@@ -118,9 +121,7 @@ def _integers(spec: InputSpec, given: Range, least: int, most: int) -> tuple[int
     return int(low), int(high)
 
 
-def _floats(spec: InputSpec, given: Range) -> Range:
-    assert spec.dtype is not None
-    limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
+def _floats(spec: InputSpec, given: Range, limit: float) -> Range:
     low, high = given
     if not low <= high:
         raise _bad_range(spec, given, "its low end is above its high end")

@@ -14,6 +14,7 @@ from epctx.graph import input_ranges
 from epctx.graph.input_ranges import Range
 from epctx.graph.inputs import specs
 from epctx.runtime import feeds
+from tests.kit import onnx_text
 
 INT64, INT32, FLOAT = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT
 Inputs = list[tuple[str, int, list[int]]]
@@ -105,6 +106,11 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, Range]]] = {
         ),
         {},
     ),
+    "a logarithm of an integer": (
+        model([("i", INT32, [9])], helper.make_node("Cast", ["i"], ["f"], to=FLOAT),
+              node("Log", "f")),
+        {"i": (2**-10, 4)},
+    ),
     "a float divisor": (
         model([("a", FLOAT, [4]), ("b", FLOAT, [4])], node("Div", "a", "b")),
         {},
@@ -121,6 +127,53 @@ def test_the_model_runs_on_what_is_generated(name: str) -> None:
         given = feeds.generate(specs(made), seed=0, index=index)
         (out,) = session.run(None, given)
         assert np.isfinite(np.asarray(out, np.float64)).all()
+
+
+QUANTIZED: dict[str, tuple[str, Range | None]] = {
+    "uint8 by default": ("q = QuantizeLinear(x, s)", (0, 127.5)),
+    "int8": ("q = QuantizeLinear(x, s, i8)", (-59, 68.5)),
+    "uint16": ("q = QuantizeLinear(x, s, u16)", (-16384, 16383.5)),
+    "int16 by its attribute": ("q = QuantizeLinear <output_dtype=5> (x, s)", (-16384, 16383.5)),
+    "int4": ("q = QuantizeLinear(x, s, i4)", (-4.5, 3)),
+    "a constant node": (
+        "c = Constant <value = float {0.5}> () q = QuantizeLinear(x, c, i8)", (-59, 68.5)
+    ),
+    "behind what moves values": (
+        "h = Cast <to = 10> (x) f = Cast <to = 1> (h) t = Transpose(f) r = Reshape(t, all)"
+        " q = QuantizeLinear(r, s, i8)", (-59, 68.5)
+    ),
+    "ONNX Runtime's own op": ("q = com.microsoft.QuantizeLinear(x, s, i8)", (-59, 68.5)),
+    "what else reads it is narrower": ("l = Log(x) q = QuantizeLinear(x, s, i8)", (2**-10, 4)),
+    "a scale for each channel": ("q = QuantizeLinear <axis=0> (x, s2)", None),
+    "a scale that is fed": ("q = QuantizeLinear(x, fed)", None),
+    "a zero point that is fed": ("q = QuantizeLinear(x, s, z)", None),
+    "float8": ("q = QuantizeLinear <output_dtype=17> (x, s)", None),
+    "a scale that is none": ("q = QuantizeLinear(x, none)", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "expected"), QUANTIZED.values(), ids=QUANTIZED.keys())
+def test_what_is_quantized_first_fills_its_range(nodes: str, expected: Range | None) -> None:
+    made = onnx_text.proto(
+        "g (float[2,2] x, float fed, int8 z) => (int8[2,2] q) <float s = {0.5}, float none = {0},"
+        " float[2] s2 = {0.5, 0.5}, int8 i8 = {-10}, uint16 u16 = {32768}, int4 i4 = {1},"
+        f" int64[2] all = {{2, 2}}> {{ {nodes} }}",
+        opsets='"" : 21, "com.microsoft" : 1',
+    )
+    found = input_ranges.ranges(made.graph).get("x")
+    assert found == (None if expected is None else pytest.approx(expected))
+    for tensor in made.graph.initializer:
+        tensor.data_location = TensorProto.EXTERNAL
+    if expected is not None and "Constant" not in nodes and "Log" not in nodes:
+        assert input_ranges.ranges(made.graph) == {}, "what is in other files is not read"
+
+
+def test_integers_that_are_cast_and_quantized_keep_their_own_range() -> None:
+    made = onnx_text.proto(
+        "g (uint8[2] x) => (uint8[2] q) <float s = {0.01}> { f = Cast <to = 1> (x)"
+        " q = QuantizeLinear(f, s) }"
+    )
+    assert input_ranges.ranges(made.graph) == {}
 
 
 def test_what_contradicts_itself_is_not_narrowed() -> None:

@@ -103,6 +103,13 @@ def test_a_hint_of_the_graph_is_used_unless_a_range_is_given() -> None:
     assert set(one(ids, x=(3, 4)).tolist()) == {3, 4}
 
 
+def test_a_hint_is_as_narrow_as_its_type() -> None:
+    """A logarithm of a cast integer; a scale of which float16 does not hold every multiple."""
+    assert set(one(spec(dtype=np.int64, shape=(99,), hint=(2**-10, 4))).tolist()) == {1, 2, 3, 4}
+    wide = one(spec(dtype=np.float16, shape=(999,), hint=(-1e5, 1e5)))
+    assert np.isfinite(wide).all() and wide.max() > 6e4
+
+
 def test_scalars_and_empty_inputs() -> None:
     assert one(spec(shape=())).shape == ()
     assert one(spec(shape=(0, 3))).shape == (0, 3)
