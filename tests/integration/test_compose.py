@@ -60,6 +60,27 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(made, made.build())
 
 
+def test_each_output_has_the_precision_of_the_parts_that_it_depends_on(tmp_path: Path) -> None:
+    outputs = {
+        "y": {"part": "head", "output": "logits"},
+        "seen": {"part": "encoder", "output": "hidden"},
+    }
+    made = project(tmp_path, {"whole": {"parts": PARTS, "outputs": outputs}})
+
+    def halve(body: onnx.ModelProto) -> None:
+        casts = [onnx.helper.make_node("Cast", ["r"], ["h"], to=onnx.TensorProto.FLOAT16)]
+        casts.append(onnx.helper.make_node("Cast", ["h"], ["f"], to=onnx.TensorProto.FLOAT))
+        tail = body.graph.node.pop()
+        tail.input[0] = "f"
+        body.graph.node.extend([*casts, tail])
+
+    made.edit("body", halve)
+    verified = Built(made, made.build()).group("whole").verify
+    assert verified is not None
+    limits = {numbers.output: numbers.tolerance.max_rel for numbers in verified.numbers}
+    assert limits == {"y": 0.02, "seen": 5e-5}
+
+
 def feeds(*names: str) -> dict[str, npt.NDArray[np.float32]]:
     rng = np.random.default_rng(0)
     return {name: rng.standard_normal((1, WIDTH)).astype(np.float32) for name in names}

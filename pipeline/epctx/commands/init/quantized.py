@@ -63,10 +63,12 @@ def _printable(specs: Sequence[InputSpec]) -> str:
 
 
 def _precision(model: Path) -> str:
+    """Return float32 if all outputs have it, else the precision of the first other one."""
     from epctx.graph.serde import skeleton
-    from epctx.verification.numbers import tolerances
+    from epctx.verification.numbers.precision import precisions
 
-    return tolerances.precision(skeleton.read(model))
+    each = precisions(skeleton.read(model)).values()
+    return next((word for word in each if word != "float32"), "float32")
 
 
 def _refuse_others(models: Sequence[Path]) -> None:

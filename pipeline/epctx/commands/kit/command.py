@@ -32,6 +32,7 @@ from epctx.verification.eps import Providers
 from epctx.verification.folder import ContextModel, GroupFolder, open_folder
 from epctx.verification.numbers import golden_files, tolerances
 from epctx.verification.numbers.golden_files import GoldenSet
+from epctx.verification.numbers.precision import of_output
 from epctx.verification.request import VerifyRequest
 
 _README: Final = """\
@@ -233,7 +234,9 @@ def _model(
         golden=kept,
         sets=golden.sets,
         tolerances={
-            output: tolerances.limits(providers, golden.precision, str(a.dtype), golden.tolerance)
+            output: tolerances.limits(
+                providers, of_output(output, golden.precision), str(a.dtype), golden.tolerance
+            )
             for output, a in arrays.items()
         },
         compatibility={

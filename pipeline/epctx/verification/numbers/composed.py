@@ -24,7 +24,7 @@ from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
-from epctx.verification.numbers import sessions, sizes
+from epctx.verification.numbers import precision, sessions, sizes
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import differing, tell_random
 from epctx.verification.numbers.input_sets import Case, InputSets
@@ -52,13 +52,6 @@ RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
 """Runs a part on several inputs: for each its outputs, by name."""
 _SIZES: Final = "set `verify.inputs.dimensions` of the composition"
 _ON_DEVICE: Final = "verify it on the device"
-_EXACTNESS: Final[tuple[Precision, ...]] = (
-    "quantized",
-    "bfloat16",
-    "float16",
-    "float32",
-    "float64",
-)
 
 
 def interfaces(composed: Composed) -> tuple[Interface, ...]:
@@ -97,10 +90,16 @@ def inputs_of(composed: Composed, wired: Wiring, model: ContextModel) -> tuple[I
     )
 
 
-def precision(composed: Composed) -> Precision:
-    """Of the least exact part."""
-    found = [source.precision for source in _sources(composed)]
-    return min(found, key=_EXACTNESS.index, default="float32")
+def precisions(composed: Composed, wired: Wiring) -> dict[str, Precision]:
+    """Return the precision of each output, through the parts that it depends on."""
+    found: dict[Port, Precision] = {}
+    for built in composed.parts:
+        links = {to.name: p for to, p in wired.links.items() if to.part == built.part.name}
+        fed = {name: found[port] for name, port in links.items() if port in found}
+        with contextlib.suppress(ModelError):
+            own = precision.precisions(skeleton.read(built.source.path), fed)
+            found |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
+    return {name: found[port] for name, port in wired.outputs.items() if port in found}
 
 
 def _sources(composed: Composed) -> Iterator[SourceModel]:
@@ -261,7 +260,7 @@ class _Run(Runs):
         yield from self._sensitivity(
             [each for case, each in zip(cases, expected, strict=True) if case.sizes == found[0]]
         )
-        yield from self.run([self._whole(cases, expected, random)], sharing=False)
+        yield from self.run([self._whole(wired, cases, expected, random)], sharing=False)
 
     def _random(self, wired: Wiring, given: Feeds) -> frozenset[str]:
         """The outputs that differ from themselves when the sessions of the parts run twice."""
@@ -331,7 +330,11 @@ class _Run(Runs):
             sessions.close([session])
 
     def _whole(
-        self, cases: Sequence[Case], expected: Sequence[Feeds], random: frozenset[str]
+        self,
+        wired: Wiring,
+        cases: Sequence[Case],
+        expected: Sequence[Feeds],
+        random: frozenset[str],
     ) -> Run:
         return Run(
             model=self.model,
@@ -340,7 +343,7 @@ class _Run(Runs):
                 file=self.model.file,
                 sessions="files",
                 providers=self.folder.providers.of(self.model.sources),
-                precision=precision(self.composed),
+                precision=precisions(self.composed, wired),
                 asked=self.composed.composition.verify.tolerance,
                 right="its parts, run one after the other",
                 random=random,

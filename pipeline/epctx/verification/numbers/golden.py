@@ -23,7 +23,6 @@ from epctx.files.outputs import OutputFile, context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
 from epctx.manifest import ModelGroup, ModelSource, VerifySettings
-from epctx.providers.hooks import Precision
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
@@ -37,7 +36,7 @@ from epctx.verification.numbers.composed import (
     interfaces,
     one_after_the_other,
     outputs_of,
-    precision,
+    precisions,
     where,
 )
 from epctx.verification.numbers.expected import INFERENCE, Expected, NotHere, Unsized, differing
@@ -51,6 +50,7 @@ from epctx.verification.numbers.golden_files import (
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
+from epctx.verification.numbers.precision import Precisions
 from epctx.verification.numbers.runs import (
     Budget,
     Found,
@@ -133,7 +133,7 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
             ) from error
         cases = _cases(name, inputs, input_sets, found)
         right = run([case.feeds for case in cases])
-        yield _golden(name, precision(composed), settings, cases, right)
+        yield _golden(name, precisions(composed, wired), settings, cases, right)
 
     return _write(folder, golden())
 
@@ -194,7 +194,7 @@ def _cases(
 
 def _golden(
     name: str,
-    exactness: Precision,
+    precision: Precisions,
     settings: VerifySettings,
     cases: Sequence[Case],
     right: Sequence[Feeds],
@@ -207,7 +207,7 @@ def _golden(
         GoldenSet(label=case.label, inputs=tuple(case.inputs), outputs=tuple(case.outputs))
         for case in made
     )
-    model = GoldenModel(precision=exactness, tolerance=settings.tolerance, sets=tuple(sets))
+    model = GoldenModel(precision=precision, tolerance=settings.tolerance, sets=tuple(sets))
     return name, model, made
 
 

@@ -25,8 +25,8 @@ from epctx.files import outputs
 from epctx.graph.inputs import Array
 from epctx.limits import Limit
 from epctx.manifest import Tolerance
-from epctx.providers.hooks import Precision
 from epctx.runtime.feeds import Feeds
+from epctx.verification.numbers.precision import Precisions
 
 FOLDER: Final = outputs.GOLDEN
 RECORD: Final = "golden.json"
@@ -46,12 +46,12 @@ class GoldenModel(Struct, frozen=True, kw_only=True):
     """A model's input sets, and how its outputs are judged.
 
     Attributes:
-        precision: of the source model.
+        precision: of each output of the source model; one for all in files of epctx 0.1.
         probabilities: outputs that end in a Sigmoid or Softmax.
         tolerance: what the manifest asks for; None in a field: the default of the EP.
     """
 
-    precision: Precision
+    precision: Precisions
     tolerance: Tolerance
     sets: tuple[GoldenSet, ...]
     probabilities: tuple[str, ...] = ()

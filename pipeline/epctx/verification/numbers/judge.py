@@ -12,10 +12,11 @@ from epctx.files import hashing
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
-from epctx.providers.hooks import Outcome, Precision
+from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sessions
 from epctx.verification.numbers import compare, floats, scale, tolerances
 from epctx.verification.numbers.floats import Fit
+from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.scale import Scale
 
 _REMEDY = (
@@ -62,6 +63,7 @@ class Judge:
         file: the EPContext model.
         sessions: who computed what is judged.
         providers: the EPs of the model.
+        precision: of all outputs, or of each.
         asked: the manifest's limits.
         idle: outputs that can be wrong, but whose being right says nothing.
         probabilities: outputs that have a floor by default (`numbers.probabilities`).
@@ -78,7 +80,7 @@ class Judge:
     file: str
     sessions: Sessions
     providers: Sequence[ExecutionProvider]
-    precision: Precision
+    precision: Precisions
     asked: Tolerance
     probabilities: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
@@ -163,7 +165,7 @@ class Judge:
                 for label, outputs in self.known.items()
                 if name in outputs and _kind(outputs[name]) == _kind(right)
             }
-            noise, rounded = tolerances.unit(self.precision, allowed), []
+            noise, rounded = tolerances.unit(of_output(name, self.precision), allowed), []
             if self.rounded is not None and failed:
                 again = (self.rounded(label, noise) for label in alike)
                 rounded = [outputs[name] for outputs in again if name in outputs]
@@ -191,7 +193,7 @@ class Judge:
     def _limits(self, name: str, dtype: str) -> Tolerance:
         return tolerances.limits(
             self.providers,
-            self.precision,
+            of_output(name, self.precision),
             dtype,
             self.asked,
             probability=name in self.probabilities,
@@ -290,7 +292,7 @@ class Judge:
                 message += f": {abs(gain - 1):.3g} from 1 > {most:g} (gain_max)"
                 yield self._finding("fail", message, _REMEDY)
         if allowed.floor is not None and largest <= 1 + scale.SUM and error > allowed.floor:
-            message = f"{what}: probabilities are off by {error:.3g} > {allowed.floor:g} (floor) on average"
+            message = f"{what}: mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)"
             yield self._finding("fail", message, _REMEDY)
 
     def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:

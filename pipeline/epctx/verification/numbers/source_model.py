@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,7 +15,8 @@ from epctx.graph.serde import skeleton
 from epctx.manifest import ModelSource
 from epctx.providers.hooks import Precision
 from epctx.verification.folder import ContextModel
-from epctx.verification.numbers import probabilities, tolerances, unoptimized
+from epctx.verification.numbers import probabilities, unoptimized
+from epctx.verification.numbers.precision import precisions
 
 
 class SourceModel(Struct, frozen=True, kw_only=True):
@@ -22,6 +25,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     Attributes:
         inputs: what a run must be given, in its order.
         outputs: names of its outputs, in order.
+        precision: of each output.
         probabilities: outputs that end in a Sigmoid or Softmax (`numbers.probabilities`).
         may_draw: it may draw random numbers, and give others each time it is run.
         folds: ONNX Runtime may compute it otherwise than its kernels do (`unoptimized.folds`).
@@ -31,7 +35,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
     source: ModelSource
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
-    precision: Precision
+    precision: Mapping[str, Precision]
     probabilities: frozenset[str] = frozenset()
     may_draw: bool = False
     folds: bool = False
@@ -45,7 +49,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
             source=source,
             inputs=graph_inputs.specs(model),
             outputs=tuple(info.name for info in model.graph.output),
-            precision=tolerances.precision(model),
+            precision=precisions(model),
             probabilities=probabilities.outputs(model),
             may_draw=randomness.may_draw(model),
             folds=unoptimized.folds(model),

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import onnx
 from msgspec.structs import asdict, replace
 
-from epctx.graph.serde import protos
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision, SetsTolerance
@@ -43,27 +41,6 @@ _UNITS: Final[Mapping[Precision, float]] = {
     "bfloat16": 2.0**-8,
     "quantized": 2.0**-8,
 }
-
-_LEAST_EXACT_FIRST: Final[tuple[tuple[int, Precision], ...]] = (
-    (onnx.TensorProto.BFLOAT16, "bfloat16"),
-    (onnx.TensorProto.FLOAT16, "float16"),
-    (onnx.TensorProto.FLOAT, "float32"),
-    (onnx.TensorProto.DOUBLE, "float64"),
-)
-
-
-def precision(model: onnx.ModelProto) -> Precision:
-    """Of a source model: quantized, else the least exact type of its weights and edges."""
-    if any(_is_quantized(node.op_type) for node in protos.nodes(model)):
-        return "quantized"
-    kinds = {tensor.data_type for tensor in protos.tensors(model)}
-    for info in (*model.graph.input, *model.graph.output):
-        kinds.add(info.type.tensor_type.elem_type)
-    return next((word for kind, word in _LEAST_EXACT_FIRST if kind in kinds), "float32")
-
-
-def _is_quantized(op: str) -> bool:
-    return "QuantizeLinear" in op or op.startswith("QLinear") or op.endswith("Integer")
 
 
 def limits(

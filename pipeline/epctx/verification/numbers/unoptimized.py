@@ -21,8 +21,8 @@ import onnx
 from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
-from epctx.providers.hooks import Precision
 from epctx.verification.numbers import compare, tolerances
+from epctx.verification.numbers.precision import Precisions, of_output
 
 _PLAIN: Final = frozenset(
     {
@@ -69,14 +69,14 @@ def _folds(graph: onnx.GraphProto | onnx.FunctionProto, outer: frozenset[str]) -
 
 
 def difference(
-    stock: Mapping[str, Array], unoptimized: Mapping[str, Array], precision: Precision
+    stock: Mapping[str, Array], unoptimized: Mapping[str, Array], precision: Precisions
 ) -> str | None:
     """The first output in which two answers differ by more than the order of sums, and how."""
     for name, right in unoptimized.items():
         if name not in stock:
             return f"one of them has no output '{name}'"
         dtype = str(right.dtype)
-        allowed = tolerances.of_type(precision, dtype)
+        allowed = tolerances.of_type(of_output(name, precision), dtype)
         excess = compare.excess(compare.compare(right, stock[name], allowed), allowed)
         if excess is not None:
             return f"output '{name}': {excess}"

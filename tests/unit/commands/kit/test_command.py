@@ -6,12 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 
 from epctx import api
 from epctx.errors import StorageError, UsageError, VerificationError
 from epctx.files import copying
-from tests.kit import compositions, kits, projects
+from tests.kit import compositions, kits, onnx_text, projects
 from tests.kit.projects import Project
 
 pytestmark = pytest.mark.usefixtures("jobs_inline")
@@ -49,6 +50,20 @@ def test_a_kit_has_models_golden_files_the_script_and_their_sums(project: Projec
     model = record["sets"][0]["models"][0]
     assert model["name"] == "default/one/a" and model["tolerances"]["y"]["max_rel"] == 1e-5
     assert "epctx verify" in (made.path / "README.txt").read_text()
+
+
+def test_each_output_has_the_limits_of_its_own_precision(tmp_path: Path) -> None:
+    text = (
+        "g (float[2] x) => (float[2] a, float[2] b)"
+        " { a = Tanh(x) h = Cast <to = 10> (a) b = Cast <to = 1> (h) }"
+    )
+    project = Project(folder=tmp_path, document=projects.document({"one": ["m"]}))
+    project.section("defaults")["execution_providers"] = []
+    onnx.save(onnx_text.proto(text), tmp_path / "m.onnx")
+    project.build(golden=True)
+    made = api.kit(project.folder / "dist" / "m")
+    limits = json.loads((made.path / "kit.json").read_bytes())["sets"][0]["models"][0]["tolerances"]
+    assert {name: each["max_rel"] for name, each in limits.items()} == {"a": 1e-5, "b": 1e-2}
 
 
 def test_a_group_alone_has_its_kit_beside_the_build_not_in_it(project: Project) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from epctx import codec
 from epctx.errors import VerificationError
 from epctx.manifest import Tolerance
 from epctx.verification.numbers import golden_files
-from epctx.verification.numbers.golden_files import GoldenCase, GoldenModel, GoldenSet
+from epctx.verification.numbers.golden_files import Golden, GoldenCase, GoldenModel, GoldenSet
 
 ARRAYS: dict[str, np.ndarray] = {
     "ids": np.arange(6, dtype=np.int64).reshape(2, 3),
@@ -46,6 +47,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(case.inputs[name], array)
     with np.load(path, allow_pickle=False) as plain:  # whoever has numpy can look into it
         np.testing.assert_array_equal(plain["0/outputs/y"], np.ones(3, np.float32))
+
+
+def test_one_precision_for_all_outputs_is_read_too(tmp_path: Path) -> None:
+    """As epctx 0.1 wrote it."""
+    for of in ("float32", {"y": "float16"}):
+        record = codec.encode(Golden(models={"m": replace(MODEL, precision=of)}))
+        (tmp_path / "golden.json").write_bytes(record)
+        assert golden_files.read_record(tmp_path).models["m"].precision == of
 
 
 def test_the_same_arrays_are_the_same_bytes(tmp_path: Path) -> None:

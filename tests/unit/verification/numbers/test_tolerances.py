@@ -4,16 +4,13 @@ import os
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
-import onnx
 import pytest
 from msgspec.structs import replace
-from onnx import TensorProto, helper, numpy_helper
 
 from epctx.manifest import ProviderSpec, Tolerance
 from epctx.providers import registry
 from epctx.providers.hooks import Precision
-from epctx.verification.numbers.tolerances import DEFAULTS, GAIN, limits, precision
+from epctx.verification.numbers.tolerances import DEFAULTS, GAIN, limits
 from tests.kit.fake_providers import Taker, eps, op_types
 
 
@@ -31,30 +28,6 @@ class Coarse(Taker):
 
 FINE = op_types()
 """An EP that says nothing of it."""
-
-
-def source(kind: int, *ops: str, weight: type = np.float32) -> onnx.ModelProto:
-    info = [helper.make_tensor_value_info("x", kind, [1])]
-    nodes = [helper.make_node(op, ["x"], [f"y{i}"]) for i, op in enumerate(ops)]
-    weights = [numpy_helper.from_array(np.zeros(1, weight), "w")]
-    return helper.make_model(helper.make_graph(nodes, "g", info, [], weights))
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (source(TensorProto.FLOAT), "float32"),
-        (source(TensorProto.FLOAT, weight=np.float16), "float16"),
-        (source(TensorProto.BFLOAT16, weight=np.float16), "bfloat16"),
-        (source(TensorProto.DOUBLE, weight=np.float64), "float64"),
-        (source(TensorProto.INT64, weight=np.int64), "float32"),
-        (source(TensorProto.FLOAT, "Relu", "QuantizeLinear"), "quantized"),
-        (source(TensorProto.FLOAT, "QLinearConv"), "quantized"),
-        (source(TensorProto.UINT8, "MatMulInteger"), "quantized"),
-    ],
-)
-def test_the_precision_of_a_source_model(model: onnx.ModelProto, expected: str) -> None:
-    assert precision(model) == expected
 
 
 def test_the_reference_defaults_hold_what_is_promised() -> None:
