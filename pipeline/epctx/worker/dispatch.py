@@ -323,7 +323,7 @@ def _golden(job: GoldenJob, started: Started) -> GoldenResult:
 
     started(StageStarted(stage="golden"))
     if job.group is not None:
-        return GoldenResult(files=golden.make(job.group, job.built, job.folder))
+        return GoldenResult(files=golden.make(job.group, job.built, job.folder, job.two_answers))
     assert job.composed is not None
     return GoldenResult(files=golden.make_composed(job.composed, job.built, job.folder))
 

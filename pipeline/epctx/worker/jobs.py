@@ -256,12 +256,14 @@ class GoldenJob(Struct, frozen=True, kw_only=True):
         group, composed: one of them.
         built: its folder.
         folder: where they go: new.
+        two_answers: files of the group's models whose outputs are those of the kernels.
     """
 
     group: ModelGroup | None = None
     composed: Composed | None = None
     built: Path
     folder: Path
+    two_answers: tuple[str, ...] = ()
 
 
 class GoldenResult(Struct, frozen=True, kw_only=True):

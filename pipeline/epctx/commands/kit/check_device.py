@@ -448,7 +448,7 @@ class Checking:
             return {"problem": "NaN or infinities on one side only"}
         equal = bool(same.all()) and (right.dtype.kind == "f" or bool((right == found).all()))
         x, y = x[finite], y[finite]
-        y = np.where(np.abs(x - y) <= limits.get("floor", -1.0), x, y)
+        y = np.where(np.abs(x - y) <= (limits.get("floor") or -1.0), x, y)
         if right.dtype.kind == "f" and x.any() and not y.any():
             return {"problem": "it is zero throughout, and should not be"}
         error, scale = (float(np.abs(a).max(initial=0)) for a in (x - y, x))

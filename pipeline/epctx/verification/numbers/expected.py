@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 import onnxruntime as ort
-from msgspec import Struct
+from msgspec import Struct, field
 
 from epctx import limits
 from epctx.errors import ModelError
@@ -159,14 +159,6 @@ class Expected(Struct, dict=True):
         self._ran = case.label
         return outputs
 
-    def rounded(self, case: Case, unit: float) -> dict[str, Array]:
-        """Return the outputs for `perturbed` inputs; nothing if it does not run on them."""
-        try:
-            self._open()
-            return self._run(perturbed(case.feeds, unit))
-        except Exception:  # onnxruntime's errors have no common class
-            return {}
-
     def random(self, case: Case) -> frozenset[str]:
         """The outputs that differ from themselves when the kernels run twice on an input set.
 
@@ -228,6 +220,11 @@ class Expected(Struct, dict=True):
         with contextlib.suppress(sessions.NotComparable):
             self._run(feeds)
 
+    def compute(self, feeds: Feeds) -> dict[str, Array]:
+        """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises."""
+        self._open()
+        return self._run(feeds)
+
     def _refused(self, what: str, error: Exception) -> ModelError:
         source = self.source.source
         remedy = "correct `dimensions` and `shapes`, the inputs, or the model"
@@ -241,6 +238,43 @@ class Expected(Struct, dict=True):
             return names.index(output)
         places = (i for i, own in enumerate(names) if values.suffix(output, own) is not None)
         return next(places, len(names))
+
+
+class Again(Struct, dict=True):
+    """Runs a model once more on its input sets, where a comparison with its outputs fails.
+
+    Attributes:
+        expected: the model; no session of it is kept from before.
+        cases: its input sets, by label.
+        held: outputs that are judged by what the kernels compute.
+    """
+
+    expected: Expected
+    cases: Mapping[str, Case]
+    held: set[str] = field(default_factory=set)
+    _answers: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    def unoptimized(self, label: str) -> dict[str, Array]:
+        """Return what the kernels compute; nothing if they need an optimization to run."""
+        if label not in self._answers:
+            try:
+                session = self.expected.unoptimized
+                self._answers[label] = sessions.run_source(session, self.cases[label].feeds)
+            except Exception:  # onnxruntime's errors have no common class
+                self._answers[label] = {}
+        return self._answers[label]
+
+    def rounded(self, label: str, unit: float) -> dict[str, Array]:
+        """Return the outputs for `perturbed` inputs; nothing if it does not run on them, or none
+        of them is of a floating-point type.
+        """
+        feeds = self.cases[label].feeds
+        if not any(is_floating(str(each.dtype)) for each in feeds.values()):
+            return {}
+        try:
+            return self.expected.compute(perturbed(feeds, unit))
+        except Exception:  # onnxruntime's errors have no common class
+            return {}
 
 
 class Trial(Struct, dict=True):

@@ -26,7 +26,14 @@ from epctx.verification.numbers import (
     sizes,
     unoptimized,
 )
-from epctx.verification.numbers.expected import Expected, NotHere, Unfed, Unsized, tell_random
+from epctx.verification.numbers.expected import (
+    Again,
+    Expected,
+    NotHere,
+    Unfed,
+    Unsized,
+    tell_random,
+)
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.runs import (
@@ -60,11 +67,6 @@ _ON_DEVICE: Final = "verify it on the device"
 _ALIKE: Final = (
     "made for it alone, and the graphs have the same names, tensors, types and order there; that "
     "they compute the same only the device can tell"
-)
-_TWO_ANSWERS: Final = (
-    "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
-    "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
-    "shape that is not the computed one"
 )
 
 
@@ -190,7 +192,8 @@ class _Run(_Loads):
             for case in task.cases[len(task.expected) :]:
                 yield self.budget.finding(task.model, case)
         if task.expected and not self.budget.used_up:
-            task.rounded = _rounded(Expected(task.source, task.inputs, expected.sets), task)
+            cases = {case.label: case for case in task.cases}
+            task.again = Again(Expected(task.source, task.inputs, expected.sets), cases)
             task.random = expected.random(task.cases[0])
             yield from tell_random(task.model, task.random)
             if task.source.folds and not task.random:
@@ -206,7 +209,7 @@ class _Run(_Loads):
             outputs = sessions.run_source(kernels, case.feeds)
         except Exception as error:  # onnxruntime's errors have no common class
             message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {sessions.words(error)}"
-            yield finding(task.model, "source", "not checkable", message, _TWO_ANSWERS)
+            yield finding(task.model, "source", "not checkable", message, unoptimized.REMEDY)
             return
         difference = unoptimized.difference(stock, outputs, task.source.precision)
         if difference is None:
@@ -217,14 +220,7 @@ class _Run(_Loads):
             outputs if each is case else sessions.run_source(kernels, each.feeds)
             for each, _ in task.ready
         )
-        yield finding(
-            task.model,
-            "source",
-            "not checkable",
-            f"ONNX Runtime gives its source two answers; {case.label}, a stock session against one "
-            f"at ORT_DISABLE_ALL: {difference}. The files are held to the latter",
-            _TWO_ANSWERS,
-        )
+        yield unoptimized.two_answers(task.model.file, case.label, difference)
 
     def _compute_reference(self, task: Task, inputs: Sequence[InputSpec]) -> Iterator[Found]:
         """What another model gives that the manifest names beside the source."""
@@ -262,7 +258,7 @@ class _Run(_Loads):
             asked=asked.tolerance,
             right="the float model",
             known=task.reference,
-            rounded=_rounded(reference, task),
+            again=Again(reference, {case.label: case for case in task.cases}),
         )
         for case, outputs in task.ready:
             yield from judge.judge(case.label, task.reference[case.label], outputs)
@@ -401,7 +397,7 @@ class _Run(_Loads):
             random=task.random,
             variant=variant,
             known={case.label: outputs for case, outputs in task.ready},
-            rounded=task.rounded,
+            again=task.again,
         )
         reference = task.source.source.reference
         if reference is None or reference.of_source or not task.reference:
@@ -412,15 +408,9 @@ class _Run(_Loads):
             asked=reference.tolerance,
             right="its reference",
             known=task.reference,
-            rounded=None,
+            again=None,
         )
         return replace(judge, reference=(other, task.reference))
-
-
-def _rounded(source: Expected, task: Task) -> Callable[[str, float], Outputs]:
-    """Return what runs a model on rounded inputs, by the label of the input set."""
-    cases = {case.label: case for case in task.cases}
-    return lambda label, unit: source.rounded(cases[label], unit)
 
 
 def _told(task: Task, found: Sequence[Sizes]) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -19,6 +20,9 @@ from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 
+if TYPE_CHECKING:
+    from epctx.verification.numbers.expected import Again
+
 
 class Task(Struct, kw_only=True):
     """A model on its way through: what it is fed, and what it should give.
@@ -31,7 +35,7 @@ class Task(Struct, kw_only=True):
         idle: outputs of which a comparison says nothing: they are what they are whatever happens.
         random: outputs that the source gives otherwise each time; nothing is compared with them.
         reference: what the reference gives, by the label of the case; empty: there is none.
-        rounded: as `Judge.rounded`, of the source.
+        again: runs the source once more.
     """
 
     model: ContextModel
@@ -42,7 +46,7 @@ class Task(Struct, kw_only=True):
     idle: frozenset[str] = frozenset()
     random: frozenset[str] = frozenset()
     reference: dict[str, dict[str, Array]] = field(default_factory=dict)
-    rounded: Callable[[str, float], Mapping[str, Array]] | None = None
+    again: Again | None = None
 
     @property
     def ready(self) -> Iterator[tuple[Case, dict[str, Array]]]:

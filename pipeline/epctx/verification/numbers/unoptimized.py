@@ -4,7 +4,7 @@ A stock session folds constants and shapes before it runs anything, and where on
 shape than the kernels make (`graph.prepare.arguments`), it computes something else than the
 kernels do. A comparison with it alone would not notice that optimize makes the same mistake. So
 where it folds anything that a mistake could be in, the source runs on one input set at
-ORT_DISABLE_ALL, too.
+ORT_DISABLE_ALL, too. Elsewhere it does where an output of the files exceeds its limits.
 
 Not always: without fusions a ShuffleNet differs by 3.6e-6 of the largest magnitude and a ResNet-50
 by 6e-5, and a ShuffleNet of 5 MB takes 170 ms more (onnxruntime 1.31.1, two cores). A product with
@@ -21,6 +21,7 @@ import onnx
 from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
+from epctx.verification.findings import Finding
 from epctx.verification.numbers import compare, tolerances
 from epctx.verification.numbers.precision import Precisions, of_output
 
@@ -39,6 +40,12 @@ _PLAIN: Final = frozenset(
 )
 """What exporters do to weights, and what every implementation folds alike."""
 
+REMEDY: Final = (
+    "write the source in a way that all read alike: see what onnxruntime warns of when it loads "
+    "it; often a `Slice` backwards to the largest integer, where -2**63 is meant, or a declared "
+    "shape that is not the computed one. If its fused kernels only round otherwise, set "
+    "`verify.tolerance` to what the answers differ by"
+)
 _OF_SHAPES: Final = ("Shape", "Size")
 """What is folded where a shape is known, though its input is no constant."""
 
@@ -81,3 +88,12 @@ def difference(
         if excess is not None:
             return f"output '{name}': {excess}"
     return None
+
+
+def two_answers(file: str, label: str, difference: str) -> Finding:
+    """Return the finding that the files of a model are held to the answer of the kernels."""
+    message = (
+        f"ONNX Runtime gives its source two answers; {label}, a stock session against one at "
+        f"ORT_DISABLE_ALL: {difference}. The files are held to the latter"
+    )
+    return Finding("numbers", "source", file, "not checkable", message, REMEDY)

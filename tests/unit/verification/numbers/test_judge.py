@@ -40,6 +40,7 @@ def test_large_outputs_are_told_in_order_each_with_its_own_error() -> None:
 
 
 STOCK = {"a": np.linspace(1, 2, 64, dtype=np.float32), "b": np.linspace(1, 2, 64, dtype="f4")}
+KERNELS = {"a": STOCK["a"][::-1].copy(), "b": STOCK["b"] * np.float32(1 + 1e-6)}
 
 
 def judge(**how: Any) -> Judge:
@@ -58,6 +59,35 @@ def told(one: Judge, *actual: Mapping[str, Array]) -> list[tuple[str, str]]:
     findings = [each for each in found if isinstance(each, Finding)]
     names = ((str(f.outcome), f.message.partition("output '")[2][:1]) for f in findings)
     return [*names, *((str(f.outcome), "") for f in one.summary())]
+
+
+def test_of_two_answers_the_other_one_is_right_where_the_stock_one_is_not() -> None:
+    asked: list[str] = []
+    held: set[str] = set()
+
+    def other(label: str) -> dict[str, Array]:
+        asked.append(label)
+        return KERNELS
+
+    files = judge(other=other, held=held)
+    given = {"a": KERNELS["a"], "b": STOCK["b"]}
+    assert told(files, STOCK, given, given) == [("not checkable", "a"), ("pass", "")]
+    assert asked[0] == "set 1" and held == {"a"}, "not on the set on which nothing failed"
+    generating = judge(other=other, held=held, sessions="generating")
+    assert told(generating, given) == [("pass", "")], "it is told once for a model"
+    wrong = {"a": KERNELS["a"] * np.float32(1.01), "b": STOCK["b"]}
+    assert told(judge(other=other, held=held), wrong) == [("fail", "a")]
+    assert told(judge(other=other), wrong) == [("not checkable", "a"), ("fail", "a")]
+    both = {"a": KERNELS["a"], "b": KERNELS["a"]}
+    assert told(judge(other=lambda label: both), both) == [("not checkable", "a"), ("pass", "")]
+
+
+def test_answers_that_agree_let_nobody_off() -> None:
+    wrong = {"a": STOCK["a"], "b": STOCK["b"] * np.float32(1.01)}
+    assert told(judge(other=lambda label: KERNELS), wrong) == [("fail", "b")]
+    assert told(judge(other=lambda label: {}), wrong) == [("fail", "b")], "the kernels do not run"
+    against = judge(other=lambda label: wrong, right="its reference")
+    assert told(against, wrong) == [("fail", "b")], "it is the source that has two answers"
 
 
 def test_each_output_has_the_limits_of_its_own_precision() -> None:

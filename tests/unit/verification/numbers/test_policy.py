@@ -24,7 +24,7 @@ from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Pause
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.request import VerifyRequest
-from tests.kit import folders, onnx_text
+from tests.kit import folders, onnx_text, two_answers
 from tests.kit.folders import context_node
 
 Outputs = dict[str, Any]
@@ -656,7 +656,7 @@ def test_a_file_for_a_model_that_is_not_run_is_no_error(case: Case) -> None:
         case.report()
 
 
-def two_answers(path: Path) -> Path:
+def folding(path: Path) -> Path:
     """A source whose kernels compute x, and a stock session 2 x: onnx infers another rank."""
     made = onnx_text.proto(
         "g (float[1,4] x) => (float[1,4] z) <int64[0] a = {}> {"
@@ -670,12 +670,47 @@ def two_answers(path: Path) -> Path:
 def test_of_two_answers_that_of_the_kernels_is_right(
     case: Case, factor: float, outcome: str
 ) -> None:
-    case.sources["m"] = two_answers(case.tmp / "two.onnx")
+    case.sources["m"] = folding(case.tmp / "two.onnx")
     case.change = lambda outputs: {"z": outputs["z"] * np.float32(factor)}
     source, *_ = case.check("source")
     assert source.outcome == "not checkable" and source.remedy
     assert "two answers" in source.message and "output 'z': relative error" in source.message
     assert {finding.outcome for finding in case.check("outputs")} == {outcome}
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (1.001, "fail")])
+def test_answers_that_differ_by_what_is_fused_are_noticed_where_a_file_fails(
+    case: Case, factor: float, outcome: str
+) -> None:
+    made = two_answers.style()
+    onnx.save(made, case.sources["m"])
+    context = folders.model()
+    for own, other in (
+        (context.graph.input, made.graph.input),
+        (context.graph.output, made.graph.output),
+    ):
+        own[0].CopyFrom(other[0])
+    (case.folder / "m_ctx.onnx").write_bytes(context.SerializeToString())
+    source = SourceModel.read(ModelSource(name="m", path=case.sources["m"]))
+    inputs = VerifyInputs(count=2)
+    sets = InputSets(inputs)
+    kernels = expected.Expected(source, source.inputs, sets).unoptimized
+    answers = [sessions.run_source(kernels, each.feeds) for each in sets.cases(source.inputs)]
+    for each, outputs in zip(sets.cases(source.inputs), answers, strict=True):
+        recordings.write(case.tmp / "recorded", "m", each.feeds, outputs)
+    case.request = {"recorded": case.tmp / "recorded"}
+    given = iter(answers)
+    case.change = lambda outputs: {"z": np.multiply(next(given)["z"], np.float32(factor))}
+    case.verify = {"inputs": inputs}
+    findings = case.check("source", "outputs")
+    assert findings[0].outcome == "not checkable" and findings[0].check == "source"
+    assert findings[0].message.startswith(
+        "ONNX Runtime gives its source two answers; seed 0, set 0, a stock session against one at "
+        "ORT_DISABLE_ALL: output 'z': relative error 0.000"
+    )
+    assert [f.outcome for f in findings if f.check == "source"] == ["not checkable"], "told once"
+    told = {f.message.rpartition("of the ")[2][:5]: f.outcome for f in findings[1:]}
+    assert told == {"gener": "pass", "files": outcome}
 
 
 def test_one_answer_is_told_where_there_could_be_two(case: Case) -> None:
