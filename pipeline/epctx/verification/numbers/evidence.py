@@ -54,6 +54,7 @@ def share(expected: Array, scale: Scale, tolerance: Tolerance) -> float:
     limits = np.minimum(limits, _together(values[ordinary], usual, scales, ordinary, tolerance))
     if np.isinf(limits).all():
         limits = np.zeros(values.shape)  # without a limit nothing but equality passes
+    limits = np.maximum(limits, tolerance.floor or 0.0)
     told = some & (np.abs(values - usual) > limits)
     zeros = ordinary & (magnitudes == 0)
     if zeros.any():
@@ -107,9 +108,8 @@ def top_k(
         agreeing += int(np.count_nonzero(apart & (least >= most)))
         other = found.argmax(axis=1, keepdims=True)
         lost = values[:, :1] - np.take_along_axis(right, other, axis=1)
-        exchanged += int(
-            np.count_nonzero(~apart & usable[:, :1] & (lost > _EXPLAINED * error * scales))
-        )
+        explained = np.maximum(_EXPLAINED * error * scales, tolerance.floor or 0.0)
+        exchanged += int(np.count_nonzero(~apart & usable[:, :1] & (lost > explained)))
     return TopK(
         rows=outer * inner,
         decided=decided,

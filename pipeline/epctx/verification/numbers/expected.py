@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 import onnxruntime as ort
-from msgspec import Struct, field
+from msgspec import Struct
 
 from epctx import limits
 from epctx.errors import ModelError
@@ -32,7 +32,6 @@ from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding
 from epctx.verification.folder import ContextModel
 from epctx.verification.numbers import recordings, sessions, sizes, source_model
-from epctx.verification.numbers.compare import is_floating
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.node_order import NodeOrder
 from epctx.verification.numbers.runs import Budget
@@ -220,8 +219,14 @@ class Expected(Struct, dict=True):
         with contextlib.suppress(sessions.NotComparable):
             self._run(feeds)
 
-    def compute(self, feeds: Feeds) -> dict[str, Array]:
-        """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises."""
+    def compute(self, feeds: Feeds, optimized: bool) -> dict[str, Array]:
+        """Return the outputs for any inputs. Raises as `of` does, or what ONNX Runtime raises.
+
+        Args:
+            optimized: whether a stock session runs, or the model's own nodes.
+        """
+        if not optimized:
+            return sessions.run_source(self.unoptimized, feeds)
         self._open()
         return self._run(feeds)
 
@@ -238,43 +243,6 @@ class Expected(Struct, dict=True):
             return names.index(output)
         places = (i for i, own in enumerate(names) if values.suffix(output, own) is not None)
         return next(places, len(names))
-
-
-class Again(Struct, dict=True):
-    """Runs a model once more on its input sets, where a comparison with its outputs fails.
-
-    Attributes:
-        expected: the model; no session of it is kept from before.
-        cases: its input sets, by label.
-        held: outputs that are judged by what the kernels compute.
-    """
-
-    expected: Expected
-    cases: Mapping[str, Case]
-    held: set[str] = field(default_factory=set)
-    _answers: dict[str, dict[str, Array]] = field(default_factory=dict)
-
-    def unoptimized(self, label: str) -> dict[str, Array]:
-        """Return what the kernels compute; nothing if they need an optimization to run."""
-        if label not in self._answers:
-            try:
-                session = self.expected.unoptimized
-                self._answers[label] = sessions.run_source(session, self.cases[label].feeds)
-            except Exception:  # onnxruntime's errors have no common class
-                self._answers[label] = {}
-        return self._answers[label]
-
-    def rounded(self, label: str, unit: float) -> dict[str, Array]:
-        """Return the outputs for `perturbed` inputs; nothing if it does not run on them, or none
-        of them is of a floating-point type.
-        """
-        feeds = self.cases[label].feeds
-        if not any(is_floating(str(each.dtype)) for each in feeds.values()):
-            return {}
-        try:
-            return self.expected.compute(perturbed(feeds, unit))
-        except Exception:  # onnxruntime's errors have no common class
-            return {}
 
 
 class Trial(Struct, dict=True):
@@ -311,19 +279,6 @@ class Trial(Struct, dict=True):
                 return None  # it is the values
             return self.order.reached(str(error))
         return None
-
-
-def perturbed(feeds: Feeds, unit: float) -> Feeds:
-    """Return inputs of which each float is off by `unit` of itself, up or down."""
-    rng = np.random.default_rng(0)
-    found = {}
-    for name, each in feeds.items():
-        signs = rng.choice((-1.0, 1.0), size=each.shape)
-        floating = is_floating(str(each.dtype))
-        found[name] = (
-            (each.astype(np.float64) * (1 + unit * signs)).astype(each.dtype) if floating else each
-        )
-    return found
 
 
 def differing(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> frozenset[str]:

@@ -119,16 +119,23 @@ def compare(
     )
 
 
-def fits(expected: Array, actual: Array, scale: Scale) -> Iterator[tuple[int, int, Fit]]:
-    """Compare each slice that has a scale of its own: its axis, its index and its sums."""
+def fits(
+    expected: Array, actual: Array, scale: Scale, floor: float
+) -> Iterator[tuple[int, int, Fit]]:
+    """Compare each slice that has a scale of its own: its axis, its index and its sums.
+
+    Differences up to the floor count as none, but in the sum of errors.
+    """
     for hidden in scale.hidden:
         slices = [i for i in hidden.slices if i not in hidden.unjudged]
         others = tuple(axis for axis in range(expected.ndim) if axis != hidden.axis)
         x, y = (np.real(scales.widen(np.take(a, slices, hidden.axis))) for a in (expected, actual))
         usable = np.isfinite(x) & np.isfinite(y)
         x, y = np.where(usable, x, 0.0), np.where(usable, y, 0.0)
-        dots, powers = (x * y).sum(others), (x * x).sum(others)
-        errors, most = np.abs(x - y).sum(others), np.abs(x).max(others, initial=0.0)
+        gaps = np.abs(x - y)
+        dots = (x * np.where(gaps <= floor, x, y)).sum(others)
+        powers, errors = (x * x).sum(others), gaps.sum(others)
+        most = np.abs(x).max(others, initial=0.0)
         for place, index in enumerate(slices):
             yield (
                 hidden.axis,

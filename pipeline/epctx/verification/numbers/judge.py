@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from epctx.files import hashing
 from epctx.graph.inputs import Array
@@ -15,12 +15,10 @@ from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome
 from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sessions
 from epctx.verification.numbers import compare, floats, scale, tolerances, unoptimized
+from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.floats import Fit
 from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.scale import Scale
-
-if TYPE_CHECKING:
-    from epctx.verification.numbers.expected import Again
 
 _REMEDY = (
     "if the EP's precision explains it, set `verify.tolerance`; else find the first wrong node, "
@@ -145,7 +143,7 @@ class Judge:
                 passed=excess is None,
             )
             self._judged.append(numbers)
-            self._add_fits(name, expected[name], actual[name])
+            self._add_fits(name, expected[name], actual[name], allowed)
             yield numbers
             if excess is not None:
                 own = self._own(name, found)
@@ -183,12 +181,12 @@ class Judge:
             )
         return self._scales[key]
 
-    def _add_fits(self, name: str, expected: Array, actual: Array) -> None:
+    def _add_fits(self, name: str, expected: Array, actual: Array, allowed: Tolerance) -> None:
         """Add an input set to the sums of the slices that have scales of their own."""
         measured = self._scales.get((name, expected.shape))
         if measured is None or actual.shape != expected.shape:
             return
-        for axis, index, fit in floats.fits(expected, actual, measured):
+        for axis, index, fit in floats.fits(expected, actual, measured, allowed.floor or 0.0):
             key = name, axis, index
             self._fits[key] = self._fits.get(key, Fit()) + fit
 
@@ -286,7 +284,8 @@ class Judge:
                 if not hidden.unjudged:
                     continue
                 few = hidden.values < scale.LEAST_VALUES
-                why = f"with {hidden.values} values each" if few else "as noise is"
+                each = "value each" if hidden.values == 1 else "values each"
+                why = f"with {hidden.values} {each}" if few else "as noise is"
                 message = (
                     f"output '{name}': beside {measured.largest:.3g} the tolerance cannot tell "
                     f"small slices of axis {hidden.axis}, {why}: {_listed(hidden.unjudged)}"

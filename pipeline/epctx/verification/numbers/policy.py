@@ -26,8 +26,8 @@ from epctx.verification.numbers import (
     sizes,
     unoptimized,
 )
+from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.expected import (
-    Again,
     Expected,
     NotHere,
     Unfed,
@@ -193,7 +193,7 @@ class _Run(_Loads):
                 yield self.budget.finding(task.model, case)
         if task.expected and not self.budget.used_up:
             cases = {case.label: case for case in task.cases}
-            task.again = Again(Expected(task.source, task.inputs, expected.sets), cases)
+            task.again = Again(Expected(task.source, task.inputs, expected.sets).compute, cases)
             task.random = expected.random(task.cases[0])
             yield from tell_random(task.model, task.random)
             if task.source.folds and not task.random:
@@ -258,7 +258,7 @@ class _Run(_Loads):
             asked=asked.tolerance,
             right="the float model",
             known=task.reference,
-            again=Again(reference, {case.label: case for case in task.cases}),
+            again=Again(reference.compute, {case.label: case for case in task.cases}),
         )
         for case, outputs in task.ready:
             yield from judge.judge(case.label, task.reference[case.label], outputs)

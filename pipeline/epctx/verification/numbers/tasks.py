@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -16,12 +15,10 @@ from epctx.providers.hooks import Outcome
 from epctx.verification.findings import REBUILD, Finding
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions, source_model
+from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
-
-if TYPE_CHECKING:
-    from epctx.verification.numbers.expected import Again
 
 
 class Task(Struct, kw_only=True):

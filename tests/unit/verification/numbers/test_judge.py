@@ -1,14 +1,17 @@
 """Many outputs judged: each by itself, told in the model's order."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from epctx.files.hashing import SMALL
 from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.verification.findings import Finding, OutputNumbers
+from epctx.verification.numbers.again import Again
+from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge
 
 
@@ -39,7 +42,10 @@ def test_large_outputs_are_told_in_order_each_with_its_own_error() -> None:
     assert [type(each) for each in told].index(Finding) == 3, "right after the numbers of y2"
 
 
-STOCK = {"a": np.linspace(1, 2, 64, dtype=np.float32), "b": np.linspace(1, 2, 64, dtype="f4")}
+STOCK: dict[str, np.ndarray] = {
+    "a": np.linspace(1, 2, 64, dtype=np.float32),
+    "b": np.linspace(1, 2, 64, dtype="f4"),
+}
 KERNELS = {"a": STOCK["a"][::-1].copy(), "b": STOCK["b"] * np.float32(1 + 1e-6)}
 
 
@@ -61,33 +67,154 @@ def told(one: Judge, *actual: Mapping[str, Array]) -> list[tuple[str, str]]:
     return [*names, *((str(f.outcome), "") for f in one.summary())]
 
 
+def again(answer: Callable[[], Mapping[str, Array]], asked: list[str] | None = None) -> Again:
+    """A source whose kernels give `answer`; the input sets are asked for by their numbers."""
+
+    def compute(feeds: Mapping[str, Array], optimized: bool) -> Mapping[str, Array]:
+        assert not optimized
+        if asked is not None:
+            asked.append(f"set {feeds['n']}")
+        return answer()
+
+    cases = {f"set {n}": Case(label=f"set {n}", feeds={"n": np.array(n)}) for n in range(3)}
+    return Again(compute, cases)
+
+
 def test_of_two_answers_the_other_one_is_right_where_the_stock_one_is_not() -> None:
     asked: list[str] = []
-    held: set[str] = set()
-
-    def other(label: str) -> dict[str, Array]:
-        asked.append(label)
-        return KERNELS
-
-    files = judge(other=other, held=held)
+    source = again(lambda: KERNELS, asked)
     given = {"a": KERNELS["a"], "b": STOCK["b"]}
-    assert told(files, STOCK, given, given) == [("not checkable", "a"), ("pass", "")]
-    assert asked[0] == "set 1" and held == {"a"}, "not on the set on which nothing failed"
-    generating = judge(other=other, held=held, sessions="generating")
+    found = told(judge(again=source), STOCK, given, given)
+    assert found == [("not checkable", "a"), ("pass", "")]
+    assert asked[0] == "set 1" and source.held == {"a"}, "not on the set on which nothing failed"
+    generating = judge(again=source, sessions="generating")
     assert told(generating, given) == [("pass", "")], "it is told once for a model"
     wrong = {"a": KERNELS["a"] * np.float32(1.01), "b": STOCK["b"]}
-    assert told(judge(other=other, held=held), wrong) == [("fail", "a")]
-    assert told(judge(other=other), wrong) == [("not checkable", "a"), ("fail", "a")]
+    assert told(judge(again=source), wrong) == [("fail", "a")]
+    assert told(judge(again=again(lambda: KERNELS)), wrong) == [
+        ("not checkable", "a"),
+        ("fail", "a"),
+    ]
     both = {"a": KERNELS["a"], "b": KERNELS["a"]}
-    assert told(judge(other=lambda label: both), both) == [("not checkable", "a"), ("pass", "")]
+    assert told(judge(again=again(lambda: both)), both) == [("not checkable", "a"), ("pass", "")]
 
 
 def test_answers_that_agree_let_nobody_off() -> None:
     wrong = {"a": STOCK["a"], "b": STOCK["b"] * np.float32(1.01)}
-    assert told(judge(other=lambda label: KERNELS), wrong) == [("fail", "b")]
-    assert told(judge(other=lambda label: {}), wrong) == [("fail", "b")], "the kernels do not run"
-    against = judge(other=lambda label: wrong, right="its reference")
-    assert told(against, wrong) == [("fail", "b")], "it is the source that has two answers"
+
+    def refused() -> Mapping[str, Array]:
+        raise RuntimeError("no kernel")
+
+    assert told(judge(again=again(lambda: KERNELS)), wrong) == [("fail", "b")]
+    assert told(judge(again=again(refused)), wrong) == [("fail", "b")]
+
+
+NPU = Tolerance(cosine_min=0.99, max_rel=0.2)
+
+
+def summed_up(one: Judge, *pairs: tuple[Any, Any]) -> list[Finding]:
+    """All findings on input sets of one output, the right ones and what is judged."""
+    found: list[Finding | OutputNumbers] = []
+    for number, (right, actual) in enumerate(pairs):
+        found += one.judge(f"set {number}", {"y": right}, {"y": actual})
+    return [each for each in (*found, *one.summary()) if isinstance(each, Finding)]
+
+
+def scores(seed: int) -> np.ndarray:
+    """Boxes of 400 anchors in pixels, and a score of each in the last channel."""
+    rng = np.random.default_rng(seed)
+    found = rng.uniform(0, 640, (1, 5, 400)).astype(np.float32)
+    found[0, 4] = rng.uniform(0, 1, 400)
+    return found
+
+
+def test_a_gain_fails_float_models_and_is_told_of_quantized_ones() -> None:
+    pairs = [(x, x * np.float32(1.1)) for x in (STOCK["a"], STOCK["b"][::-1])]
+    (found,) = summed_up(judge(asked=NPU), *pairs)
+    assert found.outcome == "fail"
+    assert found.message.startswith("output 'y': over all input sets it is 1.1 times what is right")
+    note, passed = summed_up(judge(asked=NPU, precision="quantized"), *pairs)
+    assert note.outcome == passed.outcome == "pass" and "1.1 times" in note.message
+    (found,) = summed_up(judge(asked=replace(NPU, gain_max=0.2)), *pairs)
+    assert found.outcome == "pass"
+    (one, _), (other, _) = pairs
+    up_and_down = [(one, one * np.float32(1.1)), (other, other * np.float32(0.9))]
+    (found,) = summed_up(judge(asked=NPU), *up_and_down)
+    assert found.outcome == "pass", "it is that of all input sets"
+
+
+def test_the_gain_of_a_hidden_slice_is_its_own() -> None:
+    right = scores(0)
+    wrong = right.copy()
+    wrong[0, 4] *= 1.1
+    (found,) = summed_up(judge(asked=NPU), (right, wrong))
+    assert found.outcome == "fail" and "output 'y', slice 4 of axis 1: over all" in found.message
+
+
+def test_probabilities_are_off_by_little_on_average() -> None:
+    """A Sigmoid that is wrong by 0.05 everywhere; one that is right to a hundredth."""
+    right = scores(0)[:, 4]
+    shifted = np.where(right > 0.5, right - 0.05, right + 0.05)
+    asked = replace(NPU, floor=0.01)
+    (found,) = summed_up(judge(asked=asked), (right, shifted))
+    assert found.outcome == "fail" and "mean error of probabilities 0.05 > 0.01" in found.message
+    near = np.where(right > 0.5, right - 0.009, right + 0.009)
+    assert [f.outcome for f in summed_up(judge(asked=asked), (right, near))] == ["pass"]
+    small = right * np.float32(2e-4)
+    (found,) = summed_up(judge(asked=asked), (small, np.zeros_like(small)))
+    assert found.outcome == "not checkable", "all of it lies below the floor"
+
+
+def test_slices_that_cannot_be_judged_are_named() -> None:
+    columns = np.array([[1e6, 2e5, 1e4, 10.0, 0.1, 1e-3]])
+    doubled = columns * [1, 1, 1, 1, 2, 2]
+    (found,) = (f for f in summed_up(judge(), (columns, doubled)) if f.outcome != "pass")
+    assert found.outcome == "not checkable" and "(0.1), 5 (0.001)" in found.message
+    assert "with 1 value each" in found.message and "more input sets" in found.remedy
+
+
+def test_the_scale_is_that_of_all_input_sets() -> None:
+    """The second set tells that a score is no noise, and the first one is judged by it."""
+    small, large = scores(0), scores(1)
+    small[0, 4] *= 0.01
+    wrong = small.copy()
+    wrong[0, 4] = 0.9
+    sets = {"set 0": {"y": small}, "set 1": {"y": large}}
+    found = summed_up(judge(asked=NPU, known=sets), (small, wrong), (large, large))
+    assert (
+        found[0].outcome == "fail"
+        and "slice 4 of axis 1 has a scale of its own, 0.993 beside" in found[0].message
+    )
+
+
+def test_what_rounding_explains_is_no_failure() -> None:
+    """A channel that is what is left of large numbers changes with the last bits of the inputs."""
+    right = scores(0)
+    noisy = right.copy()
+    noisy[0, 4] += 0.3
+    rounded = right.copy()
+    rounded[0, 4] += np.float32(0.2)
+    known = {"set 0": {"y": right}}
+
+    def compute(feeds: Mapping[str, Array], optimized: bool) -> Mapping[str, Array]:
+        return {"y": rounded if optimized else right}
+
+    cases = {"set 0": Case(label="set 0", feeds={"x": np.ones(3, np.float32)})}
+    found = summed_up(judge(asked=NPU, known=known, again=Again(compute, cases)), (right, noisy))
+    assert [f.outcome for f in found] == ["not checkable", "pass"]
+    assert "as noise is: 4 (" in found[0].message
+    steady = Again(lambda feeds, optimized: {"y": right}, cases)
+    found = summed_up(judge(asked=NPU, known=known, again=steady), (right, noisy))
+    assert found[0].outcome == "fail"
+
+
+def test_the_best_of_a_row_may_not_change_without_an_error_that_explains_it() -> None:
+    right = np.random.default_rng(0).standard_normal((1, 1000))
+    best = np.argsort(-right[0])[:2]
+    wrong = right.copy()
+    wrong[0, best] = right[0, best[::-1]]
+    (found, *_) = summed_up(judge(asked=NPU), (right, wrong))
+    assert found.outcome == "fail" and "in 1 of 1 rows, by more than the error" in found.message
 
 
 def test_each_output_has_the_limits_of_its_own_precision() -> None:
