@@ -97,15 +97,17 @@ class OnDevice:
             yield finding(model, "device", "fail", message, _AGAIN)
             return
         name = model.file.removesuffix(CONTEXT_SUFFIX)
+        expected = golden_files.read(folder.path / FOLDER, name, right)
         judge = Judge(
             file=model.file,
             sessions="device",
             providers=folder.providers.of(model.sources),
             precision=right.precision,
+            probabilities=frozenset(right.probabilities),
             asked=right.tolerance,
             right="the golden outputs",
+            known={each.label: each.outputs for each in expected},
         )
-        expected = golden_files.read(folder.path / FOLDER, name, right)
         for wanted, found in zip(expected, self._outputs(ran, right), strict=True):
             given = golden.as_computed(wanted.outputs, found.outputs)
             yield from judge.judge(wanted.label, given, found.outputs)

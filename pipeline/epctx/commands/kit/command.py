@@ -235,7 +235,11 @@ def _model(
         sets=golden.sets,
         tolerances={
             output: tolerances.limits(
-                providers, of_output(output, golden.precision), str(a.dtype), golden.tolerance
+                providers,
+                of_output(output, golden.precision),
+                str(a.dtype),
+                golden.tolerance,
+                probability=output in golden.probabilities,
             )
             for output, a in arrays.items()
         },

@@ -24,7 +24,7 @@ from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
-from epctx.verification.numbers import precision, sessions, sizes
+from epctx.verification.numbers import precision, probabilities, sessions, sizes
 from epctx.verification.numbers import source_model as sources
 from epctx.verification.numbers.expected import differing, tell_random
 from epctx.verification.numbers.input_sets import Case, InputSets
@@ -100,6 +100,17 @@ def precisions(composed: Composed, wired: Wiring) -> dict[str, Precision]:
             own = precision.precisions(skeleton.read(built.source.path), fed)
             found |= {Port(part=built.part.name, name=name): each for name, each in own.items()}
     return {name: found[port] for name, port in wired.outputs.items() if port in found}
+
+
+def probable(composed: Composed, wired: Wiring) -> frozenset[str]:
+    """Return the outputs that end in a Sigmoid or Softmax of the part that gives them."""
+    sources = {built.part.name: built.source for built in composed.parts}
+    found: set[str] = set()
+    for name, port in wired.outputs.items():
+        with contextlib.suppress(ModelError):
+            model = skeleton.read(sources[port.part].path)
+            found.update({name} if port.name in probabilities.outputs(model) else ())
+    return frozenset(found)
 
 
 def _sources(composed: Composed) -> Iterator[SourceModel]:
@@ -344,6 +355,8 @@ class _Run(Runs):
                 sessions="files",
                 providers=self.folder.providers.of(self.model.sources),
                 precision=precisions(self.composed, wired),
+                probabilities=probable(self.composed, wired),
+                known={case.label: each for case, each in zip(cases, expected, strict=False)},
                 asked=self.composed.composition.verify.tolerance,
                 right="its parts, run one after the other",
                 random=random,

@@ -22,14 +22,14 @@ from epctx.files.digest import of_file
 from epctx.files.outputs import OutputFile, context_file
 from epctx.graph.inputs import Array, InputSpec
 from epctx.graph.join import wiring
-from epctx.manifest import ModelGroup, ModelSource, VerifySettings
+from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
 from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
-from epctx.verification.numbers import golden_files, nonfinite, sessions, unoptimized
+from epctx.verification.numbers import golden_files, nonfinite, sessions, tolerances, unoptimized
 from epctx.verification.numbers.composed import (
     find_sizes,
     inputs_of,
@@ -37,6 +37,7 @@ from epctx.verification.numbers.composed import (
     one_after_the_other,
     outputs_of,
     precisions,
+    probable,
     where,
 )
 from epctx.verification.numbers.expected import INFERENCE, Expected, NotHere, Unsized, differing
@@ -50,7 +51,7 @@ from epctx.verification.numbers.golden_files import (
 )
 from epctx.verification.numbers.input_sets import Case, InputSets
 from epctx.verification.numbers.judge import Judge
-from epctx.verification.numbers.precision import Precisions
+from epctx.verification.numbers.precision import Precisions, of_output
 from epctx.verification.numbers.runs import (
     Budget,
     Found,
@@ -102,7 +103,8 @@ def make(
             right = _run(source, [case.feeds for case in cases], held=held)
             for case, found in zip(cases, right, strict=True):
                 nonfinite.refuse(source, group.verify, case.label, found)
-            yield _golden(source.name, model.precision, group.verify, cases, right)
+            of = model.precision, model.probabilities
+            yield _golden(source.name, *of, group.verify, cases, right)
 
     return _write(folder, golden())
 
@@ -137,7 +139,8 @@ def make_composed(composed: Composed, built: Path, folder: Path) -> tuple[Output
             ) from error
         cases = _cases(name, inputs, input_sets, found)
         right = run([case.feeds for case in cases])
-        yield _golden(name, precisions(composed, wired), settings, cases, right)
+        of = precisions(composed, wired), probable(composed, wired)
+        yield _golden(name, *of, settings, cases, right)
 
     return _write(folder, golden())
 
@@ -199,6 +202,7 @@ def _cases(
 def _golden(
     name: str,
     precision: Precisions,
+    probabilities: frozenset[str],
     settings: VerifySettings,
     cases: Sequence[Case],
     right: Sequence[Feeds],
@@ -211,7 +215,12 @@ def _golden(
         GoldenSet(label=case.label, inputs=tuple(case.inputs), outputs=tuple(case.outputs))
         for case in made
     )
-    model = GoldenModel(precision=precision, tolerance=settings.tolerance, sets=tuple(sets))
+    model = GoldenModel(
+        precision=precision,
+        tolerance=settings.tolerance,
+        sets=tuple(sets),
+        probabilities=tuple(sorted(probabilities)),
+    )
     return name, model, made
 
 
@@ -232,9 +241,12 @@ def _run(source: ModelSource, given: Sequence[Feeds], *, held: bool = False) -> 
             kernels = [sessions.run_source(plain, each) for each in given]
             if model.may_draw:
                 _refuse_random(source, kernels[0], sessions.run_source(plain, given[0]))
+
+            def limits(name: str, dtype: str) -> Tolerance:
+                return tolerances.of_type(of_output(name, model.precision), dtype)
+
             differ = model.folds and any(
-                unoptimized.difference(a, b, model.precision)
-                for a, b in zip(right, kernels, strict=True)
+                unoptimized.difference(a, b, limits) for a, b in zip(right, kernels, strict=True)
             )
             if held or differ:
                 return kernels
@@ -320,22 +332,24 @@ class _Shipped(Runs):
         return self.run([self._shipped(*each) for each in self.models], sharing=sharing)
 
     def _shipped(self, model: ContextModel, golden: GoldenModel) -> Run:
-        return Run(
-            model=model,
-            name=_name(model),
-            cases=self._cases(model, golden),
-            judge=Judge(
-                file=model.file,
-                sessions="files",
-                providers=self.folder.providers.of(model.sources),
-                precision=golden.precision,
-                asked=golden.tolerance,
-                right="the golden outputs",
-            ),
+        judge = Judge(
+            file=model.file,
+            sessions="files",
+            providers=self.folder.providers.of(model.sources),
+            precision=golden.precision,
+            probabilities=frozenset(golden.probabilities),
+            asked=golden.tolerance,
+            right="the golden outputs",
         )
+        cases = self._cases(model, golden, judge)
+        return Run(model=model, name=_name(model), cases=cases, judge=judge)
 
-    def _cases(self, model: ContextModel, golden: GoldenModel) -> Iterator[tuple[Case, Outputs]]:
-        for case in golden_files.read(self.folder.path / FOLDER, _name(model), golden):
+    def _cases(
+        self, model: ContextModel, golden: GoldenModel, judge: Judge
+    ) -> Iterator[tuple[Case, Outputs]]:
+        cases = golden_files.read(self.folder.path / FOLDER, _name(model), golden)
+        judge.known = {case.label: case.outputs for case in cases}
+        for case in cases:
             values = InputSet(label=case.label, named=case.inputs)
             feeds = feed_files.fit(values, model.inputs)
             yield Case(label=case.label, feeds=feeds), case.outputs

@@ -110,7 +110,7 @@ class Judge:
         for name in sorted(actual.keys() - expected.keys()):
             yield self._finding("fail", f"{label}: output '{name}' is one too many", _REMEDY)
         names = [name for name in expected if name not in self.random]
-        limits = {name: self._limits(name, str(expected[name].dtype)) for name in names}
+        limits = {name: self.limits(name, str(expected[name].dtype)) for name in names}
         compared = hashing.of_each(
             lambda name: compare.compare(
                 expected[name],
@@ -128,8 +128,8 @@ class Judge:
             found, allowed = compared[name], limits[name]
             excess, own = compare.excess(found, allowed), self._own(name, found)
             if excess is not None:
-                yield from self._hold(given, name, expected, allowed)
                 measured = self._scale(name, expected[name], allowed, failed=bool(own))
+                yield from self._hold(given, name, expected, allowed, measured)
                 found = compare.compare(expected[name], actual[name], allowed, measured)
                 excess = compare.excess(found, allowed)
             numbers = OutputNumbers(
@@ -195,7 +195,8 @@ class Judge:
         measured = self._scales.get((name, found.shape))
         return measured.own(found.worst.index) if measured and found.worst else ""
 
-    def _limits(self, name: str, dtype: str) -> Tolerance:
+    def limits(self, name: str, dtype: str) -> Tolerance:
+        """Return the limits of an output, by its name and type."""
         return tolerances.limits(
             self.providers,
             of_output(name, self.precision),
@@ -210,6 +211,7 @@ class Judge:
         name: str,
         expected: dict[str, Array],
         allowed: Tolerance,
+        measured: Scale | None,
     ) -> Iterator[Finding]:
         """Hold an output that exceeds its limits to what the kernels compute, from now on, if ONNX
         Runtime's two answers differ by more than these limits, too.
@@ -217,7 +219,8 @@ class Judge:
         if self.again is None or name in self.again.held:
             return
         other = self.again.unoptimized(label).get(name, expected[name])
-        difference = compare.excess(compare.compare(other, expected[name], allowed), allowed)
+        apart = compare.compare(other, expected[name], allowed, measured)
+        difference = compare.excess(apart, allowed)
         if difference is not None:
             if not self.again.held:
                 yield unoptimized.two_answers(self.file, label, f"output '{name}': {difference}")
@@ -294,7 +297,7 @@ class Judge:
 
     def _together(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         """Judge an output, and its slices that have scales of their own, over all input sets."""
-        allowed = self._limits(name, found[0].dtype)
+        allowed = self.limits(name, found[0].dtype)
         power = sum(each.power for each in found)
         gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
         error = sum((each.mean_abs or 0.0) for each in found) / len(found)

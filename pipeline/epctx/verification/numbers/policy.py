@@ -211,7 +211,7 @@ class _Run(_Loads):
             message = f"ONNX Runtime does not run it at ORT_DISABLE_ALL: {sessions.words(error)}"
             yield finding(task.model, "source", "not checkable", message, unoptimized.REMEDY)
             return
-        difference = unoptimized.difference(stock, outputs, task.source.precision)
+        difference = unoptimized.difference(stock, outputs, self._judge(task, "files").limits)
         if difference is None:
             message = "ONNX Runtime gives it one answer, with and without its optimizations"
             yield finding(task.model, "source", "pass", message)

@@ -13,7 +13,7 @@ a weight that is dequantized in blocks differs by 0.05: optimized, it is one in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
@@ -21,9 +21,9 @@ import onnx
 from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import protos
+from epctx.manifest import Tolerance
 from epctx.verification.findings import Finding
-from epctx.verification.numbers import compare, tolerances
-from epctx.verification.numbers.precision import Precisions, of_output
+from epctx.verification.numbers import compare, scale
 
 _PLAIN: Final = frozenset(
     {
@@ -76,15 +76,22 @@ def _folds(graph: onnx.GraphProto | onnx.FunctionProto, outer: frozenset[str]) -
 
 
 def difference(
-    stock: Mapping[str, Array], unoptimized: Mapping[str, Array], precision: Precisions
+    stock: Mapping[str, Array],
+    unoptimized: Mapping[str, Array],
+    limits: Callable[[str, str], Tolerance],
 ) -> str | None:
-    """The first output in which two answers differ by more than the order of sums, and how."""
+    """Return the first output in which two answers differ by more than its limits, and how.
+
+    Args:
+        limits: of an output, by its name and type.
+    """
     for name, right in unoptimized.items():
         if name not in stock:
             return f"one of them has no output '{name}'"
         dtype = str(right.dtype)
-        allowed = tolerances.of_type(of_output(name, precision), dtype)
-        excess = compare.excess(compare.compare(right, stock[name], allowed), allowed)
+        allowed = limits(name, dtype)
+        whole = scale.measure([right], Tolerance()) if compare.is_floating(dtype) else None
+        excess = compare.excess(compare.compare(right, stock[name], allowed, whole), allowed)
         if excess is not None:
             return f"output '{name}': {excess}"
     return None

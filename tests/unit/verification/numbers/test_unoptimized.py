@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from epctx.manifest import Tolerance
+from epctx.verification.numbers.tolerances import of_type
 from epctx.verification.numbers.unoptimized import difference, folds
 from tests.kit import onnx_text
 
@@ -39,15 +41,19 @@ def test_what_is_run_once(body: str) -> None:
     assert not folds(onnx_text.proto(f"g {body}"))
 
 
+def limits(name: str, dtype: str) -> Tolerance:
+    return of_type("float32", dtype)
+
+
 def test_the_order_of_sums_is_no_difference() -> None:
     one = {"y": np.array([1, 2, 3], np.float32), "n": np.array([1])}
     other = one | {"y": one["y"] * np.float32(1 + 1e-6)}
-    assert difference(one, other, "float32") is None
+    assert difference(one, other, limits) is None
 
 
 def test_a_sequence_that_is_shorter_is_a_difference() -> None:
     one, part = {"s[0]": np.ones(1), "s[1]": np.ones(1)}, {"s[0]": np.ones(1)}
-    assert difference(part, one, "float32") == "one of them has no output 's[1]'"
+    assert difference(part, one, limits) == "one of them has no output 's[1]'"
 
 
 @pytest.mark.parametrize(
@@ -60,5 +66,5 @@ def test_a_sequence_that_is_shorter_is_a_difference() -> None:
 )
 def test_another_answer_is_one(name: str, value: np.ndarray) -> None:
     one = {"y": np.array([1, 2, 3], np.float32), "n": np.array([1])}
-    found = difference(one, one | {name: value}, "float32")
+    found = difference(one, one | {name: value}, limits)
     assert found is not None and found.startswith(f"output '{name}': ")
