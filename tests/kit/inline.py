@@ -52,6 +52,9 @@ class Inline:
             raise protocol.restore(protocol.report(error), log=self.log) from error
         return codec.decode(codec.encode(answer), result)
 
+    def dismiss(self) -> None:
+        """Nothing has to end."""
+
     def close(self) -> None:
         """Nothing has to end."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ModelError, ProviderUnavailable, UsageError
+from epctx.graph.epcontext import EPContextNode
 from epctx.graph.weights.data_file import DataFile
 from epctx.manifest import ExternalInitializers
-from epctx.providers.reference import reader
+from epctx.providers.reference import ReferenceExecutionProvider, reader
 from epctx.runtime import InferenceSession, release_shared_contexts
+from epctx.runtime.session import Session
 from epctx.runtime.workspace import SHARED
 from tests.kit.building import assert_close, build, cpu, mlp, model_of, normal, reference
 
@@ -186,6 +188,31 @@ class TestProviders:
             InferenceSession(path / "m_ctx.onnx")
         host = [(REFERENCE, {"driver_version": "4"})]
         assert InferenceSession(path / "m_ctx.onnx", providers=host)
+
+    def test_a_model_that_this_host_cannot_load_is_not_given_to_onnxruntime(
+        self, tmp_path: Path
+    ) -> None:
+        class Npu(ReferenceExecutionProvider):
+            """As QNN is to a host without an NPU: onnxruntime would load its nodes, and crash."""
+
+            native = True
+            why: str | None = "its NPU is missing"
+
+            def cannot_load(
+                self, nodes: Sequence[EPContextNode], folder: Path, *, sharing: bool
+            ) -> str | None:
+                return self.why
+
+            def add_to(self, options: object) -> None:
+                """Nothing: the CPU EP refuses the nodes."""
+
+        path = split(tmp_path)
+        with pytest.raises(ProviderUnavailable, match="this host cannot run it: its NPU is") as no:
+            Session(path, providers=[Npu({})])
+        assert no.value.exit_code == 5 and no.value.remedy == "run it on the device"
+        Npu.why = None
+        with pytest.raises(InvalidGraph, match="ONNX Runtime refuses it"):
+            Session(path, providers=[Npu({})])
 
     def test_an_ep_that_fails_with_anything_is_an_invalid_graph(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,26 @@ def test_an_entry_that_one_model_of_the_group_matches_is_right() -> None:
     refuse_unmatched([], where="group g")
 
 
+def test_an_entry_of_one_model_is_not_blamed_with_those_that_no_model_matches() -> None:
+    settings = exclusion(op_types=("Topk",), nodes=("/body/MatMul",))
+    one = settings.unmatched([node("TopK", "/body/Matmul")], registered)
+    two = settings.unmatched([node("MatMul", "/body/MatMul")], registered)
+    assert Unmatched(key="nodes", entry="/body/MatMul", near="/body/Matmul") in one
+    with pytest.raises(ManifestError) as caught:
+        refuse_unmatched([one, two], where="group g")
+    assert 'matches partition.exclude.op_types "Topk" (did you mean "TopK"?)' in str(caught.value)
+    assert "MatMul" not in str(caught.value), "the second model has such a node"
+
+
+def test_the_nearest_name_is_told_wherever_the_model_that_has_it_stands() -> None:
+    settings = exclusion(nodes=("/body/Matmul",))
+    found = settings.unmatched(NODES, registered), settings.unmatched([], registered)
+    assert found[1] == (Unmatched(key="nodes", entry="/body/Matmul", near=None),)
+    for models in (found, found[::-1]):
+        with pytest.raises(ManifestError, match='did you mean "/body/MatMul"'):
+            refuse_unmatched(models, where="group g")
+
+
 def test_an_entry_that_no_model_matches_is_an_error_that_names_the_nearest() -> None:
     settings = exclusion(op_types=("Topk",), nodes=("/tail/*", "/body/Matmul"))
     found = settings.unmatched(NODES, registered)

@@ -3,11 +3,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import onnx
 import pytest
 
 from epctx.errors import CompileError, ProviderUnavailable
+from epctx.providers.base import ExecutionProvider
+from epctx.providers.guard import guard
 from epctx.providers.hooks import Outcome, Verdict
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.eps import Providers
@@ -89,6 +92,12 @@ def test_a_model_for_another_host_is_not_judged_by_this_one(tmp_path: Path) -> N
     (_, finding) = check(tmp_path, Elsewhere(["device"]))
     assert (finding.check, finding.outcome) == ("devices", "not checkable")
     assert finding.message == "it is for an NPU"
+
+
+def test_an_ep_that_fails_is_no_host_without_a_device(tmp_path: Path) -> None:
+    failed = guard(cast(ExecutionProvider, WithDevices(KeyError("oops"))), "Fake", "fake 1.0")
+    with pytest.raises(CompileError, match="Fake failed in `ep_devices`: KeyError: 'oops'"):
+        check(tmp_path, failed)
 
 
 def test_a_provider_that_cannot_say_is_not_a_pass(tmp_path: Path) -> None:

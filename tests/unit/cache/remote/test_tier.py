@@ -115,6 +115,47 @@ def test_what_came_is_asked_for_no_more(between: Between, tmp_path: Path) -> Non
     assert between.store.calls == []
 
 
+def again_at(between: Between, cache: Cache) -> Cache:
+    """The same machine later, with the shared cache."""
+    tier = Tier("test://", between.says, between.told.append, lambda url: between.store)
+    return Cache(cache.location, between.told.append, voucher=between.says, remote=tier)
+
+
+def test_what_was_here_is_not_said_to_come_from_the_shared_cache(
+    between: Between, tmp_path: Path
+) -> None:
+    first = between.reader()
+    assert taken(first, tmp_path / "out")
+    later = again_at(between, first)
+    between.store.calls.clear()
+    assert taken(later, tmp_path / "again")
+    assert later.origin(KEY) == Origin(signer="ci-1")
+    assert between.store.calls == []
+
+
+def test_a_file_that_is_lost_here_comes_again_and_that_is_said(
+    between: Between, tmp_path: Path
+) -> None:
+    first = between.reader()
+    assert taken(first, tmp_path / "out")
+    later = again_at(between, first)
+    later.objects.path(between.made.files[0].digest).unlink()
+    assert taken(later, tmp_path / "again")
+    assert later.origin(KEY) == Origin(remote=between.store.url, signer="ci-1")
+
+
+def test_a_file_that_is_corrupt_here_comes_again(between: Between, tmp_path: Path) -> None:
+    first = between.reader()
+    assert taken(first, tmp_path / "out")
+    later = again_at(between, first)
+    damaged = later.objects.path(between.made.files[0].digest)
+    damaged.chmod(0o644)
+    damaged.write_bytes(flipped(damaged.read_bytes()))
+    between.store.calls.clear()
+    assert taken(later, tmp_path / "again"), "its bytes are those of the shared cache"
+    assert between.store.calls == [("stream", object_name(between.made.files[0].digest))]
+
+
 def test_what_is_not_there_is_asked_for_once(between: Between) -> None:
     reader, (other, _) = between.reader(), keyed(1)
     assert reader.find(other, msgspec.Raw) is None

@@ -1,0 +1,96 @@
+"""The recordings of a compile, as builds use them that come after it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from epctx.graph.model import Partition, Replacement
+from epctx.graph.partition import surgery
+from epctx.providers.base import PartitionedModel
+from epctx.providers.reference.workspace import ReferenceWorkspace
+from epctx.worker import pool
+from tests.kit import command_line
+from tests.kit.inline import Inline
+from tests.kit.projects import Project, make, ran
+
+
+class Recording(ReferenceWorkspace):
+    """Compiles with sessions of onnxruntime, which can be run: as real EPs do."""
+
+    part = b""
+
+    def compile(
+        self, model: PartitionedModel, partitions: Sequence[Partition]
+    ) -> Sequence[Replacement]:
+        part = surgery.extract(model.model, partitions[0])
+        for name, value in part.graph.initializers.items():
+            assert value.const_value is not None
+            value.const_value = ir.tensor(value.const_value.numpy(), name=name)
+        self.part = ir.serde.serialize_model(part).SerializeToString()
+        return super().compile(model, partitions)
+
+    def cannot_run(self) -> str | None:
+        return None
+
+    def run(
+        self, partition: Partition, feeds: Mapping[str, ort.OrtValue]
+    ) -> Mapping[str, ort.OrtValue]:
+        names = [str(value.name) for value in partition.outputs]
+        session = ort.InferenceSession(self.part, providers=["CPUExecutionProvider"])
+        return dict(zip(names, session.run_with_ort_values(names, feeds), strict=True))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """One model, for an EP whose files no session of this host loads."""
+    monkeypatch.syspath_prepend(command_line.FAULTY)
+    monkeypatch.setattr(pool, "Worker", Inline)
+    command_line.forget_eps()
+    module = importlib.import_module("epctx_faulty")
+
+    members = {
+        "native": True,
+        "open_workspace": lambda self, spec: Recording(self.options, spec),
+        "cannot_load": lambda self, nodes, folder, *, sharing: "it has no NPU",
+        "check_compatibility": lambda self, info, nodes: [],
+    }
+    npu = type("Npu", (module.FaultyExecutionProvider,), members)
+    monkeypatch.setattr(module, "FaultyExecutionProvider", npu)
+    made = make(tmp_path, {"one": ["a"]})
+    made.section("execution_providers")["ref"] = {"provider": "FaultyExecutionProvider"}
+    yield made
+    command_line.forget_eps()
+
+
+def test_what_the_sessions_computed_is_compared_anew_without_a_compile(project: Project) -> None:
+    def sessions() -> set[str]:
+        found = report.groups[0].verify
+        assert found is not None
+        return {each.sessions for each in found.numbers}
+
+    report = project.build()
+    assert ran(report) == [("compile", "a"), ("optimize", "a"), ("verify", "one")]
+    assert sessions() == {"generating"}
+    project.section("defaults", "verify", "tolerance")["max_abs"] = 0.5
+    report = project.build()
+    assert ran(report) == [("verify", "one")]
+    assert sessions() == {"generating"}, "its numbers are those of the recording"
+    project.section("defaults", "verify", "inputs")["seed"] = 3
+    report = project.build()
+    assert ran(report) == [("compile", "a"), ("verify", "one")], "nothing is recorded for those"
+    assert sessions() == {"generating"}
+
+
+def test_sessions_that_cannot_run_are_not_compiled_for_that_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, "cannot_run", lambda self: "it needs a device")
+    project.build()
+    project.section("defaults", "verify", "inputs")["seed"] = 3
+    assert ran(project.build()) == [("verify", "one")], "no input set of any kind can be run"
