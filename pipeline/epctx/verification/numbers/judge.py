@@ -306,7 +306,8 @@ class Judge:
         for (output, axis, index), fit in self._fits.items():
             if output == name and fit.power:
                 what = f"output '{name}', slice {index} of axis {axis}"
-                gain, error = fit.dot / fit.power, fit.error / fit.count
+                error = fit.error / fit.count
+                gain = 1.0 if allowed.gain_max is None else fit.dot / fit.power
                 yield from self._fit(what, gain, error, fit.largest, allowed)
 
     def _fit(

@@ -57,7 +57,7 @@ _BLOCK_FLOOR: Final = 64.0
 _CHANCE: Final = 0.01
 """Probability that slices of few values are small by chance, from which on they are not named."""
 _NEARLY: Final = 2.0
-"""Slices that are so much larger than the error that is allowed have scales of their own, too."""
+"""Up to so much of the error that is allowed, and half of the largest, slices have own scales."""
 _COLUMNS: Final = 32
 _DENSE: Final = 4.0
 """Values of a normal distribution are so much denser at zero than ones spread evenly."""
@@ -276,8 +276,8 @@ def _most_hidden(
     least, best, chosen = _APART if seen else 0.0, None, np.zeros(0, np.bool_)
     for axis in telling or axes:
         maxima = _over_all(outputs, axis)
-        hidden = (maxima > 0) & (maxima <= (_NEARLY if telling else 1.0) * error)
-        hidden &= maxima < maxima.max()
+        bound = max(error, min(_NEARLY * error, maxima.max() / _NEARLY)) if telling else error
+        hidden = (maxima > 0) & (maxima <= bound)
         if not telling:
             hidden &= (len(maxima) <= _COLUMNS) & _no_chance(outputs, axis, maxima)
         if axis in seen or not hidden.any():
