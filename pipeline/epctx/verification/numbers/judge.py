@@ -296,34 +296,40 @@ class Judge:
                 yield self._finding("not checkable", message, _FEW if few else _SMALL)
 
     def _together(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
-        """Judge an output, and its slices that have scales of their own, over all input sets."""
-        allowed = self.limits(name, found[0].dtype)
-        power = sum(each.power for each in found)
-        gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
-        error = sum((each.mean_abs or 0.0) for each in found) / len(found)
-        largest = max((each.scale or 0.0) for each in found)
-        yield from self._fit(f"output '{name}'", gain, error, largest, allowed)
-        for (output, axis, index), fit in self._fits.items():
-            if output == name and fit.power:
-                what = f"output '{name}', slice {index} of axis {axis}"
-                error = fit.error / fit.count
-                gain = 1.0 if allowed.gain_max is None else fit.dot / fit.power
-                yield from self._fit(what, gain, error, fit.largest, allowed)
+        """Judge an output, and its slices that have scales of their own, over all input sets.
 
-    def _fit(
-        self, what: str, gain: float, error: float, largest: float, allowed: Tolerance
-    ) -> Iterator[Finding]:
-        most = tolerances.GAIN if allowed.gain_max is None else allowed.gain_max
-        if abs(gain - 1) > most:
-            message = f"{what}: over all input sets it is {gain:.4g} times what is right"
-            if allowed.gain_max is None:
-                yield self._finding("pass", f"{message}: quantization may do that")
-            else:
-                message += f": {abs(gain - 1):.3g} from 1 > {most:g} (gain_max)"
+        A model without a limit for its gain, as a quantized one, is told it and not judged.
+        """
+        allowed, power = self.limits(name, found[0].dtype), sum(each.power for each in found)
+        gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
+        words = "over all input sets it is {:.4g} times what is right"
+        if allowed.gain_max is None:
+            if abs(gain - 1) > tolerances.GAIN:
+                message = f"output '{name}': {words.format(gain)}: quantization may do that"
+                yield self._finding("pass", message)
+            return
+        error = sum((each.mean_abs or 0.0) for each in found) / len(found)
+        parts = [("", gain, error, max((each.scale or 0.0) for each in found))]
+        parts += [
+            (
+                f", slice {index} of axis {axis}",
+                fit.dot / fit.power,
+                fit.error / fit.count,
+                fit.largest,
+            )
+            for (output, axis, index), fit in self._fits.items()
+            if output == name and fit.power
+        ]
+        floor = math.inf if allowed.floor is None else allowed.floor
+        for part, gain, error, largest in parts:
+            told = []
+            if abs(gain - 1) > allowed.gain_max:
+                told.append(f"{words.format(gain)} (gain_max {allowed.gain_max:g})")
+            if largest <= 1 + scale.SUM and error > floor:
+                told.append(f"mean error of probabilities {error:.3g} > {floor:g} (floor)")
+            if told:
+                message = f"output '{name}'{part}: {'; '.join(told)}"
                 yield self._finding("fail", message, _REMEDY)
-        if allowed.floor is not None and largest <= 1 + scale.SUM and error > allowed.floor:
-            message = f"{what}: mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)"
-            yield self._finding("fail", message, _REMEDY)
 
     def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))
