@@ -20,7 +20,11 @@ models:
     path: quantized.onnx
     reference: {path: REFERENCE, tolerance: {max_rel: 0.5, cosine_min: COSINE}}
 execution_providers: {ep: {provider: ReferenceExecutionProvider}}
-model_groups: {g: {models: [m], execution_providers: [ep], verify: {inputs: {count: 2}}}}
+model_groups:
+  g:
+    models: [m]
+    execution_providers: [ep]
+    verify: {inputs: {count: 2, ranges: {image: [-2, 2]}}}  # what it was calibrated to
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import onnx
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -47,7 +48,7 @@ class SourceModel(Struct, frozen=True, kw_only=True):
         model = skeleton.read(source.path)
         return cls(
             source=source,
-            inputs=graph_inputs.specs(model),
+            inputs=_specs(source, model),
             outputs=tuple(info.name for info in model.graph.output),
             precision=precisions(model),
             probabilities=probabilities.outputs(model),
@@ -90,10 +91,21 @@ class SourceModel(Struct, frozen=True, kw_only=True):
 def inputs(source: ModelSource) -> tuple[InputSpec, ...]:
     """A source's inputs with its `dimensions` and `shapes` fixed; none if it is unreadable."""
     try:
-        found = graph_inputs.specs(skeleton.read(source.path))
+        found = _specs(source, skeleton.read(source.path))
     except ModelError:
         return ()
     return tuple(replace(spec, shape=_fixed(spec, source)) for spec in found)
+
+
+def _specs(source: ModelSource, model: onnx.ModelProto) -> tuple[InputSpec, ...]:
+    """A model's inputs; in the ranges of the float model where this build has quantized it: its
+    scales are those of samples, which need not fill them evenly.
+    """
+    found, other = graph_inputs.specs(model), source.reference
+    if other is None or not other.of_source:
+        return found
+    hints = {spec.name: spec.hint for spec in graph_inputs.specs(skeleton.read(other.path))}
+    return tuple(replace(spec, hint=hints.get(spec.name)) for spec in found)
 
 
 def _are_others(one: graph_inputs.Dim, other: graph_inputs.Dim) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from epctx.errors import InvalidGraph, ManifestError, ModelError, ProviderUnavailable
-from epctx.manifest import ModelSource, Tolerance, VerifyInputs, VerifySettings
+from epctx.manifest import ModelSource, Reference, Tolerance, VerifyInputs, VerifySettings
 from epctx.providers.base import Boundary, Port
 from epctx.stages import verify
 from epctx.verification.findings import Finding, FolderReport
@@ -711,6 +711,18 @@ def test_answers_that_differ_by_what_is_fused_are_noticed_where_a_file_fails(
     assert [f.outcome for f in findings if f.check == "source"] == ["not checkable"], "told once"
     told = {f.message.rpartition("of the ")[2][:5]: f.outcome for f in findings[1:]}
     assert told == {"gener": "pass", "files": outcome}
+
+
+@pytest.mark.parametrize(("of_source", "hint"), [(False, (-64.0, 63.5)), (True, None)])
+def test_inputs_of_what_a_build_quantizes_are_those_of_the_float_model(
+    case: Case, of_source: bool, hint: tuple[float, float] | None
+) -> None:
+    """A build calibrates with samples: inputs that fill the range evenly lie beyond these."""
+    text = "g (float[4] x) => (int8[4] z) <float s = {0.5}, int8 i = {0}> "
+    onnx.save(onnx_text.proto(text + "{ z = QuantizeLinear(x, s, i) }"), case.tmp / "q.onnx")
+    reference = Reference(path=case.sources["m"], of_source=of_source)
+    source = ModelSource(name="m", path=case.tmp / "q.onnx", reference=reference)
+    assert [spec.hint for spec in SourceModel.read(source).inputs] == [hint]
 
 
 def test_one_answer_is_told_where_there_could_be_two(case: Case) -> None:
