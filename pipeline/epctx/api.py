@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from epctx.engine.report import BuildReport
     from epctx.errors import Violation
     from epctx.machines.address import Tls
+    from epctx.manifest import Requirement
     from epctx.verification.findings import VerifyReport
 
 
@@ -262,6 +263,7 @@ def verify(
     golden: bool = False,
     device_results: str | os.PathLike[str] | None = None,
     strict: bool = False,
+    require: Sequence[Requirement] = (),
     allow_outside: bool = False,
     insecure: bool = False,
     waiting: Callable[[], None] = lambda: None,
@@ -284,6 +286,7 @@ def verify(
         device_results: what `check_device.py` of a kit wrote on a device, its outputs beside it:
             they are compared with the golden outputs in the folders.
         strict: what cannot be checked counts as a failure.
+        require: `numbers`: models whose numbers were not run count as failures.
         allow_outside: the manifest's paths may lead out of its folder.
         insecure: registries speak plain HTTP.
         waiting: called when a build holds what is to be verified.
@@ -308,6 +311,10 @@ def verify(
     results = None if device_results is None else Path(device_results).absolute()
     if results is not None:
         results_of.read(results)
+    if set(require) - {"numbers"}:
+        raise UsageError(
+            f"require is {require!r}", remedy='write require=["numbers"], or leave it out'
+        )
     require_list("trusted_key", trusted_key)
     require_list("trusted_ca", trusted_ca)
     trusted = Trusted.load([Path(p) for p in trusted_key], [Path(p) for p in trusted_ca])
@@ -378,6 +385,7 @@ def verify(
             ranges=ranges,
             golden=golden or results is not None,
             strict=strict,
+            require=require,
         )
         known = judged.rest if locked is None and trusted is None else ()
         uncovered = (

@@ -21,6 +21,8 @@ PLUGIN_LIBRARY: Final = "plugin.library"
 """The option of a plugin EP without a schema that is the path of its library."""
 Preset = Literal["qnn", "openvino", "cpu"]
 """Whose settings a model is quantized with."""
+Requirement = Literal["numbers"]
+"""A check that must have run: the values of `verify.require`."""
 OptionValue = str | int | float | bool | tuple[str, ...]
 
 
@@ -250,6 +252,7 @@ class VerifySettings(Struct, frozen=True, kw_only=True):
     Attributes:
         budget: in seconds, for all numbers of a group; None: no limit.
         allow_nonfinite: the source may give NaN and infinities on inputs that are read from files.
+        require: checks whose "not run" is a failure.
     """
 
     inputs: VerifyInputs = field(default_factory=VerifyInputs)
@@ -257,6 +260,7 @@ class VerifySettings(Struct, frozen=True, kw_only=True):
     numbers: Literal["full", "generating", "off"] = "full"
     budget: float | None = 300.0
     allow_nonfinite: bool = False
+    require: tuple[Requirement, ...] = ()
 
 
 class ExternalInitializers(Struct, frozen=True, kw_only=True):
@@ -334,7 +338,7 @@ class Composition(Struct, frozen=True, kw_only=True):
         parts: in the order in which they run.
         outputs: the composition's outputs by name; None: all that no part takes.
         embed_mode: None: as each part's group has it.
-        verify: only `inputs`, `tolerance`, and `numbers` full or off.
+        verify: only `inputs`, `tolerance`, `require`, and `numbers` full or off.
     """
 
     name: str

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+from epctx import api
 from epctx.cli.app import app
 
 QNN = "QNNExecutionProvider"
@@ -126,6 +127,58 @@ def test_a_partial_result_is_for_its_budget_only(here: Path) -> None:
     found = build(here, "a", group % "null")["g"]
     assert [n["passed"] for n in found["verify"]["numbers"]] == [True]
     assert {action["action"] for action in found["actions"] if action["ran"]} == {"verify"}
+
+
+def refused(folder: Path, text: str, *options: str) -> str:
+    """What a build says that must end with exit code 7."""
+    (folder / "m.yaml").write_text(text, encoding="utf-8")
+    ended = CliRunner().invoke(app, ["build", str(folder / "m.yaml"), *options])
+    assert ended.exit_code == 7, ended.output + ended.stderr
+    return ended.stderr
+
+
+def test_a_verdict_without_numbers_is_none_where_they_are_required(here: Path) -> None:
+    """Neither one from the cache, nor what was published by it."""
+    looping(here / "a.onnx", 10)
+    group = "  g: {models: [a], execution_providers: [ref], verify: {budget: %s, require: [%s]}}"
+    build(here, "a", group % (0, ""))
+    assert "nothing to do" in CliRunner().invoke(app, ["build", "m.yaml"]).stdout
+    text = HEAD % "a: {path: a.onnx}" + group % (0, "numbers")
+    for out in ("dist", "new", "new"):
+        said = refused(here, text, "--out", out)
+        assert "g@default: a_ctx.onnx: numbers: required numbers were not run: budget (0 s" in said
+        assert "-> raise `verify.budget`" in said
+    assert not (here / "new" / "m").exists()
+    (why,) = api.plan(here / "m.yaml").groups[0].because
+    assert why == "verify of a: required numbers were not run"
+    found = build(here, "a", group % ("null", "numbers"))["g"]
+    assert found["verify"]["numbers"][0]["inputs"] == "generated"
+    assert "nothing to do" in CliRunner().invoke(app, ["build", "m.yaml"]).stdout
+
+
+def test_no_build_is_begun_that_skips_what_the_manifest_requires(here: Path) -> None:
+    looping(here / "a.onnx", 10)
+    group = "  g: {models: [a], execution_providers: [ref], verify: {require: [numbers]}}"
+    said = refused(here, HEAD % "a: {path: a.onnx}" + group, "--no-verify")
+    assert "error[E0704]: g@default: requires numbers (`verify.require`)" in said
+    assert not (here / "dist").exists()
+    assert CliRunner().invoke(app, ["reproduce", "m.yaml"]).exit_code == 0, "it runs no numbers"
+
+
+@pytest.mark.needs_device(QNN)
+def test_numbers_can_be_required_where_strict_fails(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An x86 host can run QNN's simulator, and not tell whether a device takes the binary."""
+    convolving(here / "a.onnx", size=16)
+    group = "  g: {models: [a], execution_providers: [htp], verify: {require: [numbers]}}"
+    build(here, "a", group)
+    strict = ["verify", "dist", "--manifest", "m.yaml", "--strict"]
+    assert CliRunner().invoke(app, strict[:4]).exit_code == 0
+    assert CliRunner().invoke(app, strict).exit_code == 7
+    monkeypatch.setenv("EPCTX_HIDE_DEVICES", QNN)
+    (failed,) = api.verify("dist", manifest="m.yaml").findings("fail")
+    assert failed.message.startswith("required numbers were not run: not on this host: ")
 
 
 @pytest.mark.needs_device(QNN)

@@ -15,7 +15,7 @@ import pytest
 
 from epctx import api
 from epctx.engine.report import BuildReport, GroupReport
-from epctx.errors import EpctxError, LockError, ManifestError, ModelError
+from epctx.errors import EpctxError, LockError, ManifestError, ModelError, VerificationError
 from epctx.graph.epcontext import read_all
 from epctx.runtime import InferenceSession
 from tests.kit.compositions import PARTS, REFERENCE, WIDTH, project, save
@@ -138,7 +138,8 @@ def test_what_was_compared_is_in_the_report(built: Built) -> None:
         ("seed 0, set 1", True),
     }
     assert any(
-        "run one after the other, all values equal" in f.message for f in group.verify.findings
+        "run one after the other, on generated inputs, all values equal" in f.message
+        for f in group.verify.findings
     )
     assert [a.action for a in group.actions] == ["compose"]
 
@@ -234,6 +235,20 @@ def test_a_comparison_that_cannot_fail_is_told(tmp_path: Path) -> None:
     assert whole.verify is not None
     told = [f.message for f in whole.verify.findings if f.check == "sensitivity"]
     assert told == ["its outputs 'logits' do not depend on the inputs: this comparison cannot fail"]
+
+
+def test_a_composition_without_required_numbers_is_not_published(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", {"whole": {"parts": PARTS, "verify": {"numbers": "off"}}})
+    made.build()
+    made.section("compose", "whole", "verify")["require"] = ["numbers"]
+    with pytest.raises(VerificationError, match="requires numbers") as caught:
+        made.build()
+    assert caught.value.where == "whole@default" and caught.value.code == "E0704"
+    made.section("compose", "whole")["verify"] = {"require": ["numbers"]}
+    with pytest.raises(VerificationError, match="requires numbers"):
+        made.build(verify=False)
+    *_, whole = made.build().groups
+    assert whole.verify is not None and whole.verify.numbers
 
 
 def refused(made: Project) -> EpctxError:
@@ -341,6 +356,10 @@ def test_what_a_part_draws_at_random_is_held_against_nobody(tmp_path: Path) -> N
     assert group.verify is not None and group.state == "built"
     told = [f.message for f in group.verify.findings if f.check == "outputs"]
     assert told == ["random: on the same inputs the source's kernels give other 'logits' each time"]
+    made.section("compose", "whole")["verify"] = {"require": ["numbers"]}
+    for _ in range(2):  # neither what the cache has nor what is published counts
+        with pytest.raises(VerificationError, match="required numbers were not run: random: on"):
+            made.build()
 
 
 def test_a_package_says_that_it_has_no_composition(built: Built) -> None:

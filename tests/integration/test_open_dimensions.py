@@ -128,7 +128,7 @@ def test_verify_finds_the_same_with_the_manifest(folder: Path, built: BuildRepor
                 if "whole" in each.folder
                 else "the source model"
             )
-            + ", all values equal"
+            + ", on generated inputs, all values equal"
         ]
 
 

@@ -15,7 +15,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
+from typer.testing import CliRunner
 
+from epctx import api
+from epctx.cli.app import app
 from epctx.errors import InvalidGraph, ManifestError
 from epctx.graph import epcontext
 from epctx.providers import registry
@@ -438,3 +441,70 @@ def test_weights_in_blocks_are_stable_at_multiples_of_32_columns(
     assert (made[0] == made[1]) is stable
     why = bound().why_unstable(list(ir.load(source["m"]).graph))
     assert why is None if stable else f"'mm' of {columns} columns: " in (why or "")
+
+
+HEADROOM = """
+schema_version: 1
+name: m
+models: {near: {path: near.onnx}, over: {path: over.onnx}, left: {path: over.onnx}}
+execution_providers:
+  htp: {provider: QNNExecutionProvider, options: {soc_model: "60"}}
+  ref: {provider: ReferenceExecutionProvider}
+model_groups:
+  g: {models: [near, over], execution_providers: [htp]}
+  cpu: {models: [left], execution_providers: [htp], partition: {exclude: {nodes: [big, bound]}}}
+  exact: {models: [over], execution_providers: [ref]}
+"""
+
+
+def large_inside(factor: float) -> onnx.ModelProto:
+    """Values inside are multiplied by a factor, and bounded before they leave."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((64, 64)) / 8).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Mul", ["a", "factor"], ["h"], name="big"),
+        helper.make_node("Tanh", ["h"], ["b"], name="bound"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], name="last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 64])],
+        [
+            numpy_helper.from_array(weight, "w"),
+            numpy_helper.from_array(np.array(factor, np.float32), "factor"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_values_that_float16_hardly_holds_are_told_and_fail_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No output of the models is large. What is left to the CPU is computed in float32."""
+    monkeypatch.chdir(tmp_path)
+    models.save(tmp_path / "near.onnx", large_inside(1e3))
+    models.save(tmp_path / "over.onnx", large_inside(1e5))
+    Path("m.yaml").write_text(HEADROOM, encoding="utf-8")
+    ended = CliRunner().invoke(app, ["build", "m.yaml"])
+    assert ended.exit_code == 0, ended.stderr
+    assert "g@default: verified on generated inputs" in ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("headroom: ")]
+    near, over = "'h' reaches 3.3e+03; float16 ends at 65504, 20 x more", "'h' reaches 3.3e+05"
+    assert lines == [
+        f"headroom: g@default/near_ctx.onnx: {near}",
+        f"headroom: g@default/over_ctx.onnx: overflows float16, which ends at 65504: {over}",
+    ]
+    report = api.verify("dist", manifest="m.yaml")
+    notes = [f for f in report.findings() if f.check == "headroom"]
+    assert report.passed and [(f.subject, f.outcome) for f in notes] == [
+        ("near_ctx.onnx", "pass"),
+        ("over_ctx.onnx", "pass"),
+    ]
+    assert notes[1].remedy.endswith(
+        "or leave their nodes to the default EP with `partition.exclude`"
+    )
+    said = CliRunner().invoke(app, ["verify", "dist", "--manifest", "m.yaml"]).stdout
+    assert f"  note: near_ctx.onnx: {near}  [numbers/headroom]" in said

@@ -352,7 +352,9 @@ def run(*arguments: object) -> tuple[int, str]:
 
 def test_verify_as_a_command(built: Path) -> None:
     code, printed = run("verify", built / "dist", "--manifest", built / "demo.yaml", "--strict")
-    assert code == 0 and printed.splitlines()[-1].startswith("verified: 2 folders, 3 models, ")
+    assert code == 0 and printed.splitlines()[-1].startswith(
+        "verified on generated inputs: 2 folders, 3 models, "
+    )
 
 
 def test_a_source_that_no_ep_knows_is_7_when_strict(tmp_path: Path) -> None:
@@ -362,6 +364,38 @@ def test_a_source_that_no_ep_knows_is_7_when_strict(tmp_path: Path) -> None:
     code, printed = run("verify", tmp_path / "alien")
     assert code == 0 and "no EP here is known by the source 'AlienExecutionProvider'" in printed
     assert run("verify", tmp_path / "alien", "--strict")[0] == 7
+
+
+def test_numbers_that_are_required_and_not_run_are_7(built: Path, tmp_path: Path) -> None:
+    """`--strict` takes everything for a failure that a host cannot check, and need not be given."""
+    dist, manifest = built / "dist", built / "demo.yaml"
+    code, printed = run("verify", dist, "--require", "numbers")
+    assert code == 7 and printed.count("[numbers/required]") == 2, "a folder each"
+    assert "wide_ctx.onnx, narrow_ctx.onnx: required numbers were not run: no source: " in printed
+    assert "-> give the manifest with --manifest" in printed
+    code, printed = run("verify", dist, "--require", "numbers", "--manifest", manifest)
+    assert code == 0 and printed.splitlines()[-1].startswith("verified on generated inputs: 2 fol")
+
+    told = manifest.read_text(encoding="utf-8").replace("inputs: {count: 2}", "numbers: off")
+    manifest.write_text(told, encoding="utf-8")
+    assert run("verify", dist, "--manifest", manifest)[0] == 0
+    told = told.replace("model_groups:", "defaults: {verify: {require: [numbers]}}\nmodel_groups:")
+    manifest.write_text(told, encoding="utf-8")
+    (failed,) = api.verify(dist, manifest=manifest).findings("fail")
+    assert failed.subject == "lone_ctx.onnx" and failed.check == "required"
+    assert failed.message == "required numbers were not run: the manifest says `numbers: off`"
+    assert failed.remedy == "set `verify.numbers` to full or generating"
+    code, _ = run("build", manifest, "--out", tmp_path / "out", "--no-cache")
+    assert code == 7 and not (tmp_path / "out").exists(), "nothing is compiled for it"
+    (alien := tmp_path / "alien").mkdir()
+    folders.write(alien, folders.model(folders.context_node(source="AlienExecutionProvider")))
+    assert run("verify", alien, "--require", "numbers")[0] == 7
+
+
+def test_what_can_be_required_is_a_list_of_known_words(built: Path) -> None:
+    for given in ("numbers", ["number"]):
+        with pytest.raises(UsageError, match="require is"):
+            api.verify(built / "dist", require=given)  # type: ignore[arg-type]
 
 
 def test_a_failed_verification_is_7_and_its_report_json(built: Path) -> None:

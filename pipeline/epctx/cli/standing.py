@@ -93,9 +93,11 @@ def line(event: Event) -> Text:
         return Text(f"{event.group}: {subject}waiting, {event.detail}", style="yellow")
     if event.state == "notice":
         return Text(f"{event.group}: {event.detail}", style="yellow")
-    if event.state == "verified" and event.detail:
+    if event.state == "verified" and event.detail and not event.detail.startswith("on "):
         return Text(f"{event.group}: built, {event.detail}", style="yellow")
     text = Text(f"{event.group}: {event.state}", style=STATE_STYLES[event.state])
     if event.state == "failed" and event.detail:
         text.append(f": {render.shortened(event.detail)}", style="default")
+    elif event.state == "verified" and event.detail:
+        text.append(f" {event.detail}")
     return text

@@ -93,8 +93,7 @@ def _reason(told: Failure) -> str:
 
 
 def _verified(report: VerifyReport) -> Iterator[str]:
-    verdict = "verified" if report.passed else "NOT verified"
-    yield _title("epctx verify", ", ".join(filter(None, (verdict, report.unrun))))
+    yield _title("epctx verify", ", ".join(filter(None, (report.verdict, report.unrun))))
     rows = []
     for folder in report.folders:
         counts = Counter((finding.policy, finding.outcome) for finding in folder.findings)

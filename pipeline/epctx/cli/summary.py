@@ -55,6 +55,7 @@ def summary(ui: UI, report: BuildReport, out: Path) -> None:
         ui.print(*_stayed(report.groups))
     ui.print(*_quantized(report.groups), *_unstable(report.groups))
     ui.print(*_remote(report))
+    ui.print(*_unchecked(report.groups, notes=True))
     ui.print(*_unchecked(report.groups), _where(report, out), *_release(report, out))
 
 
@@ -200,16 +201,17 @@ def _remote(report: BuildReport) -> Iterator[Text]:
         yield Text.assemble(head, overview.remote_words(told))
 
 
-def _unchecked(groups: Iterable[GroupReport]) -> Iterator[Text]:
-    """What could not be checked and why; what several groups have in common is told once."""
+def _unchecked(groups: Iterable[GroupReport], *, notes: bool = False) -> Iterator[Text]:
+    """What could not be checked and why, or notes; what several groups have in common once."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for finding in group.verify.findings if group.verify is not None else ():
-            if finding.outcome == "not checkable":
+            if finding.is_note if notes else finding.outcome == "not checkable":
                 same = subjects.setdefault((finding.message, finding.remedy), [])
                 same.append(f"{_label(group)}/{finding.subject}".removesuffix("/."))
+    head = ("headroom: ", "bold") if notes else ("not checked: ", "yellow")
     for (message, remedy), places in subjects.items():
-        text = Text.assemble(("not checked: ", "yellow"), (f"{_few(places)}: ", "bold"), message)
+        text = Text.assemble(head, (f"{_few(places)}: ", "bold"), message)
         yield text.append(f"\n  -> {remedy}", style="cyan") if remedy else text
 
 
@@ -254,8 +256,8 @@ def _details(group: GroupReport) -> Iterator[Text]:
         )
         words = ", ".join(f"{name} {n:.6g}" for name, n in numbers if n is not None)
         yield Text(
-            f"  {each.model}: output {each.output!r} ({each.input_set}, {each.sessions}, "
-            f"against {each.right}): {words}"
+            f"  {each.model}: output {each.output!r} ({each.input_set}, {each.inputs}, "
+            f"{each.sessions}, against {each.right}): {words}"
         )
     if group.stages:
         spent: dict[str, float] = {}

@@ -15,6 +15,7 @@ from epctx.cli.paths import Existing, Written
 from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
+from epctx.manifest import Requirement
 from epctx.verification.findings import (
     CODES,
     TOLD,
@@ -104,6 +105,9 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail on what cannot be checked, too.")
     ] = False,
+    require: Annotated[
+        Requirement | None, typer.Option(help="Fail where the numbers of a model were not run.")
+    ] = None,
     allow_outside: AllowOutside = False,
     insecure: PlainHttp = False,
 ) -> None:
@@ -123,6 +127,7 @@ def verify(
         golden=golden,
         device_results=device_results,
         strict=strict,
+        require=() if require is None else (require,),
         allow_outside=allow_outside,
         insecure=insecure,
         waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
@@ -160,7 +165,7 @@ def _folder(report: FolderReport, *, every: bool) -> Text:
         findings = [f for f in report.findings if f.policy == policy]
         if findings:
             lines.append(_policy(policy, findings))
-    told = [f for f in report.findings if every or f.outcome == "fail"]
+    told = [f for f in report.findings if every or f.outcome == "fail" or f.is_note]
     lines += [_finding(finding) for finding in _merged(told)]
     return Text("\n").join(lines)
 
@@ -207,8 +212,9 @@ def _unchecked(folders: Iterable[FolderReport]) -> Iterator[Text]:
 def _finding(finding: Finding) -> Text:
     subject = "" if finding.subject == "." else f"{finding.subject}: "
     code = f"[{CODES[finding.policy]}]" if finding.outcome == "fail" else ""
+    word = "note" if finding.is_note else WORDS[finding.outcome]
     text = Text.assemble(
-        (f"  {WORDS[finding.outcome]}{code}: ", STYLES[finding.outcome]),
+        (f"  {word}{code}: ", STYLES[finding.outcome]),
         (subject, "bold"),
         finding.message,
         (f"  [{finding.policy}/{finding.check}]", "dim"),
@@ -229,12 +235,11 @@ def _summary(report: VerifyReport) -> Text:
     ]
     words += [f"{counts['fail']} failed"] if counts["fail"] else []
     words += [f"{counts['not checkable']} not checkable"] if counts["not checkable"] else []
-    verdict = "verified" if report.passed else "NOT verified"
     if not report.passed and not counts["fail"]:
         words[-1] += " (--strict)"
     words += [report.unrun] if report.unrun is not None else []
     words += [f"{counts['not covered']} not covered"] if counts["not covered"] else []
     return Text(
-        f"{verdict}: {', '.join(words)}",
+        f"{report.verdict}: {', '.join(words)}",
         style="bold green" if report.passed else "bold red",
     )

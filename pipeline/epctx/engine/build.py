@@ -45,7 +45,8 @@ from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import CompositionState, GroupState
 from epctx.engine.unchanged import Unchanged
 from epctx.engine.up_to_date import assess
-from epctx.errors import EpctxError, StorageError, UsageError
+from epctx.error_codes import Code
+from epctx.errors import EpctxError, StorageError, UsageError, VerificationError
 from epctx.files import atomic, outputs
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
@@ -62,6 +63,7 @@ class Options(Struct, frozen=True, kw_only=True):
         jobs: how many session groups are worked on at a time; 0: one for each core.
         keep_going: build and publish the other groups when one fails; else nothing is published.
         numbers: run every model and compare, where the manifest does not say `off`.
+        requires: hold the build to `verify.require` of the manifest.
         locked: hold the build to the lock, and never write it.
         from_cache: build nothing: publish what is in the cache, and fail if something is not.
         reports: with that, a folder with the build reports of those who built; None: with a lock,
@@ -77,6 +79,7 @@ class Options(Struct, frozen=True, kw_only=True):
     jobs: int = 0
     keep_going: bool = False
     numbers: bool = True
+    requires: bool = True
     locked: bool = False
     from_cache: bool = False
     reports: Path | None = None
@@ -110,10 +113,13 @@ def run(
     Raises:
         UsageError: an input lies where outputs go; a part of a manifest was to be released.
         StorageError: the output folder or the cache cannot be used.
+        VerificationError: `verify.require` asks for numbers that the build is not to run.
         LockError: `locked`, and something differs; nothing was published.
         Interrupted: the user asked to stop; nothing was published, no worker is left.
     """
     options.release.refuse(plan)
+    if options.requires:
+        _refuse_unrun(plan, skipped=not options.numbers)
     if options.locked and options.recalibrate:
         raise UsageError(
             "a locked build cannot calibrate anew: the lock has the ranges",
@@ -135,6 +141,21 @@ def run(
         cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
         return _Run(plan, options, machines, cache, Events(listener), watched).run()
+
+
+def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
+    """Refuse, before anything is compiled, to leave out numbers that the manifest requires."""
+    settings = {each.label: each.group.verify for each in plan.groups}
+    settings |= {each.label: each.composition.verify for each in plan.compositions}
+    for label, asked in settings.items():
+        if "numbers" in asked.require and (skipped or asked.numbers == "off"):
+            raise VerificationError(
+                "requires numbers (`verify.require`), and they are not to be run",
+                where=label,
+                why="--no-verify" if skipped else "the manifest says `numbers: off`",
+                remedy="build with numbers, and `verify.numbers: full` in the manifest",
+                code=Code.NUMBERS,
+            )
 
 
 def open_cache(listener: Listener, shared: Shared, options: Options) -> Cache:

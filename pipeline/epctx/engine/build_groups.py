@@ -19,6 +19,7 @@ from epctx.engine.scheduler import Scheduler
 from epctx.engine.state import Compiled, GroupState, Staged
 from epctx.errors import EpctxError
 from epctx.files import outputs
+from epctx.verification.findings import on_inputs
 
 
 class GroupBuilder:
@@ -97,7 +98,7 @@ class GroupBuilder:
             known = before.sessions or tuple(done.values())
             sessions = tuple(done.get(session.session.label, session) for session in known)
             return replace(before, sessions=sessions, progress=progress, failure=error)
-        progress.emit("verified", detail=after.report.unrun)
+        progress.emit("verified", detail=after.report.unrun or on_inputs(after.report.numbers))
         same = before.published is None and contents_of(before.files) == contents_of(after.files)
         return replace(after, published=None if same else "it was built anew")
 

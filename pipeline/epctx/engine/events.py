@@ -23,8 +23,8 @@ class Event(Struct, frozen=True, kw_only=True):
         subject: the model or sharing group; None: the whole group.
         stage: the stage that `subject` has entered; None with another `state`.
         detail: for people: what failed, what was built, what is waited for; of a `verified` group,
-            that numbers were not run, and why; of a stage that runs, how far it is: `numbers: set 1
-            of 2, about 2 min left`.
+            `on generated inputs`, or that numbers were not run, and why; of a stage that runs, how
+            far it is: `numbers: set 1 of 2, about 2 min left`.
     """
 
     group: str

@@ -57,12 +57,13 @@ def run(
 
     def report(rest: Iterable[Finding | OutputNumbers] = ()) -> FolderReport:
         every = [*all_found, *rest]
-        return FolderReport(
+        found = FolderReport(
             folder=request.label,
             models=tuple(m.file for m in folder.models) + tuple(f for f, _ in folder.unreadable),
             findings=tuple(f for f in every if isinstance(f, Finding)),
             numbers=tuple(f for f in every if isinstance(f, OutputNumbers)),
         )
+        return found.with_required(request.required)
 
     def paused(pause: Pause) -> None:
         pausing(pause, lambda: report(pause.rest))

@@ -105,6 +105,7 @@ class OnDevice:
             precision=right.precision,
             probabilities=frozenset(right.probabilities),
             asked=right.tolerance,
+            inputs="golden",
             right="the golden outputs",
             known={each.label: each.outputs for each in expected},
         )

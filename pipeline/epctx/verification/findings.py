@@ -6,7 +6,7 @@ Everything here crosses process borders and goes into the build report as JSON
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -35,6 +35,8 @@ CODES: Final[dict[PolicyName, Code]] = {
 Sessions = Literal["generating", "files", "quantized", "device"]
 """Whose outputs were compared: of the sessions that made the context, of the files loaded, of the
 model that was quantized in this build, which runs on the CPU EP, or of a device's."""
+Inputs = Literal["generated", "given", "golden"]
+"""Origin of the inputs that a model was run on: `given` are the files of `verify.inputs.files`."""
 NOT_CHECKED: Final = "not checked: "
 """Before the reason why the numbers of a model were not run on an input set."""
 REBUILD: Final = "build it again, or ask whoever made it to"
@@ -63,6 +65,11 @@ class Finding(Struct, frozen=True):
     outcome: Outcome
     message: str
     remedy: str = ""
+
+    @property
+    def is_note(self) -> bool:
+        """Tell whether it passed and says something that a user should see."""
+        return self.check == "headroom"
 
 
 class Worst(Struct, frozen=True, kw_only=True):
@@ -150,6 +157,7 @@ class OutputNumbers(Struct, frozen=True, kw_only=True):
         model: the EPContext model's file name.
         right: what it is compared with: the source model, its reference, parts, golden outputs.
         input_set: which inputs: `seed 0, set 1` or the file's name.
+        inputs: where they come from.
         tolerance: what was allowed; None in a field: not judged by it.
         passed: the comparison is within the tolerance.
     """
@@ -157,11 +165,18 @@ class OutputNumbers(Struct, frozen=True, kw_only=True):
     model: str
     output: str
     input_set: str
+    inputs: Inputs = "generated"
     sessions: Sessions
     right: str = "the source model"
     comparison: Comparison
     tolerance: Tolerance
     passed: bool
+
+
+def on_inputs(numbers: Iterable[OutputNumbers]) -> str | None:
+    """Words for the inputs of comparisons, "on generated inputs"; None if there are none."""
+    kinds = dict.fromkeys(each.inputs for each in numbers)
+    return f"on {' and '.join(kinds)} inputs" if kinds else None
 
 
 class FolderReport(Brief, frozen=True, kw_only=True):
@@ -180,13 +195,33 @@ class FolderReport(Brief, frozen=True, kw_only=True):
     @property
     def unrun(self) -> str | None:
         """Why the numbers of its models were not run, or not all of them; None if they were."""
-        ran = {each.model for each in self.numbers}
-        for found in self.findings:
-            _, left_out, reason = found.message.rpartition(NOT_CHECKED)
-            told = found.policy == "numbers" and found.outcome == "not checkable"
-            if told and (left_out or found.subject not in ran):
-                return f"numbers not {'all ' if ran else ''}run: {reason}"
+        for found in self._unrun():
+            reason = found.message.rpartition(NOT_CHECKED)[2]
+            return f"numbers not {'all ' if self.numbers else ''}run: {reason}"
         return None
+
+    def _unrun(self) -> Iterator[Finding]:
+        """Find why numbers were not run: the first reason for each model."""
+        ran, told = {each.model for each in self.numbers}, set[str]()
+        for found in self.findings:
+            open_ = found.policy == "numbers" and found.outcome == "not checkable"
+            unrun = open_ and (NOT_CHECKED in found.message or found.subject not in ran)
+            if unrun and found.subject not in told:
+                told.add(found.subject)
+                yield found
+
+    def with_required(self, require: Collection[str]) -> FolderReport:
+        """Turn each finding that required numbers were not run into a failure."""
+        if "numbers" not in require:
+            return self
+        unrun = set(self._unrun())
+
+        def failed(found: Finding) -> Finding:
+            message = f"required numbers were not run: {found.message.replace(NOT_CHECKED, '')}"
+            return replace(found, check="required", outcome="fail", message=message)
+
+        findings = tuple(failed(each) if each in unrun else each for each in self.findings)
+        return replace(self, findings=findings)
 
     def with_skipped(self) -> FolderReport:
         """Add that `--no-verify` left out the numbers of the models without any finding on them."""
@@ -224,6 +259,12 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
             return None
         ran = any(folder.numbers for folder in self.folders)
         return "numbers not all run" if ran else "numbers not run"
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words, with the inputs that models were run on."""
+        on = on_inputs(each for folder in self.folders for each in folder.numbers)
+        return f"verified {on or ''}".rstrip() if self.passed else "NOT verified"
 
     @property
     def passed(self) -> bool:

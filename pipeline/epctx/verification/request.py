@@ -123,6 +123,7 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
         policies: which policies to apply. The order is fixed.
         data: models whose external data is in another folder, as a session is told it.
         claims: what a package says of the models.
+        require: checks that must run, beside those that the manifest requires.
     """
 
     folder: Path
@@ -143,3 +144,10 @@ class VerifyRequest(Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyName, ...] = POLICIES
     data: Mapping[str, Path] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
+    require: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> set[str]:
+        """Checks that must run."""
+        asked = (self.group, self.composed and self.composed.composition)
+        return {*self.require, *(word for each in asked if each for word in each.verify.require)}

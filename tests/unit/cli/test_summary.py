@@ -229,6 +229,12 @@ def test_what_was_not_checked_is_told_once_with_what_to_do() -> None:
     ]
 
 
+def test_headroom_is_told_though_it_passed() -> None:
+    note = Finding("numbers", "headroom", "m_ctx.onnx", "pass", "'h' overflows", "scale it down")
+    lines = shown(built("a", note))
+    assert lines[-3:-1] == ["headroom: a@default/m_ctx.onnx: 'h' overflows", "  -> scale it down"]
+
+
 def test_a_build_that_published_nothing_says_so() -> None:
     lines = shown(failed("a"))
     assert [line.split() for line in lines[:3:2]] == [["group", "state"], ["a@default", "failed"]]
@@ -255,8 +261,8 @@ def test_with_v_passes_declined_nodes_numbers_and_times_are_told() -> None:
         "  pass fold_constants: 2 folded",
         "  htp: 3 nodes in one partition",
         "  default EP: TopK 'n0', TopK 'n1', TopK 'n2' and 2 more (htp: dynamic)",
-        "  m_ctx.onnx: output 'y' (seed 0, set 0, files, against the source model): abs 0.5, "
-        "rel 0.5, could have failed 0",
+        "  m_ctx.onnx: output 'y' (seed 0, set 0, generated, files, against the source model): "
+        "abs 0.5, rel 0.5, could have failed 0",
         "  g@default: load 1.0 s, compile 4.5 s; largest process 120.0 MB",
     ]
 

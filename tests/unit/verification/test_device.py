@@ -59,7 +59,8 @@ def test_right_outputs_are_verified_and_told_with_versions(verified: Verify) -> 
     report = verified()
     assert report.passed
     said = [f.message for f in report.findings("pass")]
-    assert any("of the device agree with the golden outputs" in each for each in said)
+    agreed = "of the device agree with the golden outputs, on golden inputs"
+    assert any(agreed in each for each in said) and report.verdict == "verified on golden inputs"
     assert any("the device has onnxruntime 1." in each and "as the build" in each for each in said)
     assert {n.sessions for folder in report.folders for n in folder.numbers} == {"device"}
 

@@ -66,7 +66,7 @@ def bisect(
 def _alone(group: ModelGroup, model: str) -> ModelGroup:
     """The group with this model only, compared with its own source."""
     (chosen,) = (replace(each, reference=None) for each in group.models if each.name == model)
-    verify = replace(group.verify, numbers="full")
+    verify = replace(group.verify, numbers="full", require=())
     return replace(group, models=(chosen,), sharing_groups={}, verify=verify)
 
 

@@ -347,7 +347,9 @@ class _Group:
         changes = between(old.record, record)
         words = tuple(_words(change, self._planned, model) for change in changes)
         if not changes:
-            words = (f"{action.action} of {action.subject}: its result is corrupt or lost",)
+            unrun = action.action == "verify" and self._planned.group.verify.require
+            why = "required numbers were not run" if unrun else "its result is corrupt or lost"
+            words = (f"{action.action} of {action.subject}: {why}",)
         return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
 
     def _last(self, action: PlannedAction) -> Action[msgspec.Raw] | None:

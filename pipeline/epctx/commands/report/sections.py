@@ -114,7 +114,7 @@ def _section(
     number: int, group: GroupReport, eps: Sequence[str], links: Links, *, open: bool, drawn: bool
 ) -> Section:
     checks = tables.checks([group])
-    open_ones = tuple(row for row in checks if row.finding.outcome != "pass")
+    open_ones = tuple(row for row in checks if row.finding.outcome != "pass" or row.finding.is_note)
     return Section(
         number=number,
         cell=overview.cell(group, eps),

@@ -49,7 +49,7 @@ def _build(job: BuildJob, hear: Listener) -> Said:
     variables = {**varied.variables, **varied.worker_variables}
     done = build.run(
         job.manifest,
-        Options(out=job.out, jobs=varied.jobs, numbers=False, variables=variables),
+        Options(out=job.out, jobs=varied.jobs, numbers=False, requires=False, variables=variables),
         listener=hear,
         only=job.only,
         cached=False,

@@ -15,7 +15,7 @@ from epctx.engine import quantized
 from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, EpctxError
-from epctx.manifest import ProviderSpec
+from epctx.manifest import ProviderSpec, Requirement
 from epctx.providers import registry
 from epctx.verification.findings import Finding, FolderReport, PolicyName, VerifyReport
 from epctx.verification.request import VerifyRequest
@@ -30,6 +30,7 @@ def run(
     ranges: Ranges | None = None,
     golden: bool = False,
     strict: bool = False,
+    require: Sequence[Requirement] = (),
 ) -> VerifyReport:
     """Verify the folders, several at a time; the report has them in the order asked.
 
@@ -42,11 +43,13 @@ def run(
         golden: golden files are to be run, or a device's results judged by them: a folder must be
             there that can have some.
         strict: what cannot be checked counts as a failure.
+        require: checks that must run, whatever the manifest says.
 
     Raises:
         ModelError: a manifest's input files cannot be read.
         ManifestError: a manifest's inputs do not fit its models.
     """
+    requests = [replace(each, require=tuple(require)) for each in requests]
     with tempfile.TemporaryDirectory(prefix="epctx-verify-") as scratch:
         pool = Pool(work=Path(scratch) / "work", logs=own_logs())
         threads = max(1, min(len(requests), os.cpu_count() or 1))
@@ -59,7 +62,11 @@ def run(
             )
     folders = (*_merged(others), *reports, *map(_absent, missing))
     if golden and not any(each.golden or each.device for each in requests):
-        folders += (_without_golden(),)
+        message = "there are no golden inputs: nothing that was named can have some"
+        folders += (_nothing("golden", message, " made with `epctx build --golden`"),)
+    if require and not requests:
+        message = "required numbers were not run: nothing that was named has a model to run"
+        folders += (_nothing("required", message),)
     return VerifyReport(folders=folders, strict=strict)
 
 
@@ -106,10 +113,9 @@ def _is_isolated(spec: ProviderSpec) -> bool:
         return False  # it is not here: a finding, and nothing of it is loaded
 
 
-def _without_golden() -> FolderReport:
-    message = "there are no golden inputs: nothing that was named can have some"
-    remedy = "name the folder of a group, or of a whole release made with `epctx build --golden`"
-    finding = Finding("numbers", "golden", ".", "fail", message, remedy)
+def _nothing(check: str, message: str, made: str = "") -> FolderReport:
+    remedy = f"name the folder of a group, or of a whole release{made}"
+    finding = Finding("numbers", check, ".", "fail", message, remedy)
     return FolderReport(folder=".", findings=(finding,))
 
 

@@ -19,7 +19,7 @@ from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.keys import ComposeRecord, key, make
 from epctx.keys.records import ComposedModel
-from epctx.verification.findings import POLICIES, FolderReport
+from epctx.verification.findings import POLICIES, FolderReport, on_inputs
 from epctx.verification.request import Composed, VerifyRequest
 from epctx.worker.jobs import ComposeJob, ComposeResult
 
@@ -39,7 +39,8 @@ def assess(
     name = key(record)
     known = CompositionState(planned=planned, groups=groups, record=record, key=name)
     action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
-    if action is None:
+    required = planned.composition.verify.require
+    if action is None or action.result.verify != action.result.verify.with_required(required):
         return known
     folder = place.group(planned.target, planned.composition.name)
     changed = difference(folder, action.result.files, lookup.digests)
@@ -64,7 +65,7 @@ class Composing:
             progress.emit("failed", detail=error.head)
             error.group = planned.label
             return replace(known, result=None, progress=progress, failure=error)
-        progress.emit("verified", detail=result.verify.unrun)
+        progress.emit("verified", detail=result.verify.unrun or on_inputs(result.verify.numbers))
         return replace(known, result=result, published="it was composed anew", progress=progress)
 
     def _run(self, known: CompositionState, progress: Progress) -> StoredCompose:

@@ -358,6 +358,7 @@ class _Run(Runs):
                 probabilities=probable(self.composed, wired),
                 known={case.label: each for case, each in zip(cases, expected, strict=False)},
                 asked=self.composed.composition.verify.tolerance,
+                inputs="given" if self.composed.composition.verify.inputs.files else "generated",
                 right="its parts, run one after the other",
                 random=random,
             ),

@@ -339,6 +339,7 @@ class _Shipped(Runs):
             precision=golden.precision,
             probabilities=frozenset(golden.probabilities),
             asked=golden.tolerance,
+            inputs="golden",
             right="the golden outputs",
         )
         cases = self._cases(model, golden, judge)

@@ -13,7 +13,7 @@ from epctx.graph.inputs import Array
 from epctx.manifest import Tolerance
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome
-from epctx.verification.findings import Comparison, Finding, OutputNumbers, Sessions
+from epctx.verification.findings import Comparison, Finding, Inputs, OutputNumbers, Sessions
 from epctx.verification.numbers import compare, floats, scale, tolerances, unoptimized
 from epctx.verification.numbers.again import Again
 from epctx.verification.numbers.floats import Fit
@@ -75,6 +75,7 @@ class Judge:
             output's scale is that of all of them.
         again: runs the model that gave what is right once more; None: there is none to run.
         reference: judges the same outputs by those of another model, by the label of the input set.
+        inputs: where the inputs come from.
     """
 
     file: str
@@ -90,6 +91,7 @@ class Judge:
     known: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     again: Again | None = None
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
+    inputs: Inputs = "generated"
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
     _fits: dict[tuple[str, int, int], Fit] = field(default_factory=dict, init=False)
     _scales: dict[tuple[str, tuple[int, ...]], Scale] = field(default_factory=dict, init=False)
@@ -136,6 +138,7 @@ class Judge:
                 model=self.file,
                 output=name,
                 input_set=label,
+                inputs=self.inputs,
                 sessions=self.sessions,
                 right=self.right,
                 comparison=found,
@@ -266,7 +269,7 @@ class Judge:
         sets = len({numbers.input_set for numbers in self._judged})
         words = [
             f"{len(outputs)} output{'s' * (len(outputs) != 1)} on {sets} input "
-            f"set{'s' * (sets != 1)} {self._who} agree with {self.right}"
+            f"set{'s' * (sets != 1)} {self._who} agree with {self.right}, on {self.inputs} inputs"
         ]
         comparisons = [comparison for found in outputs.values() for comparison in found]
         if all(comparison.equal for comparison in comparisons):

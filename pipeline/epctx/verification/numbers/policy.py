@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -20,10 +21,12 @@ from epctx.verification.findings import REBUILD, Finding, OutputNumbers, PolicyN
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import (
     boundaries,
+    headroom,
     nonfinite,
     recordings,
     sessions,
     sizes,
+    tolerances,
     unoptimized,
 )
 from epctx.verification.numbers.again import Again
@@ -160,11 +163,29 @@ class _Run(_Loads):
             yield from self._compute_expected(task)
             if task.expected:
                 tasks.append(task)
-        for task in tasks:
-            yield from self._check_recorded(task)
-        yield from self._check_files(models, tasks if self.settings.numbers == "full" else ())
-        for task in tasks:
-            yield from self._refusal(task)
+        with ThreadPoolExecutor(1) as beside:  # a simulator takes one core
+            notes = [beside.submit(list, self._headroom(task)) for task in tasks]
+            for task in tasks:
+                yield from self._check_recorded(task)
+            yield from self._check_files(models, tasks if self.settings.numbers == "full" else ())
+            for task in tasks:
+                yield from self._refusal(task)
+            for each in notes:
+                yield from each.result()
+
+    def _headroom(self, task: Task) -> Iterator[Finding]:
+        """Values of the source near or beyond the end of the type that its EPs compute in."""
+        providers = self.folder.providers.of(task.model.sources)
+        asked = self.settings.tolerance
+        end = tolerances.limits(providers, "float32", "float32", asked).saturates_at
+        if end is None:
+            return
+        try:
+            compiled, feeds = self.folder.load(task.model), task.cases[0].feeds
+            for message, remedy in headroom.notes(task.source.source, compiled, feeds, end):
+                yield finding(task.model, "headroom", "pass", message, remedy)
+        except Exception as error:  # onnxruntime's errors have no common class
+            yield finding(task.model, "headroom", "pass", f"not measured: {sessions.words(error)}")
 
     def _compute_expected(self, task: Task) -> Iterator[Found]:
         """The right outputs: those of the source model in a stock session."""
@@ -393,6 +414,7 @@ class _Run(_Loads):
             precision=task.source.precision,
             asked=self.settings.tolerance,
             probabilities=task.source.probabilities,
+            inputs="given" if self.settings.inputs.files else "generated",
             idle=task.idle,
             random=task.random,
             variant=variant,

@@ -50,6 +50,7 @@ def open_source(
     spins: bool = True,
     prepacks: bool | None = None,
     level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    changed: bytes | None = None,
 ) -> ort.InferenceSession:
     """A session of a source model, by path, its weights mapped where they are external.
 
@@ -59,6 +60,7 @@ def open_source(
         spins: threads that wait keep their core for a while, which whoever works beside them lacks.
         prepacks: its numbers may depend on how weights are laid out; None: to be looked at.
         level: what ONNX Runtime may optimize; all that it can in a stock session.
+        changed: the model to open in the place of the file, with data in its folder.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -72,10 +74,11 @@ def open_source(
     for name, size in source.dimensions.items():
         options.add_free_dimension_override_by_name(name, size)
     model: str | bytes = str(source.path)
-    if source.external_data_dir not in (None, source.path.parent):
+    folder = source.external_data_dir or source.path.parent
+    if changed is not None or folder != source.path.parent:
         # By path, ONNX Runtime looks for external data beside the model and nowhere else.
-        options.add_session_config_entry(_DATA_FOLDER, str(source.external_data_dir))
-        model = source.path.read_bytes()
+        options.add_session_config_entry(_DATA_FOLDER, str(folder))
+        model = source.path.read_bytes() if changed is None else changed
     return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
 
 

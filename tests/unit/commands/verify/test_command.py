@@ -102,6 +102,12 @@ def test_a_group_that_is_missing_fails() -> None:
     assert failed.remedy == "run `epctx build --only g@t`"
 
 
+def test_what_is_required_fails_where_nothing_has_a_model() -> None:
+    (failed,) = command.run([], require=["numbers"]).findings("fail")
+    assert failed.check == "required" and failed.message.startswith("required numbers were not run")
+    assert command.run([]).passed and command.run(requests("a"), require=["numbers"]).passed
+
+
 def test_eps_that_need_isolation_get_a_fresh_process() -> None:
     command.run(requests("a", group=folders.group()))
     unknown = ProviderSpec(alias="x", provider="AlienExecutionProvider")

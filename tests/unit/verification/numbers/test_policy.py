@@ -138,7 +138,8 @@ def test_equal_outputs_pass_and_are_in_the_report(case: Case) -> None:
         ("outputs", "pass"),
     ]
     assert report.findings[-1].message == (
-        "1 output on 2 input sets of the files agree with the source model, all values equal"
+        "1 output on 2 input sets of the files agree with the source model, on generated inputs, "
+        "all values equal"
     )
     assert [(n.model, n.output, n.input_set, n.sessions, n.passed) for n in report.numbers] == [
         ("m_ctx.onnx", "z", "seed 7, set 0", "files", True),
@@ -391,6 +392,7 @@ def test_recorded_outputs_of_generating_sessions_are_compared(case: Case) -> Non
     record(case, inputs, lambda out: out)
     assert case.one().message == (
         "1 output on 2 input sets of the generating sessions agree with the source model, "
+        "on generated inputs, "
         "all values equal"
     )
     record(case, inputs, lambda out: {"z": -out["z"]})
