@@ -7,11 +7,12 @@ ones are made by onnxruntime.quantization from float ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -25,18 +26,24 @@ class Net:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self.dtype: npt.DTypeLike = np.float32
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
     def __call__(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output."""
+        return self.several(op, *inputs, outputs=1, **attributes)[0]
+
+    def several(self, op: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Add a node with several outputs."""
         name = f"{op.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
-        return name
+        names = [name, *(f"{name}_{number}" for number in range(1, outputs))]
+        self.nodes.append(helper.make_node(op, inputs, names, name=name, **attributes))
+        return names
 
     def weight(self, *shape: int, scale: float = 1.0, around: float = 0.0) -> str:
         """A seeded parameter."""
-        return self.constant((around + scale * self.rng.standard_normal(shape)).astype(np.float32))
+        return self.floats(around + scale * self.rng.standard_normal(shape))
 
     def constant(self, value: np.ndarray) -> str:
         """An initializer."""
@@ -52,6 +59,15 @@ class Net:
         """x @ w + b."""
         product = self("MatMul", x, self.weight(inner, outer, scale=inner**-0.5))
         return self("Add", product, self.weight(outer, scale=0.1))
+
+    def floats(self, values: npt.ArrayLike) -> str:
+        """An initializer of the net's type."""
+        return self.constant(np.asarray(values, self.dtype))
+
+    def affine(self, x: str, factor: float, offset: float = 0.0) -> str:
+        """factor * x + offset."""
+        y = self("Mul", x, self.floats(factor))
+        return self("Add", y, self.floats(offset)) if offset else y
 
     def conv(
         self, x: str, inner: int, outer: int, kernel: int = 3, *, stride: int = 1, group: int = 1
@@ -96,16 +112,19 @@ class Net:
         return self.linear(flat, width, width), scores
 
     def model(self, inputs: Mapping[str, tuple[int, ...]], *outputs: str) -> onnx.ModelProto:
-        """The checked model; shapes of outputs are inferred."""
+        """The checked model; types and shapes of outputs are inferred."""
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
         graph = helper.make_graph(
             self.nodes,
             "g",
-            [helper.make_tensor_value_info(n, FLOAT, shape) for n, shape in inputs.items()],
-            [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+            [helper.make_tensor_value_info(n, kind, shape) for n, shape in inputs.items()],
+            [onnx.ValueInfoProto(name=name) for name in outputs],
             self.weights,
         )
         made = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", 3)],
+            ir_version=10,
         )
         inferred: onnx.ModelProto = onnx.shape_inference.infer_shapes(made, strict_mode=True)
         return inferred
@@ -266,8 +285,12 @@ QUANTIZED: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def quantize(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """Static QDQ quantization by onnxruntime, calibrated on seeded inputs."""
+def quantize(model: onnx.ModelProto, folder: Path, excluded: Sequence[str] = ()) -> onnx.ModelProto:
+    """Static QDQ quantization by onnxruntime, calibrated on seeded inputs.
+
+    Args:
+        excluded: ops whose nodes stay as they are.
+    """
     from onnxruntime.quantization import QuantType, quantize_static
 
     class Inputs:
@@ -282,7 +305,12 @@ def quantize(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     source, target = folder / "float.onnx", folder / "quantized.onnx"
     onnx.save(model, source)
     quantize_static(
-        source, target, Inputs(), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8
+        source,
+        target,
+        Inputs(),
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=[n.name for n in model.graph.node if n.op_type in excluded],
     )
     return onnx.load(target)
 

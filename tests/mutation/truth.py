@@ -1,4 +1,4 @@
-"""How large a fault's effect really is: by the ONNX reference evaluator in float64, not by epctx.
+"""The effect of a fault in a model: by the ONNX reference evaluator in float64, not by epctx.
 
 ONNX Runtime has no double kernels for convolutions and recurrent layers; `onnx.reference` computes
 whatever it is given, so that a model whose weights and inputs are float64 is computed in float64.
@@ -7,34 +7,14 @@ whatever it is given, so that a model whose weights and inputs are float64 is co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-MASKED = 5000.0
-"""Magnitudes from here on are masks, in the models of `architectures`: nothing else comes near."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Of a fault, on the worst output and input set, masked elements apart.
-
-    Attributes:
-        relative: largest difference over the largest magnitude.
-        cosine: cosine similarity.
-        broken: a mask is at another place, or a value is not finite.
-    """
-
-    relative: float
-    cosine: float
-    broken: bool = False
-
-    def beyond(self, *, max_rel: float, cosine_min: float) -> bool:
-        """Whether no right model could have it."""
-        return self.broken or self.relative > max_rel or self.cosine < cosine_min
+from tests.mutation import task
+from tests.mutation.task import Effect, Task
 
 
 def run(
@@ -47,29 +27,17 @@ def run(
     ]
 
 
-def effect(right: Sequence[Sequence[np.ndarray]], found: Sequence[Sequence[np.ndarray]]) -> Effect:
-    """The worst of all outputs and input sets."""
+def effect(
+    measures: Sequence[Task],
+    right: Sequence[Sequence[np.ndarray]],
+    found: Sequence[Sequence[np.ndarray]],
+) -> Effect:
+    """The worst effect of all outputs, each measured by its own task."""
     effects = [
-        _effect(x.astype(np.float64).ravel(), y.astype(np.float64).ravel())
-        for each, other in zip(right, found, strict=True)
-        for x, y in zip(each, other, strict=True)
+        task.effect(measure, -1, 0, [{"": x[i]} for x in right], [{"": y[i]} for y in found])
+        for i, measure in enumerate(measures)
     ]
-    return Effect(
-        relative=max(each.relative for each in effects),
-        cosine=min(each.cosine for each in effects),
-        broken=any(each.broken for each in effects),
-    )
-
-
-def _effect(x: np.ndarray, y: np.ndarray) -> Effect:
-    if x.shape != y.shape:
-        return Effect(relative=np.inf, cosine=-1.0, broken=True)
-    masked = np.abs(x) >= MASKED
-    broken = bool((masked != (np.abs(y) >= MASKED)).any()) or not np.isfinite(y).all()
-    x, y = x[~masked], np.nan_to_num(y[~masked])
-    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    cosine = float(x @ y) / norms if norms else 0.0
-    return Effect(float(np.abs(x - y).max() / np.abs(x).max()), cosine, broken)
+    return max(effects, key=lambda each: each.task)
 
 
 def _doubled(given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
