@@ -16,13 +16,11 @@ from typing import Final
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto
 
-from epctx.graph import inputs as graph_inputs
-from epctx.manifest import ModelSource
-from epctx.runtime import feeds
-from epctx.verification.numbers import sessions
+from epctx.manifest import ModelSource, VerifyInputs
+from epctx.verification.numbers.expected import Again, Expected
+from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.source_model import SourceModel
 from tests.mutation import architectures, task
 from tests.mutation.architectures import FLOAT, Net
@@ -363,10 +361,14 @@ kind("QY", "Y3 in 8 bits but its Concat", IMAGE, task.yolo, (1, 4), SCORES, quan
 
 @dataclass(frozen=True)
 class Run:
-    """A kind's model as epctx reads it, with its right outputs, input set by input set."""
+    """A kind's model as verification has it, with its right outputs by input set."""
 
     source: SourceModel
-    outputs: Sequence[Outputs]
+    outputs: Mapping[str, Outputs]
+    again: Again
+
+
+FOLDER: Final = tempfile.TemporaryDirectory()
 
 
 @cache
@@ -375,12 +377,11 @@ def prepared(head: str) -> Run:
 
     Its own nodes run, without optimizations: fused ones in 8 bits depend on the CPU.
     """
-    model = KINDS[head].model()
-    inputs = graph_inputs.specs(model)
-    with tempfile.TemporaryDirectory() as folder:
-        source = ModelSource(name="model", path=Path(folder) / "model.onnx")
-        onnx.save(model, source.path)
-        session = sessions.open_source(source, level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
-        given = (feeds.generate(inputs, seed=0, index=index) for index in range(SETS))
-        outputs = [sessions.run_source(session, each) for each in given]
-        return Run(SourceModel.read(source), outputs)
+    path = Path(FOLDER.name) / f"{head}.onnx"
+    onnx.save(KINDS[head].model(), path)
+    source = SourceModel.read(ModelSource(name=head, path=path))
+    sets = InputSets(VerifyInputs(count=SETS))
+    cases = {case.label: case for case in sets.cases(source.inputs)}
+    expected = Expected(source, source.inputs, sets)
+    again = Again(expected, cases)
+    return Run(source, {label: again.unoptimized(label) for label in cases}, again)

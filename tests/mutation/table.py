@@ -73,12 +73,15 @@ def judged(
         sessions="files",
         providers=[_provider(limits)],
         precision=run.source.precision,
+        probabilities=run.source.probabilities,
         asked=Tolerance(),
-        idle=constant(run.outputs),
+        idle=constant(list(run.outputs.values())),
+        known=run.outputs,
+        again=run.again,
     )
     told: list[Finding | OutputNumbers] = []
-    for number, (right, given) in enumerate(zip(run.outputs, found, strict=True)):
-        told += judge.judge(f"seed 0, set {number}", right, given)
+    for (label, right), given in zip(run.outputs.items(), found, strict=True):
+        told += judge.judge(label, right, given)
     told += judge.summary()
     findings = [each for each in told if isinstance(each, Finding)]
     return findings, [each for each in told if isinstance(each, OutputNumbers)]
@@ -96,7 +99,7 @@ def lies(kind: str, fault: str) -> list[Outputs] | None:
         return None
     liar = Liar(fault, about.place, about.output)
     found: list[Outputs] = []
-    for outputs in prepared(kind).outputs:
+    for outputs in prepared(kind).outputs.values():
         told = liar.lie(list(outputs.values()))
         if told is None:
             return None
@@ -108,7 +111,7 @@ def cells(kind: str, fault: str) -> Iterator[Cell]:
     """Yield the verdicts on one fault in one kind of model, by each of LIMITS."""
     run, about, found = prepared(kind), KINDS[kind], lies(kind, fault)
     whole = Effect() if found is None else _effect(about, run, found)
-    name = list(run.outputs[0])[about.output]
+    name = run.source.outputs[about.output]
     for limits in LIMITS:
         if found is None or whole.nothing:
             yield Cell(fault, kind, limits, ".", whole)
@@ -128,7 +131,8 @@ def cells(kind: str, fault: str) -> Iterator[Cell]:
 
 
 def _effect(about: Kind, run: Run, found: Sequence[Outputs]) -> Effect:
-    return task.effect(about.task, about.place.axis, about.output, run.outputs, found)
+    right = list(run.outputs.values())
+    return task.effect(about.task, about.place.axis, about.output, right, found)
 
 
 def _mended(
@@ -139,13 +143,13 @@ def _mended(
     Only these may be named as not checkable; what is wrong elsewhere is missed.
     """
     axis = about.place.axis
-    moved = np.concatenate([np.moveaxis(each[name], axis, -1) for each in run.outputs])
+    moved = np.concatenate([np.moveaxis(each[name], axis, -1) for each in run.outputs.values()])
     magnitudes = np.abs(moved).reshape(-1, moved.shape[-1]).max(axis=0)
     allowed = max(each.tolerance.max_rel or 0.0 for each in numbers)
     shape = [1] * moved.ndim
     shape[axis] = -1
     hidden = (magnitudes < allowed * magnitudes.max()).reshape(shape)
-    pairs = zip(run.outputs, found, strict=True)
+    pairs = zip(run.outputs.values(), found, strict=True)
     return [{**y, name: np.where(hidden, x[name], y[name])} for x, y in pairs]
 
 
