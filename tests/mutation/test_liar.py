@@ -77,7 +77,7 @@ def test_right_outputs_of_no_kind_fail(limits: table.Limits) -> None:
 @cache
 def cells(kind: str) -> list[Cell]:
     """All cells of one column, once for a process."""
-    return table.table([kind])
+    return table.column(kind)
 
 
 def missed(kind: str) -> list[str]:
