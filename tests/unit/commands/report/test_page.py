@@ -15,6 +15,7 @@ from epctx.commands.report import page, sections, tables
 from epctx.commands.report.timeline import STAGES
 from epctx.engine.report import GroupReport
 from epctx.stages.report import CompositionReport
+from epctx.verification.findings import Finding
 from tests.kit.reports import chain, failing, numbers, report
 
 HOSTILE = "</script><script>alert({})</script><img src=x onerror=alert(1)>'\"&\u2028{{{{ 7*7 }}}}"
@@ -61,6 +62,18 @@ def test_what_load_noted_of_a_source_is_on_the_page(tmp_path: Path) -> None:
     text = page.render(report(replace(chain(3), notes=("imports opset 18 & 17",))), tmp_path)
     assert "<li>imports opset 18 &amp; 17</li>" in text
     assert "on the source" not in page.render(report(chain(3)), tmp_path)
+
+
+def test_the_origin_of_inputs_and_notes_are_in_the_section(tmp_path: Path) -> None:
+    built, *others = report().groups
+    assert built.verify is not None
+    note = Finding("numbers", "headroom", "chain_ctx.onnx", "pass", "'h' overflows float16")
+    verify = replace(built.verify, findings=(*built.verify.findings, note))
+    made = replace(report(), groups=(replace(built, verify=verify), *others))
+    text = page.render(made, tmp_path)
+    section = text[text.index('id="group-1"') : text.index('id="group-2"')]
+    assert "seed 0, set 0, generated<br>" in section
+    assert "&#39;h&#39; overflows float16" in section
 
 
 def test_nothing_is_loaded_and_no_attribute_is_script_or_style(tmp_path: Path) -> None:
