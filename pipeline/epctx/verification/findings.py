@@ -69,7 +69,7 @@ class Finding(Struct, frozen=True):
     @property
     def is_note(self) -> bool:
         """Tell whether it passed and says something that a user should see."""
-        return self.check == "headroom"
+        return self.check in ("headroom", "gain")
 
 
 class Worst(Struct, frozen=True, kw_only=True):

@@ -93,6 +93,7 @@ class Judge:
     reference: tuple[Judge, Mapping[str, Mapping[str, Array]]] | None = None
     inputs: Inputs = "generated"
     _judged: list[OutputNumbers] = field(default_factory=list, init=False)
+    _explained: set[tuple[str, tuple[int, ...]]] = field(default_factory=set, init=False)
     _fits: dict[tuple[str, int, int], Fit] = field(default_factory=dict, init=False)
     _scales: dict[tuple[str, tuple[int, ...]], Scale] = field(default_factory=dict, init=False)
 
@@ -167,21 +168,22 @@ class Judge:
         if not compare.is_floating(str(right.dtype)) or not right.size:
             return None
         key = name, right.shape
-        if key not in self._scales or failed:
+        if key not in self._scales or (failed and key not in self._explained):
+            sets = {
+                label: outputs[name] for label, outputs in self.known.items() if name in outputs
+            }
             alike = {
-                label: outputs[name]
-                for label, outputs in self.known.items()
-                if name in outputs and _kind(outputs[name]) == _kind(right)
+                n: y for n, y in sets.items() if (y.shape, y.dtype) == (right.shape, right.dtype)
             }
             noise, rounded = tolerances.unit(of_output(name, self.precision), allowed), []
             if self.again is not None and failed:
+                self._explained.add(key)
                 others = (self.again.rounded(label, noise) for label in alike)
                 rounded = [outputs[name] for outputs in others if name in outputs]
             known = list(alike.values()) or [right]
-            static = self.again is None or (failed and len(rounded) < len(known))
-            self._scales[key] = scale.measure(
-                known, allowed, noise=2 * noise if static else 0.0, rounded=rounded
-            )
+            blind = self.again is None or (failed and len(rounded) < len(known))
+            noise = 2 * noise if blind else 0.0
+            self._scales[key] = scale.measure(known, allowed, noise=noise, rounded=rounded)
         return self._scales[key]
 
     def _add_fits(self, name: str, expected: Array, actual: Array, allowed: Tolerance) -> None:
@@ -309,7 +311,7 @@ class Judge:
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
                 message = f"output '{name}': {words.format(gain)}: quantization may do that"
-                yield self._finding("pass", message)
+                yield Finding("numbers", "gain", self.file, "pass", message)
             return
         error = sum((each.mean_abs or 0.0) for each in found) / len(found)
         parts = [("", gain, error, max((each.scale or 0.0) for each in found))]
@@ -373,10 +375,6 @@ _WHO: dict[Sessions, str] = {
     "quantized": "of the quantized model",
     "device": "of the device",
 }
-
-
-def _kind(output: Array) -> tuple[object, ...]:
-    return output.shape, output.dtype
 
 
 def _listed(slices: Mapping[int, float]) -> str:

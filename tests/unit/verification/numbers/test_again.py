@@ -16,7 +16,7 @@ CASES = {
 
 
 def test_each_float_is_off_by_so_much_of_itself_and_nothing_else_is() -> None:
-    feeds = {
+    feeds: dict[str, np.ndarray] = {
         "x": np.linspace(-3, 3, 100, dtype=np.float32),
         "h": np.ones(8, np.float16),
         "n": np.array([7]),
