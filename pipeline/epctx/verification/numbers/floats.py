@@ -34,6 +34,7 @@ class Fit(Struct, frozen=True):
     Attributes:
         dot: of their products.
         power: of the squares of what is right.
+        found: of the squares of what was computed.
         error: of the absolute differences.
         count: how many there are.
         largest: the largest magnitude of what is right.
@@ -41,6 +42,7 @@ class Fit(Struct, frozen=True):
 
     dot: float = 0.0
     power: float = 0.0
+    found: float = 0.0
     error: float = 0.0
     count: int = 0
     largest: float = 0.0
@@ -49,6 +51,7 @@ class Fit(Struct, frozen=True):
         return Fit(
             self.dot + other.dot,
             self.power + other.power,
+            self.found + other.found,
             self.error + other.error,
             self.count + other.count,
             max(self.largest, other.largest),
@@ -133,7 +136,8 @@ def fits(
         usable = np.isfinite(x) & np.isfinite(y)
         x, y = np.where(usable, x, 0.0), np.where(usable, y, 0.0)
         gaps = np.abs(x - y)
-        dots = (x * np.where(gaps <= floor, x, y)).sum(others)
+        y = np.where(gaps <= floor, x, y)
+        dots, founds = (x * y).sum(others), (y * y).sum(others)
         powers, errors = (x * x).sum(others), gaps.sum(others)
         most = np.abs(x).max(others, initial=0.0)
         for place, index in enumerate(slices):
@@ -143,6 +147,7 @@ def fits(
                 Fit(
                     dot=float(dots[place]),
                     power=float(powers[place]),
+                    found=float(founds[place]),
                     error=float(errors[place]),
                     count=x.size // len(slices),
                     largest=float(most[place]),

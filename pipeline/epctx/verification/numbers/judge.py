@@ -307,34 +307,42 @@ class Judge:
         """
         allowed, power = self.limits(name, found[0].dtype), sum(each.power for each in found)
         gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
-        words = "over all input sets it is {:.4g} times what is right"
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
-                message = f"output '{name}': {words.format(gain)}: quantization may do that"
+                words = f"over all input sets it is {gain:.4g} times what is right"
+                message = f"output '{name}': {words}: quantization may do that"
                 yield Finding("numbers", "gain", self.file, "pass", message)
             return
         error = sum((each.mean_abs or 0.0) for each in found) / len(found)
-        parts = [("", gain, error, max((each.scale or 0.0) for each in found))]
-        parts += [
-            (
-                f", slice {index} of axis {axis}",
-                fit.dot / fit.power,
-                fit.error / fit.count,
-                fit.largest,
-            )
-            for (output, axis, index), fit in self._fits.items()
-            if output == name and fit.power
-        ]
-        floor = math.inf if allowed.floor is None else allowed.floor
-        for part, gain, error, largest in parts:
-            told = []
-            if abs(gain - 1) > allowed.gain_max:
-                told.append(f"{words.format(gain)} (gain_max {allowed.gain_max:g})")
-            if largest <= 1 + scale.SUM and error > floor:
-                told.append(f"mean error of probabilities {error:.3g} > {floor:g} (floor)")
-            if told:
-                message = f"output '{name}'{part}: {'; '.join(told)}"
-                yield self._finding("fail", message, _REMEDY)
+        largest = max((each.scale or 0.0) for each in found)
+        yield from self._fit(f"output '{name}'", gain, 1.0, error, largest, allowed)
+        for (output, axis, index), fit in self._fits.items():
+            if output == name and fit.power:
+                cosine = fit.dot / math.sqrt(fit.power * fit.found) if fit.found else 0.0
+                what = f"output '{name}', slice {index} of axis {axis}"
+                fitted = fit.dot / fit.power, cosine, fit.error / fit.count, fit.largest
+                yield from self._fit(what, *fitted, allowed)
+
+    def _fit(
+        self,
+        what: str,
+        gain: float,
+        cosine: float,
+        error: float,
+        largest: float,
+        allowed: Tolerance,
+    ) -> Iterator[Finding]:
+        """Judge sums over all input sets: `error` is the mean one, `largest` what is right."""
+        told = []
+        if allowed.gain_max is not None and abs(gain - 1) > allowed.gain_max:
+            words = f"over all input sets it is {gain:.4g} times what is right"
+            told.append(f"{words} (gain_max {allowed.gain_max:g})")
+        if allowed.cosine_min is not None and cosine < allowed.cosine_min:
+            told.append(f"cosine {cosine:.6g} < {allowed.cosine_min:g} over all input sets")
+        if allowed.floor is not None and largest <= 1 + scale.SUM and error > allowed.floor:
+            told.append(f"mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)")
+        if told:
+            yield self._finding("fail", f"{what}: {'; '.join(told)}", _REMEDY)
 
     def _non_finite(self, name: str, found: Sequence[Comparison]) -> Iterator[Finding]:
         words = _shares(max(found, key=lambda comparison: comparison.nan + comparison.infinite))

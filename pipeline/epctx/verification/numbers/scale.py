@@ -56,8 +56,9 @@ _BLOCK_FLOOR: Final = 64.0
 """A block's scale is not less than this part of the whole's: neighbours share their noise."""
 _CHANCE: Final = 0.01
 """Probability that slices of few values are small by chance, from which on they are not named."""
-_NEARLY: Final = 2.0
+_NEARLY: Final = 2.5
 """Up to so much of the error that is allowed, and half of the largest, slices have own scales."""
+_HALF: Final = 0.5
 _COLUMNS: Final = 32
 _DENSE: Final = 4.0
 """Values of a normal distribution are so much denser at zero than ones spread evenly."""
@@ -276,7 +277,7 @@ def _most_hidden(
     least, best, chosen = _APART if seen else 0.0, None, np.zeros(0, np.bool_)
     for axis in telling or axes:
         maxima = _over_all(outputs, axis)
-        bound = max(error, min(_NEARLY * error, maxima.max() / _NEARLY)) if telling else error
+        bound = max(error, min(_NEARLY * error, _HALF * maxima.max())) if telling else error
         hidden = (maxima > 0) & (maxima <= bound)
         if not telling:
             hidden &= (len(maxima) <= _COLUMNS) & _no_chance(outputs, axis, maxima)

@@ -151,6 +151,15 @@ def test_the_gain_of_a_hidden_slice_is_its_own() -> None:
     assert found.outcome == "fail" and "output 'y', slice 4 of axis 1: over all" in found.message
 
 
+def test_the_cosine_of_a_hidden_slice_is_its_own() -> None:
+    """An error of 15 % of the slice's scale, of which the whole output's cosine sees little."""
+    right = scores(0)
+    wrong = right.copy()
+    wrong[0, 4] += 0.15 * np.where(np.arange(400) % 2, 1, -1)
+    (found,) = summed_up(judge(asked=NPU), (right, wrong))
+    assert found.outcome == "fail" and "slice 4 of axis 1: cosine 0.9" in found.message
+
+
 def test_probabilities_are_off_by_little_on_average() -> None:
     """A Sigmoid that is wrong by 0.05 everywhere; one that is right to a hundredth."""
     right = scores(0)[:, 4]
