@@ -25,9 +25,8 @@ from epctx.verification.numbers import sessions
 
 _NEAR: Final = 100.0
 _LISTED: Final = 3
-_SMALLER: Final = (
-    "scale them down in the model, or leave their nodes to the default EP with `partition.exclude`"
-)
+_LOWEST: Final = 3.4e38  # beyond are the lowest float32, and infinity: always masks
+_SMALLER: Final = "scale them down in the model, or exclude their nodes with `partition.exclude`"
 _FLOATS: Final = tuple(f"tensor({kind})" for kind in ("float", "float16", "bfloat16", "double"))
 _MAGNITUDES: Final = """(value) => (most, least, rest) {
   floats = Cast <to = 1> (value)  all = Abs (floats)
@@ -38,8 +37,6 @@ _MAGNITUDES: Final = """(value) => (most, least, rest) {
 }"""
 """Body of a function: the largest and the least magnitude, and the largest of those below an eighth
 of the largest one, as a share of it. `Where` takes five times as long (onnxruntime 1.32.0)."""
-_LOWEST: Final = 3.4e38
-"""The lowest float32, and infinity, are masks wherever they are."""
 
 
 def notes(
@@ -100,8 +97,7 @@ def _measure(
     open_ = partial(sessions.open_source, source, spins=False, prepacks=False, level=level)
     model = _located(skeleton.read_mapped(source.path))
     graph, names = model.graph, _values(model, compiled, feeds)
-    known = {value.name for value in (*graph.input, *graph.output)}
-    outputs = len(graph.output)
+    outputs, known = len(graph.output), {each.name for each in (*graph.input, *graph.output)}
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     typed = open_(changed=model.SerializeToString())
     kinds = {value.name: value.type for value in (*typed.get_inputs(), *typed.get_outputs())}

@@ -17,7 +17,14 @@ from epctx.errors import ManifestError
 from epctx.graph.inputs import InputSpec
 from epctx.manifest import VerifySettings
 from epctx.verification import layout
-from epctx.verification.findings import REBUILD, Finding, OutputNumbers, PolicyName, Sessions
+from epctx.verification.findings import (
+    NOT_CHECKED,
+    REBUILD,
+    Finding,
+    OutputNumbers,
+    PolicyName,
+    Sessions,
+)
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import (
     boundaries,
@@ -202,7 +209,8 @@ class _Run(_Loads):
         except Impossible as error:
             yield error.finding
         except (Unfed, NotHere, Unsized) as error:
-            yield unchecked(task.model, str(error), error.remedy)
+            left_out = NOT_CHECKED if task.expected else ""
+            yield unchecked(task.model, f"{left_out}{error}", error.remedy)
         except sessions.NotComparable as error:
             yield unchecked(
                 task.model, str(error), "only tensors, sequences and maps can be compared"
@@ -337,11 +345,11 @@ class _Run(_Loads):
     def _check_variant(self, task: Task, recorded: Path, variant: Variant) -> Iterator[Found]:
         refusal = recordings.refusal(recorded, variant.place) if variant.name else None
         if not variant.begun:
-            message = f"{variant.name}: not checked: budget"
+            message = f"{variant.name}: {NOT_CHECKED}budget"
             yield unchecked(task.model, message, "raise `verify.budget`")
             return
         if refusal is not None:
-            yield unchecked(task.model, f"{variant.name}: {refusal}", _ON_DEVICE)
+            yield unchecked(task.model, f"{variant.name}: {NOT_CHECKED}{refusal}", _ON_DEVICE)
             return
         yield from self._check_boundaries(task, recorded, variant)
         judge = self._judge(task, "generating", variant.name)
@@ -352,7 +360,7 @@ class _Run(_Loads):
             elif found is None:
                 yield unchecked(
                     task.model,
-                    f"{case.label}: the generating sessions ran other inputs",
+                    f"{case.label}: {NOT_CHECKED}the generating sessions ran other inputs",
                     "build again: what they compute is kept by inputs",
                 )
             else:

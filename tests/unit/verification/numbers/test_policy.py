@@ -19,6 +19,7 @@ from epctx.providers.base import Boundary, Port
 from epctx.stages import verify
 from epctx.verification.findings import Finding, FolderReport
 from epctx.verification.numbers import expected, recordings, sessions
+from epctx.verification.numbers.expected import Expected, Unfed
 from epctx.verification.numbers.input_sets import InputSets
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.runs import Pause
@@ -202,7 +203,7 @@ def test_outputs_of_one_value_are_noticed_where_there_is_one_set_of_inputs(case:
     assert finding.message == "output 'z': 0.00% of its elements could have failed (of the files)"
     case.source("m")
     assert not case.check("sensitivity")
-    assert case.one().outcome == "pass"
+    assert case.one().outcome == "pass" and "on given inputs" in case.one().message
 
 
 def test_one_output_of_several_that_does_not_depend_on_inputs(case: Case) -> None:
@@ -398,6 +399,27 @@ def test_recorded_outputs_of_generating_sessions_are_compared(case: Case) -> Non
     record(case, inputs, lambda out: {"z": -out["z"]})
     assert [f.outcome for f in case.check("outputs")] == ["fail", "fail"]
     assert case.check("outputs")[0].message.endswith("(of the generating sessions)")
+
+
+def test_required_numbers_are_those_of_every_input_set(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source runs on the first one only, so the second one is run nowhere."""
+    compute = Expected.of
+
+    def first_only(expected: Expected, given: Any) -> Any:
+        if given.label.endswith("set 1"):
+            raise Unfed("the source model runs on set 0, not on set 1")
+        return compute(expected, given)
+
+    monkeypatch.setattr(Expected, "of", first_only)
+    case.verify = {"inputs": VerifyInputs(count=2)}
+    report = case.report()
+    assert [n.input_set for n in report.numbers] == ["seed 0, set 0"]
+    assert report.unrun == "numbers not all run: the source model runs on set 0, not on set 1"
+    case.verify["require"] = ("numbers",)
+    (failed,) = case.check("required")
+    assert failed.outcome == "fail" and failed.remedy == Unfed.remedy
 
 
 def test_recordings_of_other_inputs_are_not_used(case: Case) -> None:
@@ -840,4 +862,4 @@ def test_devices_that_the_budget_left_out_are_told(case: Case) -> None:
     recordings.write_variants(case.tmp / "recorded", "m", variants)
     recordings.refuse(case.tmp / "recorded", "m/C", "it ended")
     found = {f.message for f in case.check("outputs") if f.outcome == "not checkable"}
-    assert found == {"B: not checked: budget", "C: it ended"}
+    assert found == {"B: not checked: budget", "C: not checked: it ended"}
