@@ -130,7 +130,8 @@ def fits(
     Differences up to the floor count as none, but in the sum of errors.
     """
     for hidden in scale.hidden:
-        slices = [i for i in hidden.slices if i not in hidden.unjudged]
+        judged = zip(hidden.slices, hidden.judged, strict=True)
+        slices = [index for index, own in judged if own]
         others = tuple(axis for axis in range(expected.ndim) if axis != hidden.axis)
         x, y = (np.real(scales.widen(np.take(a, slices, hidden.axis))) for a in (expected, actual))
         usable = np.isfinite(x) & np.isfinite(y)
