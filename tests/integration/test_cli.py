@@ -314,7 +314,7 @@ def test_a_failed_build_in_json_is_its_report(here: Path) -> None:
 def test_a_log_has_plain_whole_lines(here: Path) -> None:
     build = ("build", "m.yaml", "--no-cache", "--out", "elsewhere")
     short, long = (epctx(*build, *flags, folder=here) for flags in ([], ["-v"]))
-    assert short.code == 0 and short.err == "g@default: verified\n"
+    assert short.code == 0 and short.err == "g@default: verified on generated inputs\n"
     assert {"g@default: m: compile", "g@default: built"} <= set(long.err.splitlines())
     lines = (short.out + long.err).splitlines()
     assert not [line for line in lines if "\x1b" in line or "\r" in line or line != line.rstrip()]
@@ -329,7 +329,7 @@ def test_a_coloured_log_has_no_cursor(
 ) -> None:
     build = ("build", "m.yaml", "--no-cache", "--out", "elsewhere", *flags)
     ran = epctx(*build, folder=here, **variables)
-    assert "\x1b[32mg@default: verified\x1b[0m\n" in ran.err
+    assert "\x1b[32mg@default: verified on generated inputs\x1b[0m\n" in ran.err
     assert {found[-1] for found in ANSI.findall(ran.out + ran.err)} == {"m"}
 
 
@@ -375,7 +375,7 @@ def test_verbose_says_more(here: Path) -> None:
     )
     assert "  ep: 10 nodes in one partition" in long.splitlines()
     assert (
-        "output 'y' (seed 0, set 0, files, against the source model): abs " in long
+        "output 'y' (seed 0, set 0, generated, files, against the source model): abs " in long
         and "output 'y'" not in short
     )
 

@@ -465,8 +465,8 @@ class Checking:
 
 def excess(row: dict[str, Any], limits: dict[str, float]) -> str | None:
     """Which limits an output exceeds that is not equal."""
-    found = {"cosine_min": row["cosine"]}
-    found |= {key: row[key] for key in ("max_abs", "max_rel", "gain_max")}
+    found = {key: row[key] for key in ("max_abs", "max_rel")}
+    found |= {"cosine_min": row["cosine"], "gain_max": row["gain_max"]}
     held = {key: limits[key] for key in found if None not in (found[key], limits.get(key))}
     over = [
         f"{key} {found[key]:.6g} (allowed: {limit:g})"

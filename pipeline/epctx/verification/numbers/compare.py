@@ -102,7 +102,7 @@ def _excesses(comparison: Comparison, tolerance: Tolerance) -> Iterator[str]:
         ):
             if least is not None and found is not None:
                 judged = True
-                if not found >= least:
+                if not found >= least and (comparison.max_abs or 0.0) > (tolerance.floor or 0.0):
                     yield f"{name} {found:.9g}{unit} < {least:.12g}{unit}"
         if judged:
             yield from _losers(

@@ -103,7 +103,7 @@ def compare(
     if not math.isfinite(second.max_abs):
         problem = "the difference is beyond float64"
         return replace(found, problem=problem, worst=locate(expected, actual, second.at))
-    dead = second.right > 0 and not second.found
+    dead = second.right > 0 and not second.found and second.max_abs > (tolerance.floor or 0.0)
     norms = math.sqrt(second.right) * math.sqrt(second.found)
     return replace(
         found,
@@ -210,8 +210,6 @@ def _second(expected: Array, actual: Array, scale: Scale, tolerance: Tolerance) 
         i = int(np.argmax(relative))
         if float(relative[i]) > most:
             most, found.at = float(relative[i]), int(at[i])
-        if tolerance.floor is not None:
-            y = np.where(gaps <= tolerance.floor, x, y)
         _add(found, x, y, magnitudes < scale.extreme, units)
     found.max_rel = most if math.isfinite(most) else None
     return found

@@ -306,7 +306,8 @@ class Judge:
         A model without a limit for its gain, as a quantized one, is told it and not judged.
         """
         allowed, power = self.limits(name, found[0].dtype), sum(each.power for each in found)
-        gain = sum((each.gain or 0.0) * each.power for each in found) / power if power else 1.0
+        wrong = max((each.max_abs or 0.0) for each in found) > (allowed.floor or 0.0)
+        gain = sum((each.gain or 0.0) * each.power for each in found) / power if wrong else 1.0
         if allowed.gain_max is None:
             if abs(gain - 1) > tolerances.GAIN:
                 words = f"over all input sets it is {gain:.4g} times what is right"
@@ -339,7 +340,7 @@ class Judge:
             told.append(f"{words} (gain_max {allowed.gain_max:g})")
         if allowed.cosine_min is not None and cosine < allowed.cosine_min:
             told.append(f"cosine {cosine:.6g} < {allowed.cosine_min:g} over all input sets")
-        if allowed.floor is not None and largest <= 1 + scale.SUM and error > allowed.floor:
+        if allowed.floor and largest <= 1 + scale.SUM and error > allowed.floor:
             told.append(f"mean error of probabilities {error:.3g} > {allowed.floor:g} (floor)")
         if told:
             yield self._finding("fail", f"{what}: {'; '.join(told)}", _REMEDY)
