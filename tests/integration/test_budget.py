@@ -130,7 +130,7 @@ def test_a_partial_result_is_for_its_budget_only(here: Path) -> None:
 
 
 def refused(folder: Path, text: str, *options: str) -> str:
-    """What a build says that must end with exit code 7."""
+    """Return the output of a build that must end with exit code 7."""
     (folder / "m.yaml").write_text(text, encoding="utf-8")
     ended = CliRunner().invoke(app, ["build", str(folder / "m.yaml"), *options])
     assert ended.exit_code == 7, ended.output + ended.stderr

@@ -87,7 +87,7 @@ def test_each_remedy_brings_them_back(
 def test_scores_that_a_context_lacks_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compiled has its scores times zero; it is verified against the detector."""
+    """The compiled model has its scores times zero; it is verified against the detector."""
     monkeypatch.chdir(tmp_path)
     right, wrong = KINDS["Y1"].model(), KINDS["Y1"].model()
     node = joined(wrong)

@@ -44,7 +44,7 @@ HARM: Final = 0.1
 
 @dataclass(frozen=True)
 class Cell:
-    """What verification says of a fault in a kind of model.
+    """Verdict of verification on a fault in a kind of model.
 
     Attributes:
         verdict: C: caught; N: not checkable; M: missed; ".": it changes nothing, or does not apply.
@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def forbidden(self) -> bool:
-        """Whether it breaks the promise of docs/numbers.md."""
+        """Tell whether it breaks the promise of docs/numbers.md."""
         floating = KINDS[self.kind].floating
         return self.verdict == "M" and floating and self.effect.task > HARM + ROUNDING
 

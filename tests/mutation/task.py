@@ -24,7 +24,7 @@ Task = Callable[[Sequence[Array], Sequence[Array]], float]
 THRESHOLD: Final = 0.5
 MARGIN: Final = 0.02
 SATURATED: Final = -60000.0
-"""What a mask may come out as: the end of float16, or infinite."""
+"""Magnitude that a mask may come out as: the end of float16, or infinite."""
 BEST: Final = 20
 """Classes whose order counts."""
 ROUNDING: Final = 1e-6
@@ -45,7 +45,7 @@ class Effect:
 
     @property
     def nothing(self) -> bool:
-        """Whether nobody could call the output wrong."""
+        """Tell whether nobody could call the output wrong."""
         return self.task == 0 and self.channel < ROUNDING
 
 

@@ -1,4 +1,4 @@
-"""What verification says of an execution provider that lies, in many kinds of models.
+"""Verdicts on an execution provider that lies, in many kinds of models.
 
 `make soak` judges all kinds; docs/numbers.md has the whole table, which `table --write` makes.
 """
@@ -81,7 +81,7 @@ def cells(kind: str) -> list[Cell]:
 
 
 def missed(kind: str) -> list[str]:
-    """What is missed and must not be, with its effect and what allowed it."""
+    """List what is missed and must not be, with its effect and what allowed it."""
     return [
         f"{each.fault}, {each.limits}: {each.effect.task:.0%}; {each.found} ({each.allowed})"
         for each in cells(kind)

@@ -202,7 +202,7 @@ def _remote(report: BuildReport) -> Iterator[Text]:
 
 
 def _unchecked(groups: Iterable[GroupReport], *, notes: bool = False) -> Iterator[Text]:
-    """What could not be checked and why, or notes; what several groups have in common once."""
+    """List unchecked items with their reasons, or notes; a reason of several groups once."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for finding in group.verify.findings if group.verify is not None else ():

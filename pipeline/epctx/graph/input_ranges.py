@@ -46,7 +46,7 @@ _INTEGERS: Final = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 _ONLY: Final = {"Div": _INTEGERS, "Mod": _INTEGERS, "QuantizeLinear": frozenset({1, 10, 11, 16})}
 """Types of inputs, by op, that its range is for; the last ones are the floating types."""
 _BITS: Final = {2: 8, 3: 8, 4: 16, 5: 16, 21: 4, 22: 4}
-"""Of the integers that QuantizeLinear makes: UINT8, INT8, UINT16, INT16, UINT4, INT4."""
+"""Bits of the integers that QuantizeLinear makes: UINT8, INT8, UINT16, INT16, UINT4, INT4."""
 _SIGNED: Final = frozenset({3, 5, 22})
 _EMBEDDED: Final = ((0, 2), (1, 4))
 """Of EmbedLayerNormalization: places of indices and of their tables."""

@@ -1,4 +1,4 @@
-"""What an execution provider owes. Third parties implement these Protocols.
+"""Protocols of an execution provider. Third parties implement these Protocols.
 
 `epctx.providers.guard` reports any exception but an EpctxError as the provider's own error.
 """

@@ -96,6 +96,7 @@ def _generate(spec: InputSpec, rng: np.random.Generator, ranges: Mapping[str, Ra
         low, high = _integers(spec, given or (math.ceil(low_f), math.floor(high_f)), *whole)
         dtype = np.uint64 if spec.dtype.kind == "u" else np.int64
         return rng.integers(low, high, shape, dtype, endpoint=True).astype(spec.dtype)
+    # ml_dtypes has no types of its own.
     limit = float(ml_dtypes.finfo(spec.dtype).max)  # type: ignore[no-untyped-call]
     if given is None:
         if spec.hint is None:

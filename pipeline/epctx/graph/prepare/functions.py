@@ -19,6 +19,15 @@ from epctx.graph.serde import protos
 _Key = tuple[str, str, str]
 
 
+def inlined(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
+    """Return a model without local functions; a copy if it has some. Raises as `inline` does."""
+    if not model.functions:
+        return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    return inline(whole, where=where)
+
+
 def inline(model: onnx.ModelProto, *, where: str) -> onnx.ModelProto:
     """The model without local functions. Their nodes are in the graphs that called them.
 

@@ -39,10 +39,7 @@ def precisions(
     Raises:
         ModelError: local functions of the model cannot be inlined.
     """
-    if model.functions:
-        whole = onnx.ModelProto()
-        whole.CopyFrom(model)
-        model = functions.inline(whole, where=f"graph {model.graph.name}")
+    model = functions.inlined(model, where=f"graph {model.graph.name}")
     ranks = {name: _RANKED.index(of) for name, of in (fed or {}).items()}
     while (found := _ranks(model.graph, ranks)) != ranks:  # nodes may come before their inputs
         ranks = found

@@ -30,10 +30,7 @@ def outputs(model: onnx.ModelProto) -> frozenset[str]:
     Raises:
         ModelError: local functions of the model cannot be inlined.
     """
-    if model.functions:
-        whole = onnx.ModelProto()
-        whole.CopyFrom(model)
-        model = functions.inline(whole, where=f"graph {model.graph.name}")
+    model = functions.inlined(model, where=f"graph {model.graph.name}")
     found = _values(model.graph, frozenset())
     return frozenset(info.name for info in model.graph.output if info.name in found)
 

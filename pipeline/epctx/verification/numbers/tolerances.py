@@ -34,7 +34,7 @@ _FLOOR: Final = 0.01
 _LOOSE: Final = 0.1
 """From this `max_rel` on, it does."""
 
-# Of the larger types it is the order of sums that counts: it moves a ResNet-50 by 2**-14.
+# The order of sums counts in the larger types: it moves a ResNet-50 by 2**-14.
 _UNITS: Final[Mapping[Precision, float]] = {
     "float64": 2.0**-33,
     "float32": 2.0**-17,
