@@ -316,4 +316,4 @@ def test_who_interrupts_it_finds_no_process_and_no_folder(tmp_path: Path) -> Non
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert not psutil.wait_procs(children, timeout=20)[1]
-    assert not any((tmp_path / "temporary").iterdir())
+    assert not list((tmp_path / "temporary").rglob("*"))

@@ -166,14 +166,9 @@ def _failed(told: Failure, log: Path, title: str) -> EpctxError:
 def _end(process: NativeProcess) -> None:
     """Whether it is done, failed, or the user wants no more: nothing of it is left."""
     assert process.stdin is not None and process.stdout is not None
-    if process.poll() is None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.end()
-    process.end_rest()
+    process.end()  # its workers, too: one that ends by itself may write into a folder that is gone
+    with contextlib.suppress(OSError):
+        process.stdin.close()
     process.stdout.close()
 
 
