@@ -14,7 +14,7 @@ def main() -> None:
             from epctx.worker import sampling
 
             sampling.start()  # it is to see the imports
-        from epctx.cli.entry import main as command
+        from epctx.cli.app import main as command
 
         command()
     except KeyboardInterrupt:

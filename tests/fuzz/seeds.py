@@ -234,24 +234,6 @@ def _inputs() -> Iterator[tuple[str, bytes]]:
         yield name, b"\2" + numpy_helper.from_array(array, "x").SerializeToString()
 
 
-def _notes() -> Iterator[tuple[str, bytes]]:
-    """Of nothing, of a report, and of what is not as it was; the target fills in what it must."""
-    plain: dict[str, Any] = {
-        "version": 3, "until": 9e12, "surroundings": "SURROUNDINGS", "says": ["nothing to do"],
-        "report": False, "absent": ["/nowhere"], "paths": {"/nowhere": ""},
-    }  # fmt: skip
-    kinds: dict[str, dict[str, Any]] = {
-        "right": {},
-        "report": {"report": True, "says": ["{", '  "seconds": 1,', '  "started": "x"', "}"]},
-        "changed": {"paths": {"/": "1:2:3:4:5"}},
-        "there": {"absent": ["/"]},
-        "not-printable": {"says": ["\ud800"]},
-        "other-forms": {"paths": ["/nowhere"], "absent": "/nowhere", "says": 1},
-    }
-    for name, change in kinds.items():
-        yield name, json.dumps(plain | change).encode()
-
-
 def _plugin_options() -> Iterator[tuple[str, bytes]]:
     library = {"plugin.library": "FOLDER/sdk/libacme.so"}
     kinds: dict[str, dict[str, Any]] = {
@@ -287,8 +269,6 @@ def everything() -> Iterator[tuple[str, str, bytes]]:
     yield "sums", "odd", b"0" * 64 + b" *a b\n\\" + b"f" * 64 + b"  ../x\n" + b"1" * 63 + b"  y\n\n"
     for name, data in _inputs():
         yield "input_file", name, data
-    for name, data in _notes():
-        yield "note", name, data
     for name, data in _plugin_options():
         yield "plugin_options", name, data
     yield from _released()

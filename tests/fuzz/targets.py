@@ -7,22 +7,16 @@ there is one: written again it is the same, or another reader says the same.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping
 from typing import Final
-from unittest import mock
 
-import blake3
 import msgspec
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from epctx import codec, lockfile, manifest
 from epctx.cache.action import Action
-from epctx.cache.location import FOLDER_VARIABLE, locate
 from epctx.commands.inspect import command
-from epctx.engine import noop
 from epctx.engine.results import StoredCompile
 from epctx.errors import EpctxError, InvalidGraph, InvalidManifest, LockError, ModelError
 from epctx.files.digest import of_bytes
@@ -229,32 +223,6 @@ def cache_records(data: bytes) -> None:
     assert codec.decode(codec.encode(action), Action[StoredCompile]) == action
 
 
-def notes(data: bytes) -> None:
-    """The note of a build that had nothing to do, its sum right and its surroundings these: what
-    was printed, if it is of this form and all is as it says; else none, and never an error.
-    """
-    arguments = ["build", "m.yaml"]
-    with mock.patch.dict(os.environ, {FOLDER_VARIABLE: str(FOLDER / "cache")}):
-        name = noop.name_of(arguments)
-        here = noop.surroundings()
-        payload = data.replace(b"SURROUNDINGS", here.encode())
-        path = locate().root / noop.KIND / name[:2] / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(
-            blake3.blake3(f"{noop.KIND}/{name}\n".encode() + payload).hexdigest().encode()
-            + b"\n"
-            + payload
-        )
-        said = noop.recall(arguments)
-    if said is None:
-        return
-    "".join(said).encode()
-    note = json.loads(payload)
-    assert note["version"] == noop.VERSION and note["surroundings"] == here
-    assert all(noop.stamp(path) == text for path, text in note["paths"].items())
-    assert not any(os.path.lexists(path) for path in note["absent"])
-
-
 def plugin_options(data: bytes) -> None:
     """The options of an EP that nobody knows: a plugin bound to a library, or an error in words."""
     try:
@@ -284,7 +252,6 @@ TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "input_file": input_files,
     "compatibility": compatibilities,
     "cache_record": cache_records,
-    "note": notes,
     "plugin_options": plugin_options,
     **artifacts.TARGETS,
 }

@@ -5,7 +5,6 @@ Whatever is done to the cache, a build makes the bytes that a build without it m
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typing import Any
 import blake3
 import msgspec
 
-from epctx.engine import noop
 from tests.hostile import project
 from tests.hostile.table import BUILD, Room, add
 
@@ -78,7 +76,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-for _kind in ("objects", "actions", "digests", "references", "latest"):
+for _kind in ("objects", "actions", "digests", "references", "groups"):
     cached(f"{_kind}: a flipped byte in each", each(_kind, flip))
     cached(f"{_kind}: each empty", each(_kind, lambda path: path.write_bytes(b"")))
     cached(f"{_kind}: each missing", each(_kind, Path.unlink))
@@ -198,7 +196,7 @@ cached("actions: of another kind", forged(lambda a: a.update(kind="verify")))
 
 
 def _deep(root: Path, room: Room) -> None:
-    for kind in ("actions", "digests", "references", "latest"):
+    for kind in ("actions", "digests", "references", "groups"):
         for path in all_of(root, kind):
             signed(root, kind, path.name, b"[" * 100_000 + b"]" * 100_000)
 
@@ -308,21 +306,19 @@ for _command in ("info", "verify", "gc"):
 
 
 def noted(what: str, make: Callable[[Path], object], **rest: Any) -> None:
-    """A row: the note by which the very same build would be known to have nothing to do."""
+    """A row: what is remembered of a manifest's groups, by which none of them is looked at."""
 
     def spoil(root: Path, room: Room) -> None:
-        with contextlib.chdir(room.folder):
-            name = noop.name_of(BUILD)
-        path = root / noop.KIND / name[:2] / name
-        path.parent.mkdir(parents=True)
+        (path,) = all_of(root, "groups")
+        path.unlink()
         make(path)
 
-    cached(f"the note of an unchanged build: {what}", spoil, how="process", **rest)
+    cached(f"what is remembered of a manifest's groups: {what}", spoil, how="process", **rest)
 
 
 def _deep_note(path: Path) -> None:
     payload = b"[" * 100_000 + b"]" * 100_000
-    signed(path.parents[2], noop.KIND, path.name, payload)
+    signed(path.parents[2], "groups", path.name, payload)
 
 
 noted("a FIFO", os.mkfifo)
@@ -353,7 +349,7 @@ def _temporary(root: Path, room: Room) -> None:
 
 
 def _junk(root: Path) -> None:
-    for kind in ("objects", "actions", "digests", "references", "latest"):
+    for kind in ("objects", "actions", "digests", "references", "groups"):
         (root / kind / "file").write_bytes(b"x")
         (root / kind / "zz").mkdir()
         (root / kind / "zz" / "not-hex").write_bytes(b"x")

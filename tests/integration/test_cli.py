@@ -233,7 +233,7 @@ def test_a_bug_is_1(here: Path) -> None:
         "import sys, epctx.api as v\n"
         "def fail(*args): raise KeyError('surprise')\n"
         "v.inspect = fail\n"
-        "from epctx.cli.entry import main\n"
+        "from epctx.cli.app import main\n"
         "sys.argv = ['epctx', 'inspect', 'm.onnx']; main()"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True)

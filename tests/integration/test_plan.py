@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from epctx import api
 from epctx.cache import locate
 from epctx.cli.app import app
-from epctx.commands.plan.command import GroupPlan
+from epctx.engine.staleness import GroupPlan
 from epctx.errors import ModelError
 from tests.kit import projects
 from tests.kit.projects import Project, flip, stats, steady

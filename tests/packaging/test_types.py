@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SILENCED = 37
+SILENCED = 36
 """Comments in tests that silence mypy, most of them where a test gives what no type allows. Lower
 this with them; mypy itself refuses those that silence nothing."""
 _COMMENT = re.compile(r"#\s*(type:\s*ignore|mypy:)")

@@ -19,8 +19,8 @@ from epctx.cache.store import Cache
 from epctx.files import identity
 from epctx.files.entries import discard
 
-_LEFT = ("quarantine", "locks", "unchanged")
-"""They go as a whole; without `unchanged` a build looks at everything again, and says so."""
+_LEFT = ("quarantine", "locks", "latest", "unchanged")
+"""They go as a whole; the last two are records of former versions."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ def _is_still(path: Path, text: str) -> bool:
 def _old_records(cache: Cache, limits: Limits) -> Iterator[Path]:
     if limits.max_age is None:
         return
-    kinds: tuple[Kind, ...] = ("references", "latest", "pace")
+    kinds: tuple[Kind, ...] = ("references", "groups", "pace")
     for kind in kinds:
         for name in cache.records.names(kind):
             path = cache.records.path(kind, name)

@@ -150,3 +150,9 @@ def _epctx(
     ] = 0,
 ) -> None:
     pass
+
+
+def main() -> None:
+    """Run the command line."""
+    streams.open_closed()
+    app(prog_name="epctx")

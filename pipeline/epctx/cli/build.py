@@ -34,7 +34,7 @@ from epctx.cli.options import (
     tls,
 )
 from epctx.cli.paths import Existing, Written
-from epctx.cli.render import UI, document
+from epctx.cli.render import UI
 
 if TYPE_CHECKING:
     from epctx.cache.opening import Shared
@@ -190,24 +190,18 @@ def _build(
     with progress.live(ui) as shown:
         done = command.run(
             manifest,
-            replace(options, expect=shown.expect, meanwhile=_import_the_rest),
+            replace(options, expect=shown.expect),
             listener=shown,
             only=only,
             cached=cached,
             shared=shared,
             allow_outside=allow_outside,
-            watch=True,
             on=on,
         )
     from epctx.cli import step_summary, summary
 
     ui.emit(done.report)
     summary.summary(ui, done.report, options.out)
-    if summary.nothing_done(done.report):
-        if ui.json and not ui.lines and not ui.verbose:
-            done.remember(document(done.report).split("\n"), report=True)
-        elif ui.plain:
-            done.remember([] if ui.quiet else summary.nothing(done.report, options.out))
     told = list(summary.failures(done.report))
     for each in told:
         ui.error(each)
@@ -217,9 +211,3 @@ def _build(
         raise typer.Exit(done.failure.exit_code)
     if done.failure is not None:  # of no group
         raise done.failure
-
-
-def _import_the_rest() -> None:
-    """What comes after the workers' work."""
-    from epctx.cli import step_summary as step_summary
-    from epctx.cli import summary as summary

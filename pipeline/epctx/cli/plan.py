@@ -16,9 +16,9 @@ from epctx.cli.render import UI, filled, warning
 from epctx.text import size_words
 
 if TYPE_CHECKING:
-    from epctx.commands.plan.command import GroupPlan
     from epctx.commands.plan.partition import GroupPreview
     from epctx.engine.plan import Plan
+    from epctx.engine.staleness import GroupPlan
 
 
 class PlanFormat(StrEnum):

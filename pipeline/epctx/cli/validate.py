@@ -46,10 +46,7 @@ def validate(
     exit code of that build; what it takes and nobody may have meant is a warning.
     """
     from epctx.parsing.document import recognize
-    from epctx.worker import lazy_modules
 
-    # Of onnx, which reads the headers.
-    lazy_modules.defer((*lazy_modules.SELDOM, *lazy_modules.ARRAYS))
     named = manifests or [located(None)]
     chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
     found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]

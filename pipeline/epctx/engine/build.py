@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +23,14 @@ from epctx.engine import elsewhere, publish, ranges, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
 from epctx.engine.actions.compose import Composing
-from epctx.engine.actions.compose import assess as assess_composition
 from epctx.engine.asked import Release
 from epctx.engine.build_groups import GroupBuilder
 from epctx.engine.elsewhere import Elsewhere
 from epctx.engine.events import Event, Expect, Listener, notices
 from epctx.engine.executor import Cancelled, Machines
-from epctx.engine.last_keys import History
 from epctx.engine.lock import locked_mode, packaged, writer
 from epctx.engine.lock.keep import keep
 from epctx.engine.lookup import Lookup
-from epctx.engine.noop import Watched, Watching
 from epctx.engine.output import record
 from epctx.engine.output.place import Place
 from epctx.engine.output.withdraw import withdraw
@@ -42,9 +38,8 @@ from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
+from epctx.engine.staleness import Memo, look_at_composition
 from epctx.engine.state import CompositionState, GroupState
-from epctx.engine.unchanged import Unchanged
-from epctx.engine.up_to_date import assess
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, StorageError, UsageError, VerificationError
 from epctx.files import atomic, outputs
@@ -72,7 +67,6 @@ class Options(Struct, frozen=True, kw_only=True):
         variables: of the workers' environment, which is else the same whoever builds.
         release: what else to make of a whole successful build.
         expect: hears what is going to be built.
-        meanwhile: is called when workers have their jobs: this process has nothing to do then.
     """
 
     out: Path
@@ -87,7 +81,6 @@ class Options(Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str] = field(default_factory=dict)
     release: Release = field(default_factory=Release)
     expect: Expect = lambda groups: None
-    meanwhile: Callable[[], None] = lambda: None
 
 
 def run(
@@ -97,7 +90,6 @@ def run(
     listener: Listener,
     machines: Machines,
     cache: Cache | None = None,
-    watched: Watched | None = None,
 ) -> tuple[BuildReport, EpctxError | None]:
     """Build what is planned; return the report, and the first failure in manifest order.
 
@@ -108,7 +100,6 @@ def run(
         machines: carry out its jobs.
         cache: None: everything is carried out, and nothing remembered; what several targets share
             is carried out once all the same.
-        watched: is told what is looked at; None: nobody wants to know.
 
     Raises:
         UsageError: an input lies where outputs go; a part of a manifest was to be released.
@@ -140,7 +131,7 @@ def run(
         place = Place(out=options.out.resolve(), name=plan.manifest.name)
         cache = Cache(Location(folder=place.staging / "cache"), notices(listener))
     with outputs.refusals():
-        return _Run(plan, options, machines, cache, Events(listener), watched).run()
+        return _Run(plan, options, machines, cache, Events(listener)).run()
 
 
 def _refuse_unrun(plan: Plan, *, skipped: bool) -> None:
@@ -180,7 +171,6 @@ class _Run:
         machines: Machines,
         cache: Cache | None,
         events: Events,
-        watched: Watched | None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -195,8 +185,6 @@ class _Run:
         digests: FileDigests = FreshDigests()
         if cache is not None and trusting:
             digests = cache.digests
-        if watched is not None:
-            digests = self._watch(digests, watched)
         self._ranges = ranges.of(plan.manifest, anew=options.recalibrate)
         self._lookup = Lookup(
             cache,
@@ -207,15 +195,12 @@ class _Run:
             elsewhere=self._elsewhere(digests) if options.from_cache else None,
             gathers=options.from_cache,
         )
-        self._assess: Callable[[PlannedGroup], GroupState] = partial(
-            assess, lookup=self._lookup, place=self._place
+        self._memo = Memo(
+            self._lookup,
+            self._place,
+            plan.manifest.path,
+            trusting=trusting and not options.from_cache,
         )
-        self._unchanged: Unchanged | None = None
-        if cache is not None and trusting and not options.from_cache:
-            self._unchanged = Unchanged(
-                cache.records, self._lookup, self._place, plan.manifest.path, watched
-            )
-            self._assess = self._unchanged.assess
 
     def run(self) -> tuple[BuildReport, EpctxError | None]:
         locked_mode.refuse_sources_in_outputs(self._plan, self._place)
@@ -239,10 +224,7 @@ class _Run:
                     return self._pushed(report, failure), failure
                 finally:
                     self._remember_files()
-                    if self._unchanged is not None:
-                        self._unchanged.save()
-                    if self._history is not None:
-                        self._history.save()
+                    self._memo.save()
 
     def _pushed(self, report: BuildReport, failure: EpctxError | None) -> BuildReport:
         """The report with what became of the shared cache, for which this waits."""
@@ -264,14 +246,6 @@ class _Run:
         locked_mode.refuse_edited_outputs(own, self._plan, self._place, *others)
         return own
 
-    @cached_property
-    def _history(self) -> History | None:
-        """Read while no other build of the manifest writes it."""
-        cache = self._cache
-        if cache is None:
-            return None
-        return History(records=cache.records, manifest=self._plan.manifest.path)
-
     def _elsewhere(self, digests: FileDigests) -> Elsewhere | None:
         if self._options.reports is not None:
             return elsewhere.of_reports(self._options.reports, self._plan.manifest.name, digests)
@@ -282,19 +256,6 @@ class _Run:
     def _remember_files(self) -> None:
         if self._cache is not None:
             self._cache.digests.flush()
-
-    def _watch(self, digests: FileDigests, watched: Watched) -> FileDigests:
-        """Note what is looked at beside what is digested."""
-        targets = {self._place.root / planned.target for planned in self._plan.groups}
-        watched.note((self._place.root, *targets))
-        watched.absent(self._place.staging)
-        watched.read(self._lock_file, self._place.report, *packaged.paths(self._plan.manifest))
-        verified = [planned.group.verify for planned in self._plan.groups]
-        verified += [planned.composition.verify for planned in self._plan.compositions]
-        quantized = any(planned.group.quantize is not None for planned in self._plan.groups)
-        if quantized or any(settings.inputs.files for settings in verified):
-            watched.give_up()  # a pattern may match a new file anywhere
-        return Watching(digests, watched)
 
     @property
     def _lock_file(self) -> Path:
@@ -317,10 +278,10 @@ class _Run:
     def _known(self, planned: PlannedGroup) -> GroupState:
         """What is known of a group; of one that fails, nothing: the build of it will say why."""
         if self._options.from_cache:
-            return self._assess(planned)
+            return self._memo.state(planned)
         if self._cache is not None:
             with contextlib.suppress(EpctxError):
-                return self._assess(planned)
+                return self._memo.state(planned)
         return GroupState(planned=planned)
 
     def _shared(self) -> AbstractContextManager[None]:
@@ -357,7 +318,7 @@ class _Run:
         # Longest first, so that no machine waits for the last; what is not known may be long.
         ordered = sorted(groups, key=lambda group: -(self._took(group) or math.inf))
         with self._lookup.preparing([group.planned.group for group in ordered]):
-            return build.run(ordered, meanwhile=self._options.meanwhile)
+            return build.run(ordered)
 
     def _compose(self, groups: Sequence[GroupState]) -> list[CompositionState]:
         """The compositions of the groups that were built or are up to date."""
@@ -387,7 +348,7 @@ class _Run:
         if len(ready) < len(wanted):
             failed = Cancelled("a group of its parts failed", remedy="see its error")
             return CompositionState(planned=planned, groups=ready, failure=failed)
-        return assess_composition(planned, ready, self._lookup, self._place)
+        return look_at_composition(planned, ready, self._lookup, self._place)
 
     def _carry_out(self, work: Path, *, threads: int) -> tuple[Scheduler, Actions]:
         """What jobs are carried out with, scratch in `work`."""
@@ -397,11 +358,11 @@ class _Run:
         words = "interrupted, nothing was published"
         scheduler = Scheduler(executor, threads=threads, interrupted=words)
         builds = not self._options.from_cache
-        actions = Actions(self._lookup, self._history, executor, work, builds=builds)
+        actions = Actions(self._lookup, self._memo, executor, work, builds=builds)
         return scheduler, actions
 
     def _took(self, group: GroupState) -> float | None:
-        return None if self._history is None else self._history.seconds(group.planned.label)
+        return self._memo.seconds(group.planned.label)
 
     def _finish(
         self,
@@ -447,7 +408,7 @@ class _Run:
             self._place.prune(kept)
             if old is None:
                 self._ranges.write(whole=True)
-                keep(new, self._lock_file, self._unchanged, self._notice)
+                keep(new, self._lock_file, self._memo, self._notice)
         asked = self._options.release
         if new is not None and asked.asked:
             written = lockfile.read(self._lock_file)

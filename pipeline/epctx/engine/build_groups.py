@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from msgspec.structs import replace
@@ -45,16 +45,10 @@ class GroupBuilder:
         self._keep_going = keep_going
         self._compiling = Compiling(actions, scheduler)
 
-    def run(
-        self, groups: Sequence[GroupState], *, meanwhile: Callable[[], None]
-    ) -> list[GroupState]:
-        """Build the groups into staged folders, and verify them; a failure is in its group.
-
-        `meanwhile` is called when all are in the hands of others.
-        """
+    def run(self, groups: Sequence[GroupState]) -> list[GroupState]:
+        """Build the groups into staged folders, and verify them; a failure is in its group."""
         with self._scheduler as scheduler:
             submitted = [self._submit(scheduler, group) for group in groups]
-            meanwhile()
             return scheduler.results(submitted)
 
     def _submit(self, scheduler: Scheduler, group: GroupState) -> Future[GroupState]:

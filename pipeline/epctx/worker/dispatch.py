@@ -28,7 +28,6 @@ from epctx.stages import compile, dump, load, optimize, partition
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
 from epctx.verification.findings import FolderReport
 from epctx.verification.request import VerifyRequest
-from epctx.worker import lazy_modules
 from epctx.worker.jobs import (
     MODELS,
     CompileJob,
@@ -230,8 +229,6 @@ def _compile(job: CompileJob, started: Started, settle: Settle) -> CompileResult
         folder=job.scratch / "session_group",
     )
     spec.folder.mkdir()
-    if job.check is not None:
-        lazy_modules.ahead("epctx.stages.verify")
     recording = None if job.recorded is None else _Recording(job, partitioned, providers)
 
     def compiling(model: str, provider: ExecutionProvider) -> None:

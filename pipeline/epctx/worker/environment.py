@@ -21,13 +21,8 @@ SET_VARIABLES = {
     "PYTHONUTF8": "1",
     "ORT_DISABLE_TELEMETRY": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "MALLOC_TRIM_THRESHOLD_": "536870912",
 }
-"""Beside what keeps a worker the same everywhere: no threads for a linear algebra that nobody does,
-and a C library (glibc) that keeps what is freed, up to 512 MB. QNN 2.7.0 allocates and frees each
-weight many times over, and gave it back to the system each time: a compile of 200 MB of weights
-takes 2.0 s of processor time instead of 2.4, and its largest resident size is 14 % larger."""
+"""What keeps a worker the same everywhere; and no threads for a linear algebra that nobody does."""
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

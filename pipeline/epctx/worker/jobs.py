@@ -136,20 +136,6 @@ class PartitionJob(Struct, frozen=True, kw_only=True):
     optimized: Mapping[str, Path]
 
 
-class Entry(Struct, frozen=True, kw_only=True):
-    """No job: what a worker is told that was started before it was known whose it would be.
-
-    Attributes:
-        folder: its working folder.
-        log: gets all it prints from now on.
-        place: as `Worker` has it.
-    """
-
-    folder: Path
-    log: Path
-    place: int | None
-
-
 class StageStarted(Struct, frozen=True, kw_only=True):
     """A worker has begun a stage, of a model where the stage goes model by model.
 

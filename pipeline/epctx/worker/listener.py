@@ -7,8 +7,6 @@ there is none, it notices that stdin ends.
 
 from __future__ import annotations
 
-import gc
-import importlib
 import logging
 import os
 import queue
@@ -16,32 +14,18 @@ import signal
 import sys
 import threading
 import time
-from typing import Final
 
 import msgspec
 
 from epctx import codec
 from epctx.graph import native
-from epctx.providers.onnxruntime import host
-from epctx.worker import lazy_modules, protocol
-from epctx.worker.jobs import Entry, StageStarted
+from epctx.worker import dispatch, protocol
+from epctx.worker.jobs import StageStarted
 from epctx.worker.protocol import Interim, Message
-
-_ALLOCATIONS: Final = 10_000
-"""After so many that were not freed, garbage is looked for: a small job leaves fewer."""
-LIKELY: Final = (
-    *(
-        f"epctx.graph.passes.{name}"
-        for name in ("names", "fold", "rules", "duplicates", "dead_code")
-    ),
-    "epctx.stages.verify",
-    "epctx.providers.onnxruntime.qnn.provider",
-)
-"""What most jobs need, imported while there is none."""
 
 
 def main() -> None:
-    """Listen, import what jobs need, carry them out. The process is supervised already."""
+    """Listen to jobs and carry them out. The process is supervised already."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     logging.getLogger("epctx").addHandler(logging.StreamHandler())
@@ -65,21 +49,8 @@ def main() -> None:
     def watch(allowance: native.Allowance | None) -> None:
         send(Message(native=msgspec.Raw(codec.encode(allowance))))
 
-    gc.disable()  # modules are not garbage: looking for some takes a tenth of their import
-    lazy_modules.defer(lazy_modules.SELDOM)
-    from epctx.worker import dispatch
-
-    for name in LIKELY:
-        if jobs.empty():
-            importlib.import_module(name)
-    gc.freeze()
-    gc.set_threshold(_ALLOCATIONS)
-    gc.enable()
     while (line := jobs.get()) is not None:
         message = msgspec.json.decode(line, type=Message)
-        if message.kind == Entry.__name__:
-            _enter(codec.decode(bytes(message.job), Entry))
-            continue
         busy.set()
         try:
             with native.watched(watch):
@@ -89,18 +60,6 @@ def main() -> None:
             answer = Message(error=protocol.report(error))
         busy.clear()
         send(answer)
-    gc.freeze()  # nor is there any to be found at the end
-
-
-def _enter(entry: Entry) -> None:
-    """Be the worker of a build, after a start as nobody's."""
-    os.chdir(entry.folder)
-    log = os.open(entry.log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(log, 2)
-    os.dup2(log, 1)
-    os.close(log)
-    if entry.place is not None:
-        os.environ[host.PLACE] = str(entry.place)
 
 
 def _sleep_by_waiting() -> None:

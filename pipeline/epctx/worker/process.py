@@ -10,6 +10,7 @@ import contextlib
 import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,9 +24,10 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance
 from epctx.providers.onnxruntime import crash, host
-from epctx.worker import protocol, spare, watchdog
+from epctx.providers.onnxruntime.native_process import NativeProcess
+from epctx.worker import protocol, sampling, watchdog
 from epctx.worker.environment import environment
-from epctx.worker.jobs import Entry, Job, StageStarted
+from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Interim, Message
 from epctx.worker.watchdog import Guard
 
@@ -69,16 +71,18 @@ class Worker:
         folder.mkdir(parents=True)
         self.log = log
         log.write_bytes(b"")
-        own = environment(variables)
-        waiting = spare.take(own)
-        if waiting is not None:
-            self._process = waiting
-            entry = Entry(folder=folder, log=log, place=place)
-            self._send(Message(kind="Entry", job=msgspec.Raw(codec.encode(entry))))
-        else:
-            own |= {} if place is None else {host.PLACE: str(place)}
-            with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
-                self._process = spare.launch(own, folder=folder, log=stream)
+        own = environment(variables) | sampling.variables()
+        own |= {} if place is None else {host.PLACE: str(place)}
+        with log.open("ab") as stream:  # appending: what shortens it does not leave a hole
+            self._process = NativeProcess(
+                [sys.executable, "-P", "-m", "epctx.worker"],
+                folder=folder,
+                variables=own,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                apart=True,
+            )
         self._guard = Guard(self._process.pid, log)
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._stage: StageStarted | None = None

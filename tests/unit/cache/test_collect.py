@@ -114,7 +114,7 @@ def test_stale_memories_go(cache: Cache, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_old_facts_go_with_old_actions(cache: Cache) -> None:
-    for kind, age in (("references", 40), ("latest", 40), ("latest", 10)):
+    for kind, age in (("references", 40), ("groups", 40), ("groups", 10)):
         name = digest.of_bytes(f"{kind}{age}".encode()).hex
         cache.records.write(kind, name, "fact")  # type: ignore[arg-type]
         used = time.time() - age * DAY
@@ -148,13 +148,13 @@ def test_info_counts(cache: Cache) -> None:
 
 def test_check_reads_everything(cache: Cache, tmp_path: Path, notices: list[str]) -> None:
     one, two = put(cache, "a", b"1" * 10, b"2" * 5), put(cache, "b", b"3")
-    cache.records.write("latest", one.hex, "fact")
+    cache.records.write("groups", one.hex, "fact")
     found = check(cache)
     assert (found.objects, found.size, found.records, found.corrupt) == (3, 16, 3, ())
     for path in (
         cache.objects.path(digest.of_bytes(b"2" * 5)),
         cache.records.path("actions", two.hex),
-        cache.records.path("latest", one.hex),
+        cache.records.path("groups", one.hex),
     ):
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
@@ -164,7 +164,7 @@ def test_check_reads_everything(cache: Cache, tmp_path: Path, notices: list[str]
     assert found.corrupt == (
         f"objects/{digest.of_bytes(b'2' * 5).hex}",
         f"actions/{two.hex}",
-        f"latest/{one.hex}",
+        f"groups/{one.hex}",
     )
     assert found.incomplete == 1
     assert len(notices) == 3

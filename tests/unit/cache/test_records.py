@@ -15,21 +15,21 @@ OTHER = "cd" + "0" * 62
 
 
 def test_a_record_is_read_as_it_was_written(cache: Cache) -> None:
-    cache.records.write("latest", NAME, {"a": ["1", "ü"]})
-    assert cache.records.read("latest", NAME, dict[str, list[str]]) == {"a": ["1", "ü"]}
-    assert list(cache.records.names("latest")) == [NAME]
+    cache.records.write("groups", NAME, {"a": ["1", "ü"]})
+    assert cache.records.read("groups", NAME, dict[str, list[str]]) == {"a": ["1", "ü"]}
+    assert list(cache.records.names("groups")) == [NAME]
 
 
 def test_what_is_not_there_is_none(cache: Cache, notices: list[str]) -> None:
-    assert cache.records.read("latest", NAME, dict[str, int]) is None
-    assert list(cache.records.names("latest")) == []
+    assert cache.records.read("groups", NAME, dict[str, int]) is None
+    assert list(cache.records.names("groups")) == []
     assert notices == []
 
 
 def test_a_later_record_replaces_it(cache: Cache) -> None:
-    cache.records.write("latest", NAME, {"a": 1})
-    cache.records.write("latest", NAME, {"a": 2})
-    assert cache.records.read("latest", NAME, dict[str, int]) == {"a": 2}
+    cache.records.write("groups", NAME, {"a": 1})
+    cache.records.write("groups", NAME, {"a": 2})
+    assert cache.records.read("groups", NAME, dict[str, int]) == {"a": 2}
 
 
 @pytest.mark.needs("POSIX", "modes are POSIX's")
@@ -43,8 +43,8 @@ def test_a_record_is_of_those_who_may_write_to_the_folder(
     try:
         cache.location.make()
         cache.location.root.chmod(folder)
-        cache.records.write("latest", NAME, {"a": 1})
-        assert cache.records.path("latest", NAME).stat().st_mode & 0o777 == record
+        cache.records.write("groups", NAME, {"a": 1})
+        assert cache.records.path("groups", NAME).stat().st_mode & 0o777 == record
     finally:
         os.umask(before)
 
@@ -84,30 +84,30 @@ def test_a_record_under_another_name_or_kind_is_not_believed(
 ) -> None:
     cache.records.write("actions", NAME, {"n": 1})
     content = cache.records.path("actions", NAME).read_bytes()
-    for place in (cache.records.path("actions", OTHER), cache.records.path("latest", NAME)):
+    for place in (cache.records.path("actions", OTHER), cache.records.path("groups", NAME)):
         place.parent.mkdir(parents=True)
         place.write_bytes(content)
     assert cache.records.read("actions", OTHER, dict[str, int]) is None
-    assert cache.records.read("latest", NAME, dict[str, int]) is None
+    assert cache.records.read("groups", NAME, dict[str, int]) is None
     assert len(notices) == 2
 
 
 def test_a_record_of_another_form_is_none_and_no_damage(cache: Cache, notices: list[str]) -> None:
-    cache.records.write("latest", NAME, {"a": "text"})
-    assert cache.records.read("latest", NAME, dict[str, int]) is None
+    cache.records.write("groups", NAME, {"a": "text"})
+    assert cache.records.read("groups", NAME, dict[str, int]) is None
     assert notices == []
-    assert cache.records.path("latest", NAME).exists()
+    assert cache.records.path("groups", NAME).exists()
 
 
 def test_a_read_only_cache_is_not_written(cache: Cache, notices: list[str]) -> None:
-    cache.records.write("latest", NAME, {"a": 1})
+    cache.records.write("groups", NAME, {"a": 1})
     cache.close()
     before = sorted(p for p in cache.location.folder.rglob("*"))
-    path = cache.records.path("latest", NAME)
+    path = cache.records.path("groups", NAME)
     path.write_bytes(b"x" + path.read_bytes()[1:])
     reader = Cache(Location(folder=cache.location.folder, readonly=True), notices.append)
-    reader.records.write("latest", OTHER, {"a": 1})
-    assert reader.records.read("latest", NAME, dict[str, int]) is None
+    reader.records.write("groups", OTHER, {"a": 1})
+    assert reader.records.read("groups", NAME, dict[str, int]) is None
     assert "read-only" in notices[0]
     assert sorted(p for p in cache.location.folder.rglob("*")) == before
 
@@ -118,5 +118,5 @@ def test_a_full_disk_is_a_storage_error(cache: Cache, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(StorageError, match="No space left") as caught:
-        cache.records.write("latest", NAME, {})
+        cache.records.write("groups", NAME, {})
     assert "--no-cache" in caught.value.remedy

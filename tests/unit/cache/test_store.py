@@ -23,7 +23,7 @@ KEY = digest.of_json({"v": 1})
 @pytest.mark.parametrize(
     "use",
     [
-        lambda cache: cache.records.write("latest", KEY.hex, {}),
+        lambda cache: cache.records.write("groups", KEY.hex, {}),
         lambda cache: cache.alone_on(KEY, lambda: None).__enter__(),
         lambda cache: cache.sweep(),
     ],
@@ -213,7 +213,7 @@ def test_a_killed_process_leaves_nothing_half(
         assert number > after or found is not None
     assert notices == []
     with cache.shared(lambda: None):
-        cache.records.write("latest", KEY.hex, "anything")
+        cache.records.write("groups", KEY.hex, "anything")
     assert list((cache.location.root / "temporary").iterdir()) == []
 
 

@@ -16,8 +16,8 @@ from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.report import GroupReport
+from epctx.engine.staleness import look
 from epctx.engine.state import GroupState
-from epctx.engine.up_to_date import assess
 from epctx.errors import CompileError, LogTail
 from epctx.verification.findings import FolderReport
 from tests.kit.projects import Project, stats
@@ -34,7 +34,7 @@ class Publishing:
         self.told: list[Event] = []
         (planned,) = plan.read(project.manifest).groups
         lookup = Lookup(self.cache, self.cache.digests, numbers=True)
-        self.state = assess(planned, lookup, self.place)
+        self.state = look(planned, lookup, self.place)
         self.progress = GroupProgress(planned, Events(self.told.append))
         self.staged = self.place.staged("default", "g")
         shutil.copytree(self.folder, self.staged)

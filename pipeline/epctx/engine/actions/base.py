@@ -16,10 +16,10 @@ from epctx.cache.action import ActionKind, Origin
 from epctx.cache.digests import FreshDigests
 from epctx.engine.actions.room import Room
 from epctx.engine.executor import Executor, Lane
-from epctx.engine.last_keys import History
 from epctx.engine.lookup import Lookup
 from epctx.engine.pace import Pace
 from epctx.engine.progress import Progress
+from epctx.engine.staleness import Memo
 from epctx.engine.state import Compiled
 from epctx.error_codes import Code
 from epctx.errors import CompileError
@@ -35,7 +35,7 @@ class Actions:
 
     Args:
         lookup: of the build.
-        history: of its manifest; None: without a cache.
+        memo: of its manifest.
         executor: carries out its jobs.
         work: its scratch.
         builds: models may be optimized and compiled; else only what is there is put together.
@@ -44,14 +44,14 @@ class Actions:
     def __init__(
         self,
         lookup: Lookup,
-        history: History | None,
+        memo: Memo,
         executor: Executor,
         work: Path,
         *,
         builds: bool = True,
     ) -> None:
         self.lookup = lookup
-        self._history = history
+        self._memo = memo
         self.work = work
         self._executor = executor
         self._numbers = itertools.count()
@@ -118,13 +118,12 @@ class Actions:
 
     def note(self, progress: Progress, action: str, subject: str, key: Digest) -> None:
         """Remember the last key of an action."""
-        if self._history is not None:
-            self._history.note(progress.label, action, subject, key)
+        self._memo.note_key(progress.label, action, subject, key)
 
     def note_seconds(self, progress: Progress) -> None:
         """Remember how long a group took that was compiled, and not found in the cache."""
-        if self._history is not None and progress.compiled:
-            self._history.note_seconds(progress.label, progress.seconds)
+        if progress.compiled:
+            self._memo.note_seconds(progress.label, progress.seconds)
 
     def fetch(self, action: Action[T], folder: Path) -> bool:
         """Copy an action's files from the cache into `folder`, as `Cache.fetch`.

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from epctx.engine.actions.base import Actions
-from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
-from epctx.engine.output.published import difference
 from epctx.engine.plan import PlannedComposition
 from epctx.engine.progress import Events, Progress
 from epctx.engine.results import StoredCompose, refuse
 from epctx.engine.state import CompositionState, GroupState
 from epctx.errors import EpctxError
 from epctx.files import outputs
-from epctx.keys import ComposeRecord, key, make
-from epctx.keys.records import ComposedModel
 from epctx.verification.findings import POLICIES, FolderReport, on_inputs
 from epctx.verification.request import Composed, VerifyRequest
 from epctx.worker.jobs import ComposeJob, ComposeResult
-
-
-def assess(
-    planned: PlannedComposition,
-    groups: Mapping[str, GroupState],
-    lookup: Lookup,
-    place: Place,
-) -> CompositionState:
-    """What is known of a composition whose groups are built.
-
-    Raises:
-        ModelError: a file with inputs cannot be read.
-    """
-    record = _record(planned, groups, lookup)
-    name = key(record)
-    known = CompositionState(planned=planned, groups=groups, record=record, key=name)
-    action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
-    required = planned.composition.verify.require
-    if action is None or action.result.verify != action.result.verify.with_required(required):
-        return known
-    folder = place.group(planned.target, planned.composition.name)
-    changed = difference(folder, action.result.files, lookup.digests)
-    return replace(known, result=action.result, published=changed)
 
 
 class Composing:
@@ -111,28 +83,3 @@ class Composing:
         """Where the files of a group are: staged, if it was built; else published."""
         place = self._place.group if group.progress is None else self._place.staged
         return place(group.planned.target, group.planned.group.name)
-
-
-def _record(
-    planned: PlannedComposition, groups: Mapping[str, GroupState], lookup: Lookup
-) -> ComposeRecord:
-    composition, settings = planned.composition, planned.composition.verify
-    parts: list[ComposedModel] = []
-    for part in composition.parts:
-        state = groups[part.group]
-        compiled = state.session(part.model)
-        model = next(m for m in compiled.models if m.source.name == part.model)
-        assert model.found is not None
-        source = (model.source, model.found)
-        group = state.planned.group
-        parts.append(make.part(part, group, compiled.outputs, source, lookup.toolchain))
-    specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
-    return make.compose(
-        composition,
-        parts,
-        inputs=make.inputs(settings.inputs, lookup.digests)
-        if settings.numbers != "off" and lookup.runs_models
-        else None,
-        devices=lookup.toolchain.devices(specs),
-        toolchain=lookup.toolchain,
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from epctx import lockfile
 from epctx.engine.lock import writer
-from epctx.engine.unchanged import Unchanged
+from epctx.engine.staleness import Memo
 from epctx.errors import LockError
 from epctx.files import atomic
 from epctx.files.entries import open_entry
@@ -16,18 +16,18 @@ from epctx.lockfile.differences import between_locks
 from epctx.lockfile.types import Lock
 
 
-def keep(new: Lock, file: Path, unchanged: Unchanged | None, notice: Callable[[str], None]) -> None:
+def keep(new: Lock, file: Path, memo: Memo, notice: Callable[[str], None]) -> None:
     """Write the lock, if it says something else: no build that gives the same is a change.
 
     Args:
         file: where it is, or is to be; what it says of other kinds of host stays.
-        unchanged: remembers that it was written.
+        memo: remembers that it was written.
         notice: hears what is told to people.
 
     Raises:
         StorageError: the disk refuses.
     """
-    if unchanged is not None and unchanged.is_written(new, file):
+    if memo.has_lock(new, file):
         return
     content = lockfile.text(new).encode()
     try:
@@ -38,8 +38,7 @@ def keep(new: Lock, file: Path, unchanged: Unchanged | None, notice: Callable[[s
         # One of an older epctx says nothing of packages: that is no difference, but a lack.
         lacks = (old.package is None) is not (new.package is None)
         if same or not (between_locks(before, new) or lacks):
-            if unchanged is not None:
-                unchanged.written(new, file)
+            memo.note_lock(new, file)
             return
         both = hosts.added(old, writer.with_golden(new, before))
         _tell_hosts(old, both, notice)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+
+import jsonschema
+from jsonschema.protocols import Validator
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.parsing.document import Document
 from epctx.parsing.document.problems import Problem
 from epctx.parsing.document.tree import Node, Plain
-from epctx.parsing.schema import files, providers, quick
+from epctx.parsing.schema import files, providers
 from epctx.parsing.schema.explain import explain
 from epctx.text import did_you_mean
-
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
 
 
 def names() -> list[str]:
@@ -51,10 +51,7 @@ def validate(document: Document) -> list[Problem]:
 def problems_of(root: Node, schema: Mapping[str, Plain]) -> Iterator[Problem]:
     """What in the tree breaks `schema`. A value that is wrong twice is told once."""
     told: set[object] = set()
-    plain = root.plain()
-    if quick.accepts(plain, dict(schema), schema):
-        return
-    errors = validator(schema).iter_errors(plain)
+    errors = validator(schema).iter_errors(root.plain())
     for error in sorted(errors, key=lambda error: error.validator != "type"):
         node = root
         for key in error.absolute_path:
@@ -84,22 +81,25 @@ def _definitions(schema: Mapping[str, Plain]) -> dict[str, dict[str, Plain]]:
 
 
 def validator(schema: Mapping[str, Plain]) -> Validator:
-    """A validator in which `$` in a pattern is the end of the text, as in JSON Schema's dialect."""
-    return _validator_class()(schema)
+    """Return a validator in which patterns are those of JSON Schema's dialect."""
+    return _Validator(schema)
 
 
 @functools.cache
-def _validator_class() -> type[Validator]:
-    import jsonschema
+def _pattern(text: str) -> re.Pattern[str]:
+    r"""Return a JSON Schema pattern: unlike Python's, `$` is its end and `\d` an ASCII digit."""
+    return re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", text), re.ASCII)
 
-    def pattern(
-        validator: Validator, pattern: str, instance: object, schema: object
-    ) -> Iterator[jsonschema.ValidationError]:
-        if isinstance(instance, str) and not quick.pattern(pattern).search(instance):
-            yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
-    extend: Callable[..., type[Validator]] = jsonschema.validators.extend  # without types
-    return extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+def _matches(
+    validator: Validator, pattern: str, instance: object, schema: object
+) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(instance, str) and not _pattern(pattern).search(instance):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_extend: Callable[..., type[Validator]] = jsonschema.validators.extend  # without types
+_Validator = _extend(jsonschema.Draft202012Validator, {"pattern": _matches})
 
 
 def with_options(names: Iterable[str]) -> dict[str, Plain]:

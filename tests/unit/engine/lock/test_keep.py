@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from epctx import lockfile
+from epctx.cache.digests import FreshDigests
 from epctx.engine.lock.keep import keep
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.staleness import Memo
 from epctx.lockfile import hosts
 from epctx.lockfile.types import Lock
 from tests.kit.projects import Project, stats
@@ -14,7 +18,9 @@ from tests.kit.projects import Project, stats
 def again(project: Project, new: Lock) -> list[str]:
     """What is told while it is kept."""
     told: list[str] = []
-    keep(new, project.lock, None, told.append)
+    lookup = Lookup(None, FreshDigests(), numbers=True)
+    memo = Memo(lookup, Place(out=project.folder / "dist", name="m"), project.manifest)
+    keep(new, project.lock, memo, told.append)
     return told
 
 

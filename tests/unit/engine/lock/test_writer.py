@@ -16,8 +16,8 @@ from epctx.engine.lock import writer
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
 from epctx.engine.plan import Plan
+from epctx.engine.staleness import look
 from epctx.engine.state import Compiled
-from epctx.engine.up_to_date import assess
 from epctx.files import digest
 from epctx.keys.records import ProviderRecord
 from epctx.keys.toolchain import Toolchain
@@ -33,7 +33,7 @@ def known(project: Project) -> tuple[Plan, tuple[Compiled, ...], Toolchain]:
     lookup = Lookup(cache, cache.digests, numbers=True)
     whole = plan.read(project.manifest)
     place = Place(out=project.folder / "dist", name="m")
-    return whole, assess(whole.groups[0], lookup, place).sessions, lookup.toolchain
+    return whole, look(whole.groups[0], lookup, place).sessions, lookup.toolchain
 
 
 def made(project: Project) -> Lock:

@@ -1,0 +1,747 @@
+"""The one memo: what a build would do about each group, and why (design section 9).
+
+The cache remembers one record for each group of a manifest: the keys that its actions had last,
+how long it took, and how it was found up to date: a digest of what it was looked at with (its part
+of the manifest and the toolchain), the identity of every file that the look depended on (sources,
+outputs and their folder, the records of its actions), and what was found. While all of that is as
+it was, a look would find the same, so no key is made and no record of an action is read. That
+stands on the same ground as remembered digests (`files.identity`) and is used where they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from epctx import codec, lockfile
+from epctx._version import __version__
+from epctx.cache import Action
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.output.published import contents_of, difference
+from epctx.engine.plan import PlannedComposition, PlannedGroup
+from epctx.engine.results import StoredCompose
+from epctx.engine.state import (
+    Compiled,
+    CompositionState,
+    GroupState,
+    Optimized,
+    Quantized,
+    Verified,
+)
+from epctx.errors import EpctxError, Failure, LockError
+from epctx.files import digest, identity
+from epctx.files.digest import Digest
+from epctx.files.identity import Identity
+from epctx.keys import Change, ComposeRecord, KeyRecord, between, key, make
+from epctx.keys.records import ComposedModel
+from epctx.lockfile.types import Lock, LockedSource
+from epctx.providers.hooks import KnowsAbsence, TellsCost
+from epctx.text import Brief
+from epctx.verification.findings import FolderReport
+
+T = TypeVar("T")
+State = Literal["up to date", "runs", "depends"]
+_Checked: TypeAlias = tuple[Digest, Action[FolderReport]]
+"""The key of a `state.Verified`, and its action."""
+_KIND: Final = "groups"
+LASTING: Final = 86_400.0
+"""Seconds that a group is believed to be up to date without a look: gc must see that its results
+are of use."""
+_DATA = re.compile(r"data\[(\d+)\]")
+_PROVIDER = re.compile(r"providers\[(\d+)\]\.(.*)")
+
+
+def look(planned: PlannedGroup, lookup: Lookup, place: Place) -> GroupState:
+    """Make the keys of a group's actions and look for their results and for its outputs.
+
+    Raises:
+        ModelError: a source is missing.
+        ProviderUnavailable: an EP is not installed.
+        ManifestError: an EP refuses its options; a pass does not exist.
+    """
+    group = planned.group
+    sessions = tuple(
+        lookup.session(group, session, [lookup.built(source, group) for source in session.models])
+        for session in planned.session_groups
+    )
+    known = GroupState(planned=planned, sessions=sessions)
+    if not all(session.complete for session in sessions):
+        return known
+    verified = tuple(lookup.verification(group, session) for session in sessions)
+    return replace(
+        known,
+        verified=verified,
+        whole=lookup.folder(verified, contents_of(known.files)),
+        published=difference(place.group(planned.target, group.name), known.files, lookup.digests),
+    )
+
+
+def look_at_composition(
+    planned: PlannedComposition,
+    groups: Mapping[str, GroupState],
+    lookup: Lookup,
+    place: Place,
+) -> CompositionState:
+    """Make the key of a composition whose groups are built, and look for its result and outputs.
+
+    Raises:
+        ModelError: a file with inputs cannot be read.
+    """
+    record = _composition(planned, groups, lookup)
+    name = key(record)
+    known = CompositionState(planned=planned, groups=groups, record=record, key=name)
+    action = None if lookup.cache is None else lookup.cache.find(name, StoredCompose)
+    required = planned.composition.verify.require
+    if action is None or action.result.verify != action.result.verify.with_required(required):
+        return known
+    folder = place.group(planned.target, planned.composition.name)
+    changed = difference(folder, action.result.files, lookup.digests)
+    return replace(known, result=action.result, published=changed)
+
+
+def _composition(
+    planned: PlannedComposition, groups: Mapping[str, GroupState], lookup: Lookup
+) -> ComposeRecord:
+    composition, settings = planned.composition, planned.composition.verify
+    parts: list[ComposedModel] = []
+    for part in composition.parts:
+        state = groups[part.group]
+        compiled = state.session(part.model)
+        model = next(m for m in compiled.models if m.source.name == part.model)
+        assert model.found is not None
+        source = (model.source, model.found)
+        group = state.planned.group
+        parts.append(make.part(part, group, compiled.outputs, source, lookup.toolchain))
+    specs = [s for each in groups.values() for s in each.planned.group.execution_providers]
+    return make.compose(
+        composition,
+        parts,
+        inputs=make.inputs(settings.inputs, lookup.digests)
+        if settings.numbers != "off" and lookup.runs_models
+        else None,
+        devices=lookup.toolchain.devices(specs),
+        toolchain=lookup.toolchain,
+    )
+
+
+class _UpToDate(Struct, frozen=True, kw_only=True):
+    """How a group was found up to date.
+
+    Attributes:
+        asked: digest of what it was looked at with.
+        until: seconds since 1970: then it is looked at again.
+        files: paths and the texts of their identities.
+        sessions, verified, whole: as in `state.GroupState`, without the records of their keys,
+            which are of use only where something is to be done.
+    """
+
+    asked: Digest
+    until: float
+    files: dict[str, str]
+    sessions: tuple[Compiled, ...]
+    verified: tuple[_Checked, ...]
+    whole: _Checked
+
+
+class _Group(Struct, kw_only=True):
+    """The record of a group or composition.
+
+    Attributes:
+        keys: the last key of each action, by the action and its subject as JSON.
+        seconds: how long its stages took together when it was compiled last.
+        up_to_date: an `_UpToDate` or null, decoded when it is of use.
+    """
+
+    keys: dict[str, Digest] = field(default_factory=dict)
+    seconds: float | None = None
+    up_to_date: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Manifest(Struct, kw_only=True):
+    """The records of a manifest.
+
+    Attributes:
+        path: of the manifest; the record's name is a digest of it.
+        groups: by their labels.
+        lock: a digest of what the lock says, and the text of the identity of its file.
+    """
+
+    path: str
+    groups: dict[str, _Group] = field(default_factory=dict)
+    lock: tuple[Digest, str] | None = None
+
+
+class Memo:
+    """The records of one manifest in the cache of `lookup`. Thread-safe; nothing without a cache.
+
+    It is read when it is first asked, so that nobody else writes it then: under the output's lock.
+
+    Args:
+        lookup: makes keys and finds results.
+        place: where groups are published.
+        manifest: its path.
+        trusting: a group that is remembered as up to date is not looked at again.
+    """
+
+    def __init__(
+        self, lookup: Lookup, place: Place, manifest: Path, *, trusting: bool = True
+    ) -> None:
+        self.lookup = lookup
+        self._place = place
+        self._path = manifest.as_posix()
+        self._trusting = trusting and lookup.cache is not None
+        self._begun = time.time()
+        self._toolchains: dict[bytes, bytes] = {}
+        self._guard = threading.RLock()
+        self._changed = False
+
+    @cached_property
+    def _known(self) -> _Manifest:
+        cache, found = self.lookup.cache, None
+        if cache is not None:
+            found = cache.records.read(_KIND, self._name, _Manifest)
+        return _Manifest(path=self._path) if found is None or found.path != self._path else found
+
+    @property
+    def _name(self) -> str:
+        return digest.of_json(self._path).hex
+
+    def _group(self, label: str) -> _Group:
+        with self._guard:
+            return self._known.groups.setdefault(label, _Group())
+
+    def state(self, planned: PlannedGroup) -> GroupState:
+        """Tell what is known of a group, by its record or as `look` finds it; raises as that."""
+        asked: Digest | None = None
+        if self._trusting:
+            with contextlib.suppress(EpctxError, OSError, msgspec.MsgspecError):
+                asked = self._asked(planned)
+                found = self._recall(planned, asked)
+                if found is not None:
+                    return found
+        state = look(planned, self.lookup, self._place)
+        if asked is not None and state.up_to_date:
+            with contextlib.suppress(OSError):
+                self._remember(state, asked)
+        return state
+
+    def last_key(self, label: str, action: str, subject: str) -> Digest | None:
+        """Return the key that an action had last; None: it never was carried out."""
+        return self._group(label).keys.get(_place_of(action, subject))
+
+    def note_key(self, label: str, action: str, subject: str, key: Digest) -> None:
+        """Remember the key of an action that was carried out, or whose result was used.
+
+        Args:
+            label: `group@target`.
+            action: optimize, compile, verify.
+            subject: the model, the session group or the group itself.
+            key: of the action.
+        """
+        place, group = _place_of(action, subject), self._group(label)
+        with self._guard:
+            if group.keys.get(place) != key:
+                group.keys[place] = key
+                self._changed = True
+
+    def seconds(self, label: str) -> float | None:
+        """Return how long the stages of a group took when it was compiled last; None: unknown."""
+        return self._group(label).seconds
+
+    def note_seconds(self, label: str, seconds: float) -> None:
+        """Remember how long the stages of a group took."""
+        with self._guard:
+            self._group(label).seconds = seconds
+            self._changed = True
+
+    def has_lock(self, lock: Lock, path: Path) -> bool:
+        """Tell whether the lock at a path is known to say this, without a look into it."""
+        return self._trusting and self._known.lock == (_digest(lock), _stamp(path))
+
+    def note_lock(self, lock: Lock, path: Path) -> None:
+        """Remember that the lock at a path was read, and says this."""
+        with contextlib.suppress(OSError):
+            now = identity.of_path(path)
+            if self._trusting and self._lasts(path, now):
+                self._known.lock = (_digest(lock), now.text)
+                self._changed = True
+
+    def save(self) -> None:
+        """Write what is new.
+
+        Raises:
+            StorageError: the cache cannot be written.
+        """
+        with self._guard:
+            if self._changed and self.lookup.cache is not None:
+                self.lookup.cache.records.write(_KIND, self._name, self._known)
+            self._changed = False
+
+    def _asked(self, planned: PlannedGroup) -> Digest:
+        """Return a digest of what a look at a group begins with, beside files."""
+        group, lookup = planned.group, self.lookup
+        listed = codec.encode((group.execution_providers, group.optimize.passes))
+        if listed not in self._toolchains:
+            self._toolchains[listed] = codec.encode(self._toolchain(planned))
+        own = codec.encode((planned.target, group, lookup.runs_models, str(self._place.root)))
+        return digest.of_chunks((own, self._toolchains[listed]))
+
+    def _toolchain(self, planned: PlannedGroup) -> object:
+        toolchain, specs = self.lookup.toolchain, planned.group.execution_providers
+        return (
+            __version__,
+            toolchain.own(("engine/*.py", "keys/*.py")),
+            [toolchain.of(action) for action in ("optimize", "compile", "verify")],
+            [toolchain.provider(spec) for spec in specs],
+            toolchain.devices(specs),
+            toolchain.passes(planned.group.optimize.passes),
+        )
+
+    def _recall(self, planned: PlannedGroup, asked: Digest) -> GroupState | None:
+        known = self._known.groups.get(planned.label)
+        if known is None or bytes(known.up_to_date) == b"null":
+            return None
+        found = codec.decode(bytes(known.up_to_date), _UpToDate)
+        if found.asked != asked or time.time() > found.until:
+            return None
+        if any(_stamp(path) != text for path, text in found.files.items()):
+            return None
+        return GroupState(
+            planned=planned,
+            sessions=found.sessions,
+            verified=tuple(Verified(key=key, action=action) for key, action in found.verified),
+            whole=Verified(key=found.whole[0], action=found.whole[1]),
+            published=None,
+        )
+
+    def _remember(self, state: GroupState, asked: Digest) -> None:
+        group = state.planned.group
+        if group.quantize is not None or any(m.as_reference is not None for m in group.models):
+            return  # their files are not all known here
+        if self.lookup.toolchain.passes(group.optimize.passes):
+            return  # the lock has what is in the records of keys only
+        assert state.whole is not None
+        now = {path: identity.of_path(path) for path in self._files(state)}
+        if not all(self._lasts(path, each) for path, each in now.items()):
+            return
+        found = _UpToDate(
+            asked=asked,
+            until=self._begun + LASTING,
+            files={str(path): each.text for path, each in now.items()},
+            sessions=tuple(map(_bare_session, state.sessions)),
+            verified=tuple(map(_checked, state.verified)),
+            whole=_checked(state.whole),
+        )
+        with self._guard:
+            self._group(state.planned.label).up_to_date = msgspec.Raw(codec.encode(found))
+            self._changed = True
+
+    def _lasts(self, path: Path, now: Identity) -> bool:
+        """Tell whether a file is as it was before the look, and any change of it would show."""
+        return now.settled_at(self._begun) and identity.tells(path, now.text)
+
+    def _files(self, state: GroupState) -> Iterator[Path]:
+        """List what was looked at; a folder's time tells of other files in it."""
+        planned, cache = state.planned, self.lookup.cache
+        assert cache is not None
+        for session in state.sessions:
+            for model in session.models:
+                assert model.found is not None
+                yield from model.found.files(model.source)
+        yield from planned.group.verify.inputs.files
+        folder = self._place.group(planned.target, planned.group.name)
+        yield folder
+        yield from (folder / name for name in contents_of(state.files))
+        yield from (cache.records.path("actions", each.hex) for each in _keys(state))
+
+
+def _place_of(action: str, subject: str) -> str:
+    return codec.encode((action, subject)).decode()
+
+
+def _stamp(path: str | os.PathLike[str]) -> str:
+    """Return the text of a path's identity; empty if there is nothing."""
+    try:
+        return identity.of_path(Path(path)).text
+    except OSError:
+        return ""
+
+
+def _digest(lock: Lock) -> Digest:
+    return digest.of_bytes(codec.encode(lock))
+
+
+def _keys(state: GroupState) -> Iterator[Digest]:
+    """List the keys of all actions of a group that is up to date."""
+    for session in state.sessions:
+        yield from (model.key for model in session.models if model.key is not None)
+        yield from (key for key in (session.key, session.recording_key) if key is not None)
+    yield from (part.key for part in (*state.verified, state.whole) if part is not None)
+
+
+def _checked(verified: Verified) -> _Checked:
+    assert verified.action is not None
+    return verified.key, _bare(verified.action)
+
+
+def _bare_session(session: Compiled) -> Compiled:
+    models = [
+        replace(model, record=None, action=model.action and _bare(model.action))
+        for model in session.models
+    ]
+    return replace(
+        session,
+        models=tuple(models),
+        record=None,
+        action=session.action and _bare(session.action),
+        recording_record=None,
+        recording=session.recording and _bare(session.recording),
+    )
+
+
+def _bare(action: Action[T]) -> Action[T]:
+    return replace(action, record=msgspec.Raw(b"{}"))
+
+
+class PlannedAction(Struct, frozen=True, kw_only=True):
+    """An action of a session group.
+
+    Attributes:
+        action: optimize, quantize, compile, verify.
+        subject: the model, the sharing group, or the group as a whole.
+        state: `depends`: what is before it runs, and may give what it gave before.
+        because: why it runs, in words.
+        key: in the cache; None: what it depends on is not known yet.
+        changes: the fields of the key's record that differ from what was built last.
+    """
+
+    action: str
+    subject: str
+    state: State
+    because: tuple[str, ...] = ()
+    key: str | None = None
+    changes: tuple[Change, ...] = ()
+
+
+class GroupPlan(Brief, frozen=True, kw_only=True):
+    """A group, or a composition, which has one action: compose.
+
+    Attributes:
+        eps: aliases of its EPs, in priority order.
+        state: `publishes`: all results are in the cache, and what is published is something else.
+        because: why it is not up to date, in words.
+        cost: what its compiles take beyond one of each model, in words.
+        failure: why a build of it would fail here, as far as that is known without its EPs'
+            libraries: this host has no device for one of them.
+        fetches: bytes that would come from the shared cache.
+    """
+
+    target: str
+    group: str
+    eps: tuple[str, ...]
+    state: Literal["up to date", "publishes", "runs"]
+    because: tuple[str, ...]
+    actions: tuple[PlannedAction, ...]
+    cost: tuple[str, ...] = ()
+    failure: Failure | None = None
+    fetches: int = 0
+
+
+def explain(known: GroupState, memo: Memo, locked: LockedSources) -> GroupPlan:
+    """Tell what a build would do about a group, and why."""
+    return _Explaining(known, memo, locked).plan()
+
+
+def explain_composition(
+    planned: PlannedComposition, known: Mapping[str, GroupState], memo: Memo, place: Place
+) -> GroupPlan:
+    """Tell what a build would do about a composition, as far as its parts are compiled.
+
+    Args:
+        known: the groups of the plan, by their labels.
+    """
+    name = planned.composition.name
+    parts = {each.group.name: known[each.label] for each in planned.groups}
+    waits = [group for group, part in parts.items() if not all(s.complete for s in part.sessions)]
+    action = PlannedAction(action="compose", subject=name, state="depends")
+    because: tuple[str, ...] = (f"depends on what {', '.join(waits)} will be",)
+    state: Literal["up to date", "runs"] = "runs"
+    if not waits:
+        looked = look_at_composition(planned, parts, memo.lookup, place)
+        last = memo.last_key(planned.label, "compose", name)
+        if looked.up_to_date:
+            state, because = "up to date", ()
+        elif looked.published is not None:
+            because = (looked.published,)
+        elif last is None:
+            because = (f"compose of {name}: it never ran here",)
+        else:
+            because = (f"compose of {name}: its parts or settings have changed",)
+        action = replace(action, state=state, because=because, key=_text(looked.key))
+    return GroupPlan(
+        target=planned.target,
+        group=name,
+        eps=tuple(
+            dict.fromkeys(s.alias for g in planned.groups for s in g.group.execution_providers)
+        ),
+        state=state,
+        because=because,
+        actions=(action,),
+    )
+
+
+class LockedSources:
+    """What a manifest's lock says of sources: read once, when it is asked."""
+
+    def __init__(self, manifest: Path) -> None:
+        self._manifest = manifest
+
+    @cached_property
+    def _sources(self) -> Mapping[str, LockedSource]:
+        try:
+            return lockfile.read(lockfile.place(self._manifest)).sources
+        except LockError:  # there is none, or it cannot be read: the build will say so
+            return {}
+
+    def of(self, path: Path) -> LockedSource | None:
+        """What it says of a file."""
+        name = os.path.relpath(path, self._manifest.parent) if self._sources else ""
+        return self._sources.get(Path(name).as_posix())
+
+
+class _Explaining:
+    """One group of a plan, explained."""
+
+    def __init__(self, known: GroupState, memo: Memo, locked: LockedSources) -> None:
+        self._locked = locked
+        self._known = known
+        self._planned = known.planned
+        self._lookup = memo.lookup
+        self._memo = memo
+
+    def plan(self) -> GroupPlan:
+        known, planned = self._known, self._planned
+        actions = tuple(self._actions())
+        state: Literal["up to date", "publishes", "runs"] = "up to date"
+        because: tuple[str, ...] = ()
+        if any(action.state != "up to date" for action in actions):
+            state = "runs"
+            because = tuple(dict.fromkeys(why for action in actions for why in action.because))
+        elif known.published is not None:
+            state, because = "publishes", (known.published,)
+        return GroupPlan(
+            target=planned.target,
+            group=planned.group.name,
+            eps=tuple(spec.alias for spec in planned.group.execution_providers),
+            state=state,
+            because=because,
+            actions=actions,
+            cost=tuple(self._cost()) if _compiles(actions) else (),
+            failure=self._failure(actions),
+            fetches=0 if state == "up to date" else self._fetches(),
+        )
+
+    def _fetches(self) -> int:
+        """Bytes that only the shared cache has of what is not carried out."""
+        cache = self._lookup.cache
+        assert cache is not None
+        needed = [
+            model.quantized.action.files
+            for session in self._known.sessions
+            for model in session.models
+            if model.quantized is not None and model.quantized.action is not None
+        ]
+        verified = self._known.verified or (None,) * len(self._known.sessions)
+        for session, known in zip(self._known.sessions, verified, strict=True):
+            if session.action is None:
+                needed += [m.action.files for m in session.models if m.action is not None]
+                continue
+            needed.append(session.action.files)
+            if session.recording is not None and (known is None or known.action is None):
+                needed.append(session.recording.files)
+        missing = {f.digest: f.size for files in needed for f in files if not cache.holds(f)}
+        return sum(missing.values()) if cache.remote is not None else 0
+
+    def _cost(self) -> Iterator[str]:
+        group = self._planned.group
+        for spec in group.execution_providers:
+            provider = self._lookup.toolchain.ep(spec)
+            if isinstance(provider, TellsCost):
+                words = provider.cost(numbers=self._lookup.records(group))
+                yield from () if words is None else (words,)
+
+    def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
+        """What is compiled already is published without a device."""
+        if not _compiles(actions):
+            return None
+        for spec in self._planned.group.execution_providers:
+            provider = self._lookup.toolchain.ep(spec)
+            error = provider.unavailable() if isinstance(provider, KnowsAbsence) else None
+            if error is not None:
+                return error.failure
+        return None
+
+    def _actions(self) -> Iterator[PlannedAction]:
+        for session in self._known.sessions:
+            for model in session.models:
+                yield self._optimize(model.origin)
+                if model.quantized is not None:
+                    yield self._quantize(model.quantized)
+            yield self._compile(session)
+        yield self._verify()
+
+    def _optimize(self, model: Optimized) -> PlannedAction:
+        source = model.source
+        action = PlannedAction(
+            action="optimize", subject=source.name, state="up to date", key=_text(model.key)
+        )
+        if model.action is not None:
+            return action
+        if model.record is not None:
+            return self._running(action, model.record, model)
+        return self._unloaded(action, model)
+
+    def _quantize(self, model: Quantized) -> PlannedAction:
+        action = PlannedAction(
+            action="quantize",
+            subject=model.plain.source.name,
+            state="up to date",
+            key=_text(model.key),
+        )
+        if model.action is not None:
+            return action
+        if model.record is not None:
+            return self._running(action, model.record)
+        if model.calibration is None:
+            return replace(action, state="depends")
+        why = f"{action.subject} is not calibrated to these samples"
+        return replace(action, state="runs", because=(why,))
+
+    def _unloaded(self, action: PlannedAction, model: Optimized) -> PlannedAction:
+        """Of a model that was never loaded as it is: of the record only that much is known."""
+        old = self._last(action)
+        name = model.source.path.name
+        if old is None:
+            return replace(action, state="runs", because=(self._by_lock(model),))
+        before = msgspec.json.decode(old.record, type=dict[str, Any])["model"]
+        now = self._lookup.sources.model(model.source)
+        changes = between({"model": before}, {"model": str(now)})
+        return replace(action, state="runs", because=(f"{name} has changed",), changes=changes)
+
+    def _by_lock(self, model: Optimized) -> str:
+        """Why a model is built that this cache has never seen, as far as the lock knows it."""
+        source = model.source
+        name, locked = source.path.name, self._locked.of(source.path)
+        if locked is None:
+            return f"{name} was never built here"
+        if locked.digest == str(self._lookup.sources.model(source)):
+            return f"{name} is as the lock has it, and this cache has nothing of it"
+        return f"{name} has changed since the lock was written"
+
+    def _compile(self, session: Compiled) -> PlannedAction:
+        action = PlannedAction(
+            action="compile",
+            subject=session.session.label,
+            state="up to date",
+            key=_text(session.key),
+        )
+        if session.action is None:
+            if session.record is None:
+                return replace(action, state="depends")
+            return self._running(action, session.record)
+        if not session.complete:
+            why = "what its sessions compute on these inputs was not recorded"
+            return replace(action, state="runs", because=(why,))
+        return action
+
+    def _verify(self) -> PlannedAction:
+        known, subject = self._known, self._planned.group.name
+        action = PlannedAction(action="verify", subject=subject, state="up to date")
+        if known.whole is None:
+            return replace(action, state="depends")
+        action = replace(action, key=str(known.whole.key))
+        if known.checked:
+            return action
+        parts = zip(known.sessions, known.verified, strict=True)
+        told = [
+            self._running(replace(action, subject=session.session.label), verified.record)
+            for session, verified in parts
+            if verified.action is None and verified.record is not None
+        ]
+        reasons = [why for each in told for why in each.because]
+        return replace(
+            action,
+            state="runs",
+            because=tuple(dict.fromkeys(reasons or ["the folder as a whole was not verified"])),
+            changes=tuple(dict.fromkeys(c for each in told for c in each.changes)),
+        )
+
+    def _running(
+        self,
+        action: PlannedAction,
+        record: KeyRecord,
+        model: Optimized | None = None,
+    ) -> PlannedAction:
+        """An action that runs, with what of its record has changed since it ran last."""
+        last = self._memo.last_key(self._planned.label, action.action, action.subject)
+        if last is None:
+            why = f"{action.action} of {action.subject}: it never ran here"
+            return replace(action, state="runs", because=(why,))
+        old = self._last(action)
+        if old is None:
+            why = f"{action.action} of {action.subject}: its last result is not in the cache"
+            return replace(action, state="runs", because=(why,))
+        changes = between(old.record, record)
+        words = tuple(_words(change, self._planned, model) for change in changes)
+        if not changes:
+            unrun = action.action == "verify" and self._planned.group.verify.require
+            why = "required numbers were not run" if unrun else "its result is corrupt or lost"
+            words = (f"{action.action} of {action.subject}: {why}",)
+        return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
+
+    def _last(self, action: PlannedAction) -> Action[msgspec.Raw] | None:
+        """What the cache has of the action as it was carried out last."""
+        last = self._memo.last_key(self._planned.label, action.action, action.subject)
+        cache = self._lookup.cache
+        if last is None or cache is None:
+            return None
+        return cache.records.read("actions", last.hex, Action[msgspec.Raw])
+
+
+def _compiles(actions: Sequence[PlannedAction]) -> bool:
+    return any(each.action == "compile" and each.state != "up to date" for each in actions)
+
+
+def _words(change: Change, planned: PlannedGroup, model: Optimized | None) -> str:
+    """A change for people: digests tell nothing but that something is another."""
+    if model is not None:
+        if change.field == "model":
+            return f"{model.source.path.name} has changed"
+        data = _DATA.fullmatch(change.field)
+        if data is not None and model.found is not None:
+            return f"{model.found.locations[int(data[1])]} has changed"
+    if change.field == "toolchain.epctx":
+        return "epctx itself has changed"
+    place = _PROVIDER.fullmatch(change.field)
+    if place is not None and int(place[1]) < len(planned.group.execution_providers):
+        alias = planned.group.execution_providers[int(place[1])].alias
+        change = replace(change, field=f"execution_providers.{alias}.{place[2]}")
+    if "blake3:" in f"{change.old}{change.new}":
+        return f"{change.field} has changed"
+    return str(change)
+
+
+def _text(key: Digest | None) -> str | None:
+    return None if key is None else str(key)

@@ -1,0 +1,301 @@
+"""What is known of a group: by a look, or by its record while nothing has changed since."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epctx import lockfile
+from epctx.cache import Cache, locate
+from epctx.cache.records import Records
+from epctx.engine import plan, staleness
+from epctx.engine.lookup import Lookup
+from epctx.engine.output.place import Place
+from epctx.engine.staleness import LASTING, Memo, look
+from epctx.engine.state import GroupState
+from epctx.errors import ModelError
+from epctx.files import identity
+from epctx.files.digest import Digest, of_bytes
+from tests.kit.projects import Project
+
+
+class Process:
+    """A new process.
+
+    Attributes:
+        looked: how many groups it looked at properly.
+    """
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        cache = Cache(locate(), pytest.fail)
+        place = Place(out=project.folder / "dist", name="m")
+        lookup = Lookup(cache, cache.digests, numbers=options.get("numbers", True))
+        self.looked = 0
+        self.memo = Memo(lookup, place, project.manifest)
+        self.arguments = (lookup, place)
+        (planned,) = plan.read(project.manifest).groups
+
+        def noted(*arguments: Any) -> GroupState:
+            self.looked += 1
+            return look(*arguments)
+
+        monkeypatch.setattr(staleness, "look", noted)
+        self.found = self.memo.state(planned)
+        self.memo.save()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many seconds later than now it is: all files were written long enough ago."""
+    now, seconds = time.time, [10.0]
+    monkeypatch.setattr(time, "time", lambda: now() + seconds[0])
+    monkeypatch.setattr(identity, "tells", lambda path, text: True)
+    return seconds
+
+
+@pytest.fixture
+def remembered(project: Project, later: list[float], monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The project, built, and found up to date once."""
+    project.build()
+    assert Process(project, monkeypatch).looked == 1
+    return project
+
+
+def test_what_is_remembered_is_what_a_look_finds(
+    remembered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = Process(remembered, monkeypatch)
+    assert again.looked == 0
+    assert again.found.up_to_date
+    looked = look(again.found.planned, *again.arguments)
+    assert again.found.files == looked.files
+    assert again.found.report == looked.report
+    for found, expected in zip(again.found.sessions, looked.sessions, strict=True):
+        assert (found.session, found.key) == (expected.session, expected.key)
+        assert [m.key for m in found.models] == [m.key for m in expected.models]
+        assert [m.found for m in found.models] == [m.found for m in expected.models]
+        assert found.action is not None and expected.action is not None
+        assert found.action.result == expected.action.result
+
+
+def other_settings(project: Project) -> None:
+    project.section("model_groups", "g", "partition")["min_nodes"] = 2
+    project.write()
+
+
+CHANGES: dict[str, Callable[[Project], object]] = {
+    "a model": lambda p: (p.folder / "a.onnx").touch(),
+    "its data": lambda p: (p.folder / "b.data").touch(),
+    "an output": lambda p: (p.published / "g" / "a_ctx.onnx").write_bytes(b"x"),
+    "an output is gone": lambda p: (p.published / "g" / "SHA256SUMS").unlink(),
+    "another file": lambda p: (p.published / "g" / "more").touch(),
+    "the folder is another": lambda p: (p.published / "g").rename(p.published / "h"),
+    "the manifest": other_settings,
+    "the cache has nothing of it": lambda p: shutil.rmtree(locate().root / "actions"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_group_of_which_anything_changed_is_looked_at(
+    change: str, remembered: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CHANGES[change](remembered)
+    assert Process(remembered, monkeypatch).looked == 1
+
+
+def test_another_kind_of_build_looks(remembered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Process(remembered, monkeypatch, numbers=False).looked == 1
+    monkeypatch.setattr(staleness, "__version__", "another")
+    assert Process(remembered, monkeypatch).looked == 1
+
+
+def test_gc_sees_now_and_then_that_results_are_of_use(
+    remembered: Project, later: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later[0] += LASTING - 100
+    assert Process(remembered, monkeypatch).looked == 0
+    later[0] += 200
+    assert Process(remembered, monkeypatch).looked == 1
+
+
+def test_what_was_just_written_is_not_remembered(
+    project: Project, later: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later[0] = 0
+    project.build()
+    assert Process(project, monkeypatch).looked == 1
+    assert Process(project, monkeypatch).looked == 1
+
+
+def test_what_was_written_while_it_was_looked_at_is_not_remembered(
+    project: Project, later: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.build()
+    before = look
+
+    def written(*arguments: Any) -> GroupState:
+        found = before(*arguments)
+        os.utime(project.folder / "a.onnx", (time.time(), time.time()))
+        later[0] += 10
+        return found
+
+    monkeypatch.setattr(f"{__name__}.look", written)
+    Process(project, monkeypatch)
+    monkeypatch.setattr(f"{__name__}.look", before)
+    later[0] += 10
+    assert Process(project, monkeypatch).looked == 1
+
+
+def test_a_lock_is_read_once(remembered: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = lockfile.read(remembered.lock)
+    first = Process(remembered, monkeypatch).memo
+    first.note_lock(lock, remembered.lock)
+    first.save()
+    second = Process(remembered, monkeypatch).memo
+    assert second.has_lock(lock, remembered.lock)
+    remembered.lock.touch()
+    assert not second.has_lock(lock, remembered.lock)
+    assert not second.has_lock(lock, Path("elsewhere"))
+
+
+# --- a look ---
+
+
+def assessed(project: Project, *, numbers: bool = True) -> GroupState:
+    """What a new process would find."""
+    cache = Cache(locate(), pytest.fail)
+    place = Place(out=project.folder / "dist", name="m")
+    (planned,) = plan.read(project.manifest).groups
+    return look(planned, Lookup(cache, cache.digests, numbers=numbers), place)
+
+
+def test_before_the_first_build_nothing_is_known(project: Project) -> None:
+    found = assessed(project)
+    assert not found.up_to_date and not found.checked
+    assert found.published == "it is not compiled"
+    assert found.verified == () and found.whole is None and found.files == ()
+    assert not any(session.complete for session in found.sessions)
+
+
+def test_after_a_build_there_is_nothing_to_do(project: Project) -> None:
+    report = project.build()
+    found = assessed(project)
+    assert found.up_to_date and found.checked and found.published is None
+    assert found.files == report.groups[0].files
+    assert {f.name for f in found.files} < {p.name for p in (project.published / "g").iterdir()}
+    assert found.report == report.groups[0].verify
+
+
+EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda g: (g / "a_ctx.onnx").unlink(), "a_ctx.onnx is missing"),
+    "changed": (lambda g: (g / "a_ctx.onnx").write_bytes(b"x"), "a_ctx.onnx was changed"),
+    "added": (lambda g: (g / "x").touch(), "x does not belong there"),
+    "no sums": (lambda g: (g / "SHA256SUMS").unlink(), "SHA256SUMS is missing"),
+    "renamed": (lambda g: g.rename(g.with_name("other")), "it is not published"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_was_edited_in_the_outputs_is_told_and_only_published_again(
+    edit: str, project: Project
+) -> None:
+    project.build()
+    change, told = EDITS[edit]
+    change(project.published / "g")
+    found = assessed(project)
+    assert found.published == told
+    assert not found.up_to_date and found.checked, "nothing is to be carried out"
+
+
+def test_of_a_source_that_was_edited_the_other_model_stays(project: Project) -> None:
+    project.build()
+    (project.folder / "a.data").write_bytes((project.folder / "b.data").read_bytes())
+    found = assessed(project)
+    assert [session.complete for session in found.sessions] == [False, True]
+    assert found.published == "it is not compiled", "what lies there is of the former source"
+
+
+def test_what_was_built_without_numbers_is_not_verified_with_them(project: Project) -> None:
+    project.build(verify=False)
+    assert assessed(project, numbers=False).up_to_date
+    found = assessed(project)
+    assert found.published is None and not found.checked and not found.up_to_date
+
+
+def test_a_source_that_is_missing_is_the_models_error(project: Project) -> None:
+    project.build()
+    (project.folder / "a.onnx").unlink()
+    with pytest.raises(ModelError, match=r"a\.onnx"):
+        assessed(project)
+
+
+# --- the last keys ---
+
+
+OLD, NEW = of_bytes(b"old"), of_bytes(b"new")
+
+
+def memo(cache: Cache, manifest: str = "/m.yaml") -> Memo:
+    lookup = Lookup(cache, cache.digests, numbers=True)
+    return Memo(lookup, Place(out=Path("/dist"), name="m"), Path(manifest))
+
+
+def note(known: Memo, key: Digest) -> None:
+    """As a build does with one action."""
+    known.note_key("g@x", "compile", "a", key)
+    known.save()
+
+
+def test_the_last_key_of_an_action_is_remembered_by_whoever_opens_the_cache(cache: Cache) -> None:
+    assert memo(cache).last_key("g@x", "compile", "a") is None
+    for key in (OLD, NEW):
+        note(memo(cache), key)
+        assert memo(cache).last_key("g@x", "compile", "a") == key
+
+
+@pytest.mark.parametrize(
+    ("manifest", "group", "action", "subject"),
+    [
+        ("/other.yaml", "g@x", "compile", "a"),
+        ("/m.yaml", "g@y", "compile", "a"),
+        ("/m.yaml", "g@x", "verify", "a"),
+        ("/m.yaml", "g@x", "compile", "b"),
+    ],
+)
+def test_of_another_action_nothing_is_known(
+    cache: Cache, manifest: str, group: str, action: str, subject: str
+) -> None:
+    note(memo(cache), OLD)
+    assert memo(cache, manifest).last_key(group, action, subject) is None
+
+
+def test_names_are_not_run_together(cache: Cache) -> None:
+    known = memo(cache)
+    known.note_key("a", "bc", "d", OLD)
+    assert known.last_key("a", "bc", "d") == OLD
+    assert known.last_key("ab", "c", "d") is None
+
+
+def test_a_build_of_a_part_leaves_what_was_known_of_the_rest(cache: Cache) -> None:
+    note(memo(cache), OLD)
+    known = memo(cache)
+    known.note_key("other@x", "compile", "a", NEW)
+    known.save()
+    assert memo(cache).last_key("g@x", "compile", "a") == OLD
+    assert memo(cache).last_key("other@x", "compile", "a") == NEW
+
+
+def test_the_same_key_is_not_written_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A no-op build writes nothing: the cache may be read-only, or on a network."""
+    known = memo(cache)
+    note(known, OLD)
+    monkeypatch.setattr(Records, "write", None)
+    note(known, OLD)
+    with pytest.raises(TypeError):
+        note(known, NEW)
