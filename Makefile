@@ -40,9 +40,11 @@ docs: $(READY) tools
 	$(BIN)/python -m scripts.site build/docs
 	SITE=build/docs $(BIN)/pytest -m soak tests/integration/test_site.py
 
-soak: $(READY)
+# The baseline builds models of the zoo.
+soak: $(READY) .venv-zoo/.ready
 	$(BIN)/pytest -m soak -s
 	EPCTX_HYPOTHESIS_PROFILE=explore $(BIN)/pytest -n 2 tests/property
+	$(BIN)/python -m scripts.baseline
 
 # Some of its models are exported by torch, which is in .venv-zoo.
 bench: $(READY) .venv-zoo/.ready

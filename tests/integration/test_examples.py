@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import genai_folder
+from tests.kit import examples
 from tests.kit.command_line import epctx
-
-ROOT = Path(__file__).parent.parent.parent
-IGNORED = shutil.ignore_patterns(
-    *("models", "dist", "calib", "*.lock.yaml", "*.ranges.json", "__pycache__", ".*_cache")
-)
 
 EXPECTED = {
     "01-first-build": [
@@ -78,7 +72,7 @@ def run(
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=examples.TIMEOUT,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran
@@ -87,17 +81,11 @@ def run(
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of an environment that has the provider of example 04, as pip installs it."""
-    folder = tmp_path_factory.mktemp("provider")
-    source, target = folder / "source", folder / "target"
-    shutil.copytree(ROOT / "examples" / "04-write-a-provider", source, ignore=IGNORED)
-    offline = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    pip = ["-m", "pip", "install", *offline, "--target", str(target), str(source)]
-    run(*pip, folder=folder, variables={})
-    return {"PYTHONPATH": str(target)}
+    return examples.variables("04-write-a-provider", tmp_path_factory.mktemp("provider"))
 
 
 def test_every_example_is_run_here() -> None:
-    folders = {p.name for p in (ROOT / "examples").iterdir() if (p / "epctx.yaml").exists()}
+    folders = {p.name for p in examples.ROOT.iterdir() if (p / "epctx.yaml").exists()}
     assert folders == set(EXPECTED)
 
 
@@ -109,10 +97,7 @@ OWN = {name: [pytest.mark.needs("module onnxruntime_qnn")] for name in ("07-qnn"
 )
 def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[str, str]) -> None:
     """Copied elsewhere: nothing of the repository is beside it, but what 06 is told to need."""
-    folder = tmp_path / "copied" / name
-    shutil.copytree(ROOT / "examples" / name, folder, ignore=IGNORED)
-    if name == "06-llm":
-        genai_folder.write(folder / "models" / "llama")
+    folder = examples.copied(name, tmp_path / "copied" / name)
     variables = installed if name.startswith("04") else {}
     ran = run(str(folder / "run.py"), folder=tmp_path, variables=variables)
     for path in EXPECTED[name]:
@@ -129,7 +114,7 @@ def test_an_example_runs_by_itself(name: str, tmp_path: Path, installed: dict[st
 
 def test_the_example_provider_keeps_the_contract(tmp_path: Path, installed: dict[str, str]) -> None:
     """Its own tests, the conformance class among them, run as its author runs them."""
-    tests = ROOT / "examples" / "04-write-a-provider" / "tests"
+    tests = examples.ROOT / "04-write-a-provider" / "tests"
     options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
     ran = run("-m", "pytest", *options, str(tests), folder=tmp_path, variables=installed)
     assert " passed" in ran.stdout and "skipped" not in ran.stdout
@@ -141,8 +126,7 @@ def test_the_command_line_knows_an_installed_provider(
     name = "DelegateExecutionProvider"
     schema = run("-m", "epctx", "schema", f"providers/{name}", folder=tmp_path, variables=installed)
     assert '"precision"' in schema.stdout
-    shutil.copytree(ROOT / "examples" / "04-write-a-provider", tmp_path / "m", ignore=IGNORED)
-    manifest = tmp_path / "m" / "epctx.yaml"
+    manifest = examples.copied("04-write-a-provider", tmp_path / "m") / "epctx.yaml"
     text = manifest.read_text(encoding="utf-8").replace("precision", "precison")
     manifest.write_text(text, encoding="utf-8")
     ran = epctx("validate", manifest, cwd=tmp_path, **installed)

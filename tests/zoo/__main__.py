@@ -135,7 +135,8 @@ def result(step: str, name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _do(step: str, name: str) -> None:
+def do(step: str, name: str) -> None:
+    """Do a step of a model, and keep its result."""
     told = STEPS[step](name)
     if told is None:
         return
@@ -163,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
                 if result(step, name) is None or fnmatch.fnmatch(name, given.again)
             ]
             with ThreadPoolExecutor(given.jobs) as pool:
-                list(pool.map(partial(_do, step), todo))
+                list(pool.map(partial(do, step), todo))
     lines = [
         table.Line(name, listed()[name][0], *(result(step, name) for step in STEPS))
         for name in names

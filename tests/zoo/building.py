@@ -22,8 +22,8 @@ PROVIDERS: Mapping[str, Mapping[str, Any]] = {
 TIMEOUT = 600
 
 
-def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    """Build `source` in `folder`, numbers checked; what came of it.
+def manifest(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -> Path:
+    """Write the manifest of `source` into `folder`, with the model and all that is beside it.
 
     Args:
         source: The model.
@@ -35,7 +35,7 @@ def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -
     model: dict[str, Any] = {"path": source.name}
     if sizes and provider == "qnn" and min(sizes.values()) > 0:
         model["dimensions"] = dict(sizes)
-    manifest = {
+    document = {
         "schema_version": 1,
         "name": "zoo",
         "models": {"model": model},
@@ -43,7 +43,13 @@ def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -
         "model_groups": {"group": {"models": ["model"], "execution_providers": ["ep"]}},
     }
     path = folder / "zoo.yaml"
-    path.write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def build(source: Path, provider: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
+    """Build `source` in `folder`, numbers checked; what came of it. Arguments as of `manifest`."""
+    path = manifest(source, provider, sizes, folder)
     ended = run(
         python("epctx", "build", str(path), "--out", str(folder / "dist"), "--no-cache"),
         TIMEOUT,
