@@ -1,9 +1,12 @@
 """What a command does not need is not imported (design section 4)."""
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+
+from epctx import cli
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "jsonschema", "rich.live", "psutil")
 
@@ -25,6 +28,16 @@ def test_a_command_that_reads_its_arguments_imports_nothing_heavy() -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stderr.split() == []
     assert printed.stdout.startswith("# E0201")
+
+
+def test_no_module_of_the_command_line_imports_onnx_before_it_must() -> None:
+    names = [f"epctx.cli.{each.name}" for each in pkgutil.iter_modules(cli.__path__)]
+    code = (
+        f"import sys, {', '.join(names)}; "
+        f"print(*[m for m in {(*HEAVY, 'pydantic')!r} if m in sys.modules and m != 'rich.live'])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout.split() == [], printed.stderr
 
 
 def test_what_reads_the_header_of_a_model_needs_no_onnx_ir() -> None:

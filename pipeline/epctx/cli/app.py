@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from epctx.cli import arguments, streams
+from epctx._version import __version__
+from epctx.cli import arguments, streams, usage
+from epctx.cli.render import command
+from epctx.engine import report
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
@@ -36,8 +39,6 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         if cmd_name not in COMMANDS:
             return None
-        from epctx.cli.render import command
-
         python_name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         module = importlib.import_module(f"epctx.cli.{python_name}")
         own: typer.Typer | None = getattr(module, "app", None)
@@ -88,8 +89,6 @@ class _Commands(TyperGroup):
                     **extra,
                 )
             except Exception as error:
-                from epctx.cli import usage
-
                 if not standalone_mode:
                     raise
                 code = usage.report(error, given, prog_name or "epctx")
@@ -122,12 +121,8 @@ app = typer.Typer(
 def _version(context: typer.Context, asked: bool) -> None:
     if not asked:
         return
-    from epctx._version import __version__
-
     typer.echo(f"epctx {__version__}")
     if context.params.get("verbose"):
-        from epctx.engine import report
-
         for name, version in report.versions().items():
             typer.echo(f"{name} {version}")
     raise typer.Exit

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
+from epctx import api
 from epctx.cli import completion, progress
 from epctx.cli.options import STARTER, AllowOutside, Out
-from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
+from epctx.commands.bisect.result import Bisection, Reading
 from epctx.error_codes import Code
 from epctx.errors import UsageError, VerificationError
-
-if TYPE_CHECKING:
-    from epctx.commands.bisect.result import Bisection, Reading
+from epctx.lockfile import yaml_text
+from epctx.parsing import load
 
 _ENDED: Final = {
     "budget": "the budget is used up: raise --budget",
@@ -59,8 +60,6 @@ def bisect(
     tried before it is proposed. DIR gets all that was found as JSON and as a
     page. Ends with 7 where numbers are wrong.
     """
-    from epctx import api
-
     seconds = _seconds(budget)
     with progress.live(ui) as listener:
         found, page = api.bisect(
@@ -83,8 +82,6 @@ def bisect(
 
 
 def _seconds(duration: str | None) -> float | None:
-    from epctx.parsing import load
-
     try:
         return None if duration is None else load.seconds(duration)
     except ValueError as error:
@@ -93,8 +90,6 @@ def _seconds(duration: str | None) -> float | None:
 
 
 def _words(found: Bisection, took: str) -> Iterator[RenderableType]:
-    from epctx.lockfile import yaml_text
-
     if found.readings:
         yield _readings(found.readings)
         yield Text(f"on {found.input_set}, {found.nodes} nodes, {took}", "dim")

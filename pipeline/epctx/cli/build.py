@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
 
-from epctx.cli import github
+from epctx.cache.opening import Shared
+from epctx.cli import github, profiled, progress, step_summary, summary
 from epctx.cli.options import (
     AllowOutside,
     Attest,
@@ -34,12 +35,13 @@ from epctx.cli.options import (
     tls,
 )
 from epctx.cli.paths import Existing, Written
+from epctx.cli.plan import plan
 from epctx.cli.render import UI
-
-if TYPE_CHECKING:
-    from epctx.cache.opening import Shared
-    from epctx.commands.build import On
-    from epctx.engine.build import Options
+from epctx.commands import build as command
+from epctx.commands.build import On
+from epctx.engine.asked import Release
+from epctx.engine.build import Options
+from epctx.signing.keys import Signer
 
 
 def build(
@@ -118,8 +120,6 @@ def build(
     """Build EPContext models as a manifest declares, verify and publish them."""
     manifest = located(manifest)
     if dry_run:
-        from epctx.cli.plan import plan
-
         plan(
             ui,
             manifest,
@@ -131,12 +131,6 @@ def build(
             trust=trust,
         )
         return
-    from epctx.cache.opening import Shared
-    from epctx.cli import profiled
-    from epctx.engine.asked import Release
-    from epctx.engine.build import Options
-    from epctx.signing.keys import Signer
-
     options = Options(
         out=out,
         jobs=jobs,
@@ -156,8 +150,6 @@ def build(
     )
     machines = None
     if on is not None:
-        from epctx.commands.build import On
-
         machines = On(url=on, tls=tls(tls_ca, tls_cert, tls_key, insecure))
     with profiled.written(ui, profile):
         _build(
@@ -184,9 +176,6 @@ def _build(
     on: On | None,
 ) -> None:
     """Carry it out, and tell what came of it."""
-    from epctx.cli import progress
-    from epctx.commands import build as command
-
     with progress.live(ui) as shown:
         done = command.run(
             manifest,
@@ -198,8 +187,6 @@ def _build(
             allow_outside=allow_outside,
             on=on,
         )
-    from epctx.cli import step_summary, summary
-
     ui.emit(done.report)
     summary.summary(ui, done.report, options.out)
     told = list(summary.failures(done.report))

@@ -5,21 +5,23 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.filesize import decimal
 
+from epctx.cache import check, collect, shared
+from epctx.cache.locks import alone
+from epctx.cache.opening import opened
+from epctx.cache.remote import signing
+from epctx.cache.remote.tier import Tier
+from epctx.cache.shared import Moved
+from epctx.cache.store import Cache
 from epctx.cli.paths import Existing, Written
 from epctx.cli.render import UI, command, table
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
-
-if TYPE_CHECKING:
-    from epctx.cache import collect
-    from epctx.cache.remote.tier import Tier
-    from epctx.cache.shared import Moved
-    from epctx.cache.store import Cache
+from epctx.lockfile import action_names, read
 
 app = typer.Typer(
     help="Look after the cache of built actions.",
@@ -35,8 +37,6 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 def info(ui: UI) -> None:
     """Say where the cache is and how much is in it."""
-    from epctx.cache import check
-
     found = check.info(_open(ui))
     ui.emit(found)
     words = f"trusted: {', '.join(found.trusts) or 'nobody'}; {'' if found.signs else 'not '}pushed"
@@ -78,10 +78,6 @@ def gc(
     and not reached. Without either, only leftovers and what nothing refers to. Waits for builds.
     Of a shared cache an age counts from when something was put there.
     """
-    from epctx.cache import collect
-    from epctx.cache.locks import alone
-    from epctx.lockfile import action_names, read
-
     age = None if older_than is None else seconds(older_than)
     if locks and older_than is None and max_size is None:
         age = 0.0
@@ -108,8 +104,6 @@ def gc(
 
 def verify(ui: UI) -> None:
     """Read the whole cache; set aside what is corrupt."""
-    from epctx.cache import check
-
     cache = _open(ui)
     found = check.check(cache)
     ui.emit(found)
@@ -151,8 +145,6 @@ def keygen(
 
     EPCTX_CACHE_SIGNING_KEY names the first, EPCTX_CACHE_TRUST the second.
     """
-    from epctx.cache.remote import signing
-
     public, line = signing.keygen(key, name)
     ui.emit({"private": key, "public": public, "line": line})
     ui.print(f"{key}  keep it secret", f"{public}  {line}")
@@ -160,8 +152,6 @@ def keygen(
 
 def push(ui: UI, locks: Locks = None) -> None:
     """Sign what is in the cache, and put it into the shared one: EPCTX_REMOTE_CACHE."""
-    from epctx.cache import shared
-
     cache = _open(ui)
     remote = _remote(cache)
     cache.ready()
@@ -176,8 +166,6 @@ def push(ui: UI, locks: Locks = None) -> None:
 
 def pull(ui: UI, locks: Locks = None) -> None:
     """Get what the shared cache has, EPCTX_REMOTE_CACHE, into this one; each file is checked."""
-    from epctx.cache import shared
-
     cache = _open(ui)
     remote = _remote(cache)
     if cache.location.readonly:
@@ -199,8 +187,6 @@ def ls(
     ] = False,
 ) -> None:
     """List the actions of the cache: what made what, who signed it."""
-    from epctx.cache import shared
-
     cache = _open(ui)
     found = shared.ls_remote(_remote(cache).store) if remote else shared.ls(cache)
     ui.emit(found)
@@ -213,8 +199,6 @@ def ls(
 
 
 def _names(locks: list[Path] | None) -> set[str] | None:
-    from epctx.lockfile import action_names, read
-
     return {name for path in locks for name in action_names(read(path))} if locks else None
 
 
@@ -247,8 +231,6 @@ def _moved(ui: UI, verb: str, moved: Moved) -> None:
 def _gc_remote(
     ui: UI, remote: Tier, keep: set[str], limits: collect.Limits, *, dry_run: bool
 ) -> None:
-    from epctx.cache import shared
-
     if limits.max_size is not None:
         raise UsageError(
             "a shared cache is not collected by size: nobody knows what was used last",
@@ -270,8 +252,6 @@ for _function in (info, gc, verify, keygen, push, pull, ls):
 
 
 def _open(ui: UI) -> Cache:
-    from epctx.cache.opening import opened
-
     return opened(lambda text: ui.note(f"cache: {text}"))
 
 

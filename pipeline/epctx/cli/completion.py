@@ -6,24 +6,24 @@ from pathlib import Path
 
 import typer
 
+from epctx.commands.reproduce.result import VARIATIONS
 from epctx.error_codes import Code
 from epctx.errors import EpctxError
+from epctx.parsing import load
+from epctx.parsing.schema import apply as known_schemas
+from epctx.parsing.schema import providers as known_providers
 
 
 def providers(incomplete: str) -> list[str]:
     """ONNX Runtime's names of EPs."""
-    from epctx.parsing.schema import providers as known
-
-    return [name for name in known.known() if name.startswith(incomplete)]
+    return [name for name in known_providers.known() if name.startswith(incomplete)]
 
 
 def options(ctx: typer.Context, incomplete: str) -> list[str]:
     """The options of the EP that `--provider` names, as `KEY=`."""
-    from epctx.parsing.schema import providers as known
-
     named = ctx.params.get("provider")
     try:
-        found = known.find(named) if isinstance(named, str) else None
+        found = known_providers.find(named) if isinstance(named, str) else None
     except EpctxError:
         return []
     return [f"{name}=" for name in found.properties if name.startswith(incomplete)] if found else []
@@ -31,9 +31,7 @@ def options(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def schemas(incomplete: str) -> list[str]:
     """Names of schemas."""
-    from epctx.parsing.schema import apply as known
-
-    return [name for name in known.names() if name.startswith(incomplete)]
+    return [name for name in known_schemas.names() if name.startswith(incomplete)]
 
 
 def codes(incomplete: str) -> list[str]:
@@ -43,15 +41,11 @@ def codes(incomplete: str) -> list[str]:
 
 def variations(incomplete: str) -> list[str]:
     """What `epctx reproduce` can vary."""
-    from epctx.commands.reproduce.result import VARIATIONS
-
     return [name for name in VARIATIONS if name.startswith(incomplete)]
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """The groups of the manifest that is named before, with targets where there are several."""
-    from epctx.parsing import load
-
     named = ctx.params.get("manifest") or next(iter(ctx.args), None)  # as far as it was parsed
     try:
         targets = load.load(Path(named), allow_outside=True).targets if named else ()

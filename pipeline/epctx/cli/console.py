@@ -1,7 +1,4 @@
-"""Where people read: rich's consoles, in which texts of others cannot move the cursor.
-
-Imported where something is to be laid out: rich takes as long as a tenth of a short command.
-"""
+"""Where people read: rich's consoles, in which texts of others cannot move the cursor."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Literal
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from epctx.cli import plain
 from epctx.cli.streams import colours_forced
 from epctx.cli.visible import visible
 
@@ -39,7 +35,7 @@ def console(*, stderr: bool, color: str) -> Console:
         force_terminal=terminal,
         color_system=None if color == "never" else system,
         # A log is not a terminal: lines stay whole, so that they can be searched.
-        width=None if terminal else 10_000,
+        width=None if terminal else 10_000 if system else 1_000_000,
         height=None if terminal else 25,  # which is asked for with the width
         highlight=False,
         markup=False,
@@ -48,16 +44,13 @@ def console(*, stderr: bool, color: str) -> Console:
     )
 
 
-def put(console: Console, renderable: RenderableType) -> None:
+def write(console: Console, renderable: RenderableType) -> None:
     """Print; in a log without the blanks that fill a table's lines."""
     if console.is_terminal:
         console.print(renderable)
         return
-    whole = console.soft_wrap and console.encoding.startswith("utf") and not console.color_system
-    lines = plain.lines(renderable) if whole else None
-    if lines is None or max(map(len, lines)) > console.width:
-        with console.capture() as captured:
-            console.print(renderable)  # which shows control characters, but those of its colours
-        lines = captured.get().removesuffix("\n").split("\n")
+    with console.capture() as captured:
+        console.print(renderable)  # which shows control characters, but those of its colours
+    lines = captured.get().removesuffix("\n").split("\n")
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
     console.file.flush()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
 from epctx.cli.paths import Existing
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
+from epctx.commands.diff.result import ChangedFile, Comparison
 from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.text import size_words
-
-if TYPE_CHECKING:
-    from epctx.commands.diff.result import ChangedFile, Comparison
 
 _SHOWN = 20
 """Differences of an area that are told without -v."""
@@ -41,8 +40,6 @@ def diff(
     Toolchain, sources, settings, partitions, files, and in files nodes, attributes and tensors.
     That there are differences is no failure without --exit-code. With -v all of them are shown.
     """
-    from epctx import api
-
     found = api.diff(old, new)
     ui.emit(found)
     ui.print(*_lines(found, every=bool(ui.verbose)))

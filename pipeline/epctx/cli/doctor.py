@@ -8,8 +8,9 @@ import typer
 from rich.console import RenderableType
 from rich.filesize import decimal
 from rich.table import Table
+from rich.text import Text
 
-from epctx.cli.plain import Text
+from epctx import api
 from epctx.cli.render import UI, facts_table, shown
 from epctx.commands.doctor.diagnosis import CacheDiagnosis, Diagnosis, ProviderDiagnosis
 from epctx.errors import EpctxError
@@ -23,8 +24,6 @@ def doctor(ui: UI) -> None:
 
     With -v also the EPs that other distributions of ONNX Runtime would bring.
     """
-    from epctx import api
-
     found = api.doctor()
     ui.emit(found)
     ui.print(*_page(found, every=bool(ui.verbose)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from epctx.cli.plain import Text
+from rich.text import Text
+
 from epctx.cli.render import UI, table
 from epctx.commands import environment
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markdown import Markdown
 
 from epctx.cli import completion
 from epctx.cli.render import UI, facts_table
+from epctx.commands import explain as pages
 
 
 def explain(
@@ -25,8 +27,6 @@ def explain(
 
     The first two digits of a code are the exit code. A pipe gets plain Markdown.
     """
-    from epctx.commands import explain as pages
-
     if code is None:
         listed = list(pages.everything())
         ui.emit(listed)
@@ -35,8 +35,6 @@ def explain(
     explained = pages.explain(code)
     ui.emit(explained)
     if ui.out.is_terminal or ui.out.color_system:
-        from rich.markdown import Markdown
-
         ui.print(Markdown(pages.text(code)))
     elif not ui.json:
         typer.echo(pages.text(code), nl=False)

@@ -11,15 +11,13 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from epctx.cli.streams import Stream
 from epctx.cli.visible import visible
+from epctx.engine.report import BuildReport
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, Failure, InvalidManifest, Violation
-
-if TYPE_CHECKING:
-    from epctx.engine.report import BuildReport
+from epctx.parsing import document
 
 
 def wanted() -> bool:
@@ -67,8 +65,6 @@ def _of_error(told: EpctxError) -> str:
 
 
 def _of_groups(report: BuildReport, manifest: Path) -> Iterable[str]:
-    from epctx.parsing import document
-
     root = document.read(manifest).root
     sections = [node for key in ("model_groups", "compose") if (node := root.get(key)) is not None]
     for group in report.groups:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from epctx.cli.options import NewManifest
-from epctx.cli.plain import Text
 from epctx.cli.render import UI, command
+from epctx.commands.import_ import command as importing
 
 app = typer.Typer(
     help="Write a manifest that builds what another tool was told to build.",
@@ -39,8 +40,6 @@ def ep_weight_sharing(
     ] = False,
 ) -> None:
     """Write the manifest that builds what ep_weight_sharing_ctx_gen builds."""
-    from epctx.commands.import_ import command as importing
-
     written = importing.write(flags, out, force=force)
     ui.emit({"manifest": written})
     ui.print(Text.assemble("wrote ", (written.as_posix(), "bold")))

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from epctx.cli import completion
 from epctx.cli.options import NewManifest
 from epctx.cli.paths import Existing
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
+from epctx.commands.init import choice, command
+from epctx.commands.init import example as examples
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, UsageError
 
@@ -68,9 +70,6 @@ def init(
     ] = False,
 ) -> None:
     """Write a starter manifest for models; it builds as it stands, and says what could be set."""
-    from epctx.commands.init import command
-    from epctx.commands.init import example as examples
-
     options = _options(option or ())
     if example and models:
         raise UsageError(
@@ -129,8 +128,6 @@ def _options(given: Sequence[str]) -> dict[str, str]:
 
 def _provider(ui: UI, options: Mapping[str, str], *, asks: bool) -> str:
     """The EP: asked for in a terminal, else the most useful one that is installed."""
-    from epctx.commands.init import choice
-
     found = choice.installed()
     proposed = choice.proposed(found, options)
     if asks and len(found) > 1:
@@ -159,8 +156,6 @@ def _chosen(ui: UI, names: Sequence[str], *, default: int) -> str:
 
 def _left_out(ui: UI, provider: str, given: Mapping[str, str], *, asks: bool) -> dict[str, str]:
     """Options that a build rarely should do without: asked for in a terminal, else told."""
-    from epctx.commands.init import choice
-
     answers = {}
     for each in choice.left_out(provider, given):
         name = each.options[0]

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
+from epctx import api
 from epctx.cli.paths import Existing
-from epctx.cli.plain import Text
 from epctx.cli.render import UI, facts_table, filled
 from epctx.commands.inspect.inspection import BinaryFile, ContextNode, Edge, Inspection, ModelFile
 from epctx.errors import VerificationError
@@ -30,8 +31,6 @@ def inspect(
     ] = False,
 ) -> None:
     """Tell what is in a model or a context binary: nodes, graphs, sizes, shared weights."""
-    from epctx import api
-
     found = api.inspect(file)
     if files:
         _files(ui, found, file.parent)
@@ -52,11 +51,9 @@ def inspect(
 
 
 def _files(ui: UI, found: Inspection, folder: Path) -> None:
-    from rich.text import Text as RichText
-
     ui.emit(found.files)
     for each in found.files:
-        ui.print(RichText((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
+        ui.print(Text((folder / each.name).as_posix(), no_wrap=True, overflow="ignore"))
     missing = [each for each in found.files if each.problem is not None]
     if missing:
         raise VerificationError(

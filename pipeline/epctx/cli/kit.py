@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
 from epctx.cli.paths import Existing, Written
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.text import size_words
 
@@ -46,8 +47,6 @@ def kit(
     There, check_device.py needs Python, numpy, onnxruntime and the packages of the EPs; it writes
     what `epctx verify --device-results` judges.
     """
-    from epctx import api
-
     made = api.kit(source, out=out, golden=golden, expect_driver=expect_driver)
     ui.emit(made)
     count = f"{made.models} model{'s' * (made.models != 1)}"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from epctx.cli.plain import Table, Text
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from epctx.cli.render import table
 from epctx.engine.report import GroupReport
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table as Grid
 
 ABSENT = Text("-", style="dim")
 """Where a target does not build a group."""
@@ -44,11 +42,9 @@ def matrix(
     return shown
 
 
-def _cell(told: dict[str, RenderableType]) -> Grid:
+def _cell(told: dict[str, RenderableType]) -> Table:
     """A state; below it the size and the rest, without headings."""
-    from rich.table import Table as Grid
-
-    grid = Grid.grid(padding=(0, 1, 0, 0))
+    grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row(told["state"])
     parts = [told[heading] for heading in ("size", "on EPs") if heading in told]
     checks = [told[heading] for heading in ("checks", "max error") if heading in told]

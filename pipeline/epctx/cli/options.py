@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,8 @@ from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-
-if TYPE_CHECKING:
-    from epctx.machines.address import Tls
+from epctx.machines.address import Tls
+from epctx.parsing.document import recognize
 
 STARTER = Existing(otherwise="check the path, or write a starter manifest with `epctx init`")
 Manifest = Annotated[
@@ -123,8 +122,6 @@ PlainHttp = Annotated[
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None, insecure: bool) -> Tls:
     """What was said of certificates."""
-    from epctx.machines.address import Tls
-
     return Tls(ca=ca, cert=cert, key=key, insecure=insecure)
 
 
@@ -160,8 +157,6 @@ def located(manifest: Path | None) -> Path:
     usual = Path("epctx.yaml")
     if usual.is_file():
         return usual
-    from epctx.parsing.document import recognize
-
     paths = (path for pattern in ("*.yaml", "*.yml") for path in Path("manifests").glob(pattern))
     known = [path for path in sorted(paths) if recognize.is_manifest(path)]
     if len(known) == 1:

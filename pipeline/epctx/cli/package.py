@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx.cache.opening import Shared
+from epctx.cli import progress, step_summary, summary
 from epctx.cli.options import (
     AllowOutside,
     Attest,
@@ -23,9 +26,12 @@ from epctx.cli.options import (
     Trust,
     located,
 )
-from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
+from epctx.commands.package import command
 from epctx.commands.package.report import PackagedVariant, PackageReport
+from epctx.engine.asked import Release
+from epctx.engine.build import Options
+from epctx.signing.keys import Signer
 from epctx.text import size_words
 
 
@@ -57,13 +63,6 @@ def package(
     A component for each model, a variant for each target: ONNX Runtime 1.28 and later picks the
     variant that fits the device. `package` in the manifest adds a tokenizer and other files.
     """
-    from epctx.cache.opening import Shared
-    from epctx.cli import progress, step_summary, summary
-    from epctx.commands.package import command
-    from epctx.engine.asked import Release
-    from epctx.engine.build import Options
-    from epctx.signing.keys import Signer
-
     signs = Signer.asked(sign, cert, chain)
     with progress.live(ui) as shown:
         done, failure = command.run(

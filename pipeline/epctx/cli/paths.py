@@ -11,6 +11,7 @@ from typing import Final, get_args
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+from epctx.files.regular import absent
 
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
@@ -70,8 +71,6 @@ def _is_absent(path: Path) -> bool:
 
 
 def _absent(path: Path, mark: Existing) -> UsageError:
-    from epctx.files.regular import absent
-
     file = path.as_posix()
     try:
         if path.is_symlink():

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 
-from epctx.cli import completion
+from epctx import api
+from epctx.cli import completion, github, summary
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
-from epctx.cli.plain import Table, Text, Tree
 from epctx.cli.render import UI, filled, warning
+from epctx.commands.plan import matrix
+from epctx.commands.plan import partition as preview
+from epctx.commands.plan.partition import GroupPreview
+from epctx.commands.report import tables
+from epctx.engine import plan as planning
+from epctx.engine.plan import Plan
+from epctx.engine.staleness import GroupPlan
 from epctx.text import size_words
-
-if TYPE_CHECKING:
-    from epctx.commands.plan.partition import GroupPreview
-    from epctx.engine.plan import Plan
-    from epctx.engine.staleness import GroupPlan
 
 
 class PlanFormat(StrEnum):
@@ -73,17 +78,11 @@ def plan(
 
     Ends as the build would where it is known beforehand that this host has no device for an EP.
     """
-    from epctx import api
-    from epctx.cli import github, summary
-    from epctx.engine import plan as planning
-
     manifest = located(manifest)
     if format is PlanFormat.matrix:
         _matrix(ui, planning.read(manifest, only=only or (), allow_outside=allow_outside), shards)
         return
     if partition:
-        from epctx.commands.plan import partition as preview
-
         planned = planning.read(manifest, only=only or (), allow_outside=allow_outside)
         previews = preview.partitions(planned)
         ui.emit(previews)
@@ -111,8 +110,6 @@ def plan(
 
 
 def _matrix(ui: UI, planned: Plan, shards: int) -> None:
-    from epctx.commands.plan import matrix
-
     found = matrix.matrix(planned, shards=shards)
     ui.emit_line(found)
     if len(found.include) > matrix.MOST:
@@ -179,8 +176,6 @@ def _partitions(preview: GroupPreview) -> Tree:
 
 def _left(preview: GroupPreview, *, every: bool) -> Iterator[Table]:
     """The nodes that EPs left and why, those that are alike in one row, or (-v) each."""
-    from epctx.commands.report import tables
-
     several = len(preview.models) > 1
     rows = [
         (

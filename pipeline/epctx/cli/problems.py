@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from epctx.cli.plain import Text
+from rich.text import Text
+
+from epctx.cli.visible import visible
 from epctx.error_codes import Code
 from epctx.errors import Violation
 
@@ -35,10 +37,10 @@ def text(told: Violation, *, kind: Literal["error", "warning"] = "error") -> Tex
     """One thing that is wrong in a manifest."""
     return Text.assemble(
         head(told.code, kind=kind),
-        (f"{told.where}: ", "bold"),
-        (f"{told.path}: " if told.path else "", "magenta"),
-        told.what,
-        (f"\n  -> {told.remedy}", "cyan"),
+        (visible(f"{told.where}: "), "bold"),
+        (visible(f"{told.path}: ") if told.path else "", "magenta"),
+        visible(told.what),
+        (visible(f"\n  -> {told.remedy}"), "cyan"),
     )
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epctx.cli.render import UI
+from epctx.commands import profile
 from epctx.worker import sampling
 
 
@@ -28,8 +29,6 @@ def written(ui: UI, path: Path | None) -> Iterator[None]:
 
 
 def _tell(ui: UI, samples: Path, path: Path) -> None:
-    from epctx.commands import profile
-
     for process in profile.write(samples, path):
         listed = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in process.on.items())
         ui.note(f"{process.process}: {process.seconds:.2f} s: {listed}")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
-from epctx.cli.plain import Text
+from rich.text import Text
+
+from epctx.cli.board import Board
 from epctx.cli.render import UI
 from epctx.cli.standing import Shown, count, heartbeat, line
 from epctx.engine.events import Event
@@ -24,8 +26,6 @@ def live(ui: UI) -> Iterator[Shown]:
     elif ui.lines:
         yield _Lines(ui)
     elif ui.is_live:
-        from epctx.cli.board import Board
-
         with Board(ui) as board:
             yield board
     else:

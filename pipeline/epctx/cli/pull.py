@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
+from epctx.cli import progress
 from epctx.cli.options import PlainHttp
 from epctx.cli.paths import Written
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.text import size_words
 
@@ -33,9 +35,6 @@ def pull(
     A signature comes with it, attestations beside it. Only `@sha256:…` tells what comes: a tag can
     be moved. `epctx verify` checks the rest.
     """
-    from epctx import api
-    from epctx.cli import progress
-
     with progress.live(ui) as shown:
         report = api.pull(reference, folder, insecure=insecure, listener=shown)
     ui.emit(report)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
+from epctx.cli import progress
 from epctx.cli.options import PlainHttp
 from epctx.cli.paths import Existing
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.text import size_words
 
@@ -35,9 +37,6 @@ def push(
 
     It is a CNCF ModelPack, always of the same digest. What is there is not sent again.
     """
-    from epctx import api
-    from epctx.cli import progress
-
     with progress.live(ui) as shown:
         report = api.push(
             package,

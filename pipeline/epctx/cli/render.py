@@ -18,19 +18,22 @@ from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
+from rich import box
+from rich.console import Console, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from epctx.cli import github, paths, plain
-from epctx.cli.plain import Table, Text
-from epctx.cli.streams import ESCAPING, Stream, colours_forced
+from epctx import codec
+from epctx.cli import github, paths, problems
+from epctx.cli.console import console, write
+from epctx.cli.streams import ESCAPING, Stream
+from epctx.cli.visible import visible
 from epctx.commands import environment
 from epctx.errors import EpctxError, Interrupted, InvalidManifest
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table as RichTable
 
 
 class Format(StrEnum):
@@ -92,24 +95,17 @@ class UI:
     @functools.cached_property
     def out(self) -> Console:
         """For results that people read."""
-        return self._console(stderr=False)
+        return console(stderr=False, color=self._color)
 
     @functools.cached_property
     def err(self) -> Console:
         """For all else that people read."""
-        return self._console(stderr=True)
+        return console(stderr=True, color=self._color)
 
     @property
     def is_live(self) -> bool:
-        """Whether stderr is a terminal with a cursor; that it is none needs no console."""
-        if "err" not in self.__dict__ and not sys.stderr.isatty():
-            return False
+        """Whether stderr is a terminal with a cursor."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
-
-    def _console(self, *, stderr: bool) -> Console:
-        from epctx.cli.console import console
-
-        return console(stderr=stderr, color=self._color)
 
     def reserve_stdout(self) -> None:
         """From here on stdout is for results alone: what an EP's libraries print there, now or when
@@ -168,21 +164,9 @@ class UI:
                 self._write({"error": _fields(error)})
 
     def put(self, *renderables: RenderableType, stderr: bool = False) -> None:
-        """Print for people, also when quiet. In a log, which is no terminal, is not to be coloured
-        and has every character, what knows its lines needs no console, and so no rich.
-        """
-        where, stream = ("err", sys.stderr) if stderr else ("out", sys.stdout)
-        is_log = not stream.isatty() and not colours_forced(self._color)
-        is_log = is_log and (stream.encoding or "").lower().startswith("utf")
+        """Print for people, also when quiet."""
         for each in renderables:
-            lines = plain.lines(each) if is_log and where not in self.__dict__ else None
-            if lines is not None:
-                stream.write("".join(f"{line}\n" for line in lines))
-                stream.flush()
-                continue
-            from epctx.cli import console
-
-            console.put(self.err if stderr else self.out, each)
+            write(self.err if stderr else self.out, each)
 
     def _write(self, told: object) -> None:
         sys.stdout.write(f"{(line if self.lines else document)(told)}\n")
@@ -191,20 +175,14 @@ class UI:
 
 def document(result: object) -> str:
     """A result for programs, as JSON: sorted keys, a line each."""
-    import msgspec
-
     return msgspec.json.format(line(result), indent=2)
 
 
 def line(result: object) -> str:
     """A result for programs, as JSON in one line."""
-    import msgspec
-
     try:
         return msgspec.json.encode(result, enc_hook=_encode, order="deterministic").decode()
     except UnicodeEncodeError as error:
-        from epctx import codec
-
         raise codec.no_text(error) from error
 
 
@@ -212,12 +190,10 @@ def shown(error: EpctxError, *, every: bool = False) -> Text:
     """An error for people: where and what, then what to do; of a manifest every violation, or the
     first of many.
     """
-    from epctx.cli import problems
-
     if isinstance(error, InvalidManifest):
         return Text("\n").join(problems.texts(error.violations, every=every))
-    told = Text.assemble(problems.head(error.code), (shortened(error.head), "default"))
-    return told.append(f"\n  -> {error.remedy}", style="cyan")
+    told = Text.assemble(problems.head(error.code), (visible(shortened(error.head)), "default"))
+    return told.append(f"\n  -> {visible(error.remedy)}", style="cyan")
 
 
 def shortened(text: str) -> str:
@@ -232,8 +208,12 @@ def warning(what: str, remedy: str) -> Text:
 
 
 def table(*headings: str, right: Collection[str] = ()) -> Table:
-    """A table of these columns, some set to the right."""
-    return Table([(heading, heading in right) for heading in headings])
+    """Return a table with these columns, some set to the right, and a line below its head."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        justify: JustifyMethod = "right" if heading in right else "left"
+        made.add_column(heading, justify=justify, overflow="fold")
+    return made
 
 
 def filled(
@@ -247,12 +227,9 @@ def filled(
     return made
 
 
-def facts_table(facts: Mapping[str, str]) -> RichTable:
+def facts_table(facts: Mapping[str, str]) -> Table:
     """Facts by name, a line each, indented."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    made = Grid.grid(padding=(0, 2))
+    made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     for name, words in facts.items():

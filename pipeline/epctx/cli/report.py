@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
 from epctx.cli.options import STARTER, located
 from epctx.cli.paths import Existing, Written
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 
 
@@ -64,8 +65,6 @@ def report(
     two builds the page tells what became of each group: state, coverage, partitions, files,
     numbers, time, toolchain, options.
     """
-    from epctx import api
-
     page = api.report(located(source), new, out=out, dist=dist, device_results=device_results)
     ui.emit({"page": page, "size": page.stat().st_size})
     ui.print(Text(page.as_posix(), style="bold"))

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
+from epctx import api
 from epctx.cli import completion, progress
 from epctx.cli.options import AllowOutside, Jobs, Manifest, Only, located
-from epctx.cli.plain import Text
 from epctx.cli.render import UI, table
+from epctx.commands.reproduce.result import Reproduction
 from epctx.error_codes import Code
 from epctx.errors import LockError
 from epctx.text import size_words
-
-if TYPE_CHECKING:
-    from epctx.commands.reproduce.result import Reproduction
 
 _STYLES = {"identical": "green", "metadata differs": "yellow", "payload differs": "bold red"}
 _LOCKS = {
@@ -66,8 +65,6 @@ def reproduce(
     user and host-name: in the workers, too, which a build shields from them.
     Neither `dist` nor the lock is written; the lock is compared.
     """
-    from epctx import api
-
     with progress.live(ui) as listener:
         found = api.reproduce(
             located(manifest),

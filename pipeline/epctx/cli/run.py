@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from epctx.cli import completion
 from epctx.cli.paths import Existing, Written
-from epctx.cli.plain import Table, Text
 from epctx.cli.render import UI, table
+from epctx.commands import run as running
 from epctx.commands.run import CaseReport, OutputReport, RunReport
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -83,8 +85,6 @@ def run(
 
     With -v the EPs' own warnings are shown, too.
     """
-    from epctx.commands import run as running
-
     ui.reserve_stdout()
     report = running.run(
         model,

@@ -8,6 +8,7 @@ import typer
 
 from epctx.cli import completion
 from epctx.cli.render import UI
+from epctx.parsing.schema import apply as schemas
 
 
 def schema(
@@ -22,8 +23,6 @@ def schema(
     ] = None,
 ) -> None:
     """Print a schema, for editors and for other tools; without a name, list them."""
-    from epctx.parsing.schema import apply as schemas
-
     if name is not None:
         # Not through the console: the text is for a file, whatever the terminal's width.
         typer.echo(schemas.text(name), nl=False)

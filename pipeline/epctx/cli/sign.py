@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from epctx import api
 from epctx.cli.options import Cert, Chain
 from epctx.cli.paths import Existing
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 
 
@@ -35,7 +36,6 @@ def sign(
 
     `epctx verify --trusted-key` and `model_signing verify` hold the folder to it.
     """
-    from epctx import api
 
     def waiting() -> None:
         ui.note(Text("waiting, a build holds the outputs", style="yellow"))

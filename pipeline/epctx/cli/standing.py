@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from rich.text import Text
+
 from epctx.cli import render
-from epctx.cli.plain import Text
 from epctx.engine.events import Event
 from epctx.engine.tally import Running, Standing, Tally
 from epctx.text import time_words

@@ -12,17 +12,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
+from epctx.cli import summary
 from epctx.cli.render import shortened
 from epctx.cli.visible import visible
+from epctx.commands.package.report import PackageReport
+from epctx.commands.report import overview
+from epctx.engine.report import BuildReport
 from epctx.errors import Failure
 from epctx.text import size_words
 from epctx.verification.findings import CODES, TOLD, Outcome, VerifyReport
-
-if TYPE_CHECKING:
-    from epctx.commands.package.report import PackageReport
-    from epctx.engine.report import BuildReport
 
 _VARIABLE: Final = "GITHUB_STEP_SUMMARY"
 _MOST: Final = 1 << 20
@@ -66,9 +66,6 @@ def verify(report: VerifyReport) -> None:
 
 
 def _built(report: BuildReport) -> Iterator[str]:
-    from epctx.cli import summary
-    from epctx.commands.report import overview
-
     states = Counter(group.state for group in report.groups)
     words = ", ".join(f"{count} {state}" for state, count in states.items())
     yield _title(report.name, f"{words}; {report.seconds:.1f} s")

@@ -6,19 +6,18 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from epctx.cli import matrix
-from epctx.cli.plain import Table, Text
 from epctx.cli.render import UI, filled
 from epctx.cli.standing import STATE_STYLES
 from epctx.commands.report import losses, overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 RIGHT = (
     "models",

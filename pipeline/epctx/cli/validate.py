@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from epctx.cli import github
+from epctx.cli import github, problems
+from epctx.cli import sarif as log
 from epctx.cli.options import STARTER, AllowOutside, Sarif, located
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
+from epctx.commands.validate import command
 from epctx.commands.validate.command import Validation
 from epctx.errors import ManifestError, Violation
+from epctx.files import atomic
+from epctx.parsing.document import recognize
 
 
 def validate(
@@ -45,8 +49,6 @@ def validate(
     No weight is read and nothing is compiled. What a build would fail for is an error, with the
     exit code of that build; what it takes and nobody may have meant is a warning.
     """
-    from epctx.parsing.document import recognize
-
     named = manifests or [located(None)]
     chosen = [path for path in named if not if_manifest or recognize.is_manifest(path)]
     found = [_validate(path, models=not no_models, allow_outside=allow_outside) for path in chosen]
@@ -56,9 +58,6 @@ def validate(
     violations = [violation for each in found for violation in each.violations]
     warnings = [warning for each in found for warning in each.warnings]
     if sarif is not None:
-        from epctx.cli import sarif as log
-        from epctx.files import atomic
-
         told = (*log.of_violations(violations), *log.of_violations(warnings, level="warning"))
         atomic.replace(sarif, log.document(told))
     github.violations(violations)
@@ -69,8 +68,6 @@ def validate(
 
 
 def _validate(path: Path, *, models: bool, allow_outside: bool) -> Validation:
-    from epctx.commands.validate import command
-
     try:
         return command.validate(path, models=models, allow_outside=allow_outside)
     except ManifestError as error:
@@ -107,8 +104,6 @@ def _print(ui: UI, found: Validation) -> None:
 
 
 def _print_problems(ui: UI, found: Validation) -> None:
-    from epctx.cli import problems
-
     every = bool(ui.verbose)
     ui.put(*problems.texts(found.violations, every=every))
     ui.print(*problems.texts(found.warnings, every=every, kind="warning"))

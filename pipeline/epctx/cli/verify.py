@@ -9,12 +9,17 @@ from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
+from rich.text import Text
 
+from epctx import api
+from epctx.cli import junit as xml
+from epctx.cli import sarif as log
+from epctx.cli import step_summary
 from epctx.cli.options import STARTER, AllowOutside, PlainHttp, Sarif
 from epctx.cli.paths import Existing, Written
-from epctx.cli.plain import Text
 from epctx.cli.render import UI
 from epctx.errors import VerificationError
+from epctx.files import atomic
 from epctx.manifest import Requirement
 from epctx.verification.findings import (
     CODES,
@@ -115,9 +120,6 @@ def verify(
 
     With -v every check is shown, not only those that did not pass.
     """
-    from epctx import api
-    from epctx.cli import step_summary
-
     report = api.verify(
         paths,
         manifest=manifest,
@@ -133,14 +135,8 @@ def verify(
         waiting=lambda: ui.note(Text("waiting, a build holds the outputs", style="yellow")),
     )
     if junit is not None:
-        from epctx.cli import junit as xml
-        from epctx.files import atomic
-
         atomic.replace(junit, xml.document(report))
     if sarif is not None:
-        from epctx.cli import sarif as log
-        from epctx.files import atomic
-
         atomic.replace(sarif, log.document(log.of_verification(report)))
     ui.emit(report)
     every = bool(ui.verbose)

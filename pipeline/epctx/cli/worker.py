@@ -8,6 +8,7 @@ import typer
 
 from epctx.cli.options import Insecure, Jobs, TlsCa, TlsCert, TlsKey, tls
 from epctx.cli.render import UI
+from epctx.commands import worker as command
 
 
 def worker(
@@ -26,8 +27,6 @@ def worker(
     insecure: Insecure = False,
 ) -> None:
     """Carry out what `epctx build --on` asks for, on this machine, until it is ended."""
-    from epctx.commands import worker as command
-
     command.serve(
         scheduler,
         tls(tls_ca, tls_cert, tls_key, insecure),

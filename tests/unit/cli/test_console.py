@@ -18,7 +18,7 @@ def test_no_control_character_of_a_message_reaches_the_terminal(
     ui.error(error)
     ui.print("\x1b[31mred", Text("a\x1bb"))
     said = "".join(capsys.readouterr())
-    assert "\\x1b]0;owned" in said and "\\u202e" in said and "\\x1b[2Ja.onnx" in said
+    assert "\\x1b]0;owned\\x07\\u202e" in said and "\\x1b[2Ja.onnx" in said
     assert "x\\x9by" in said and "\\x1b[31mred" in said and "a\\x1bb" in said
     for sequence in ("\x1b]", "\x1b[2J", "\x07", "\u202e", "\x9b", "\x1b[31mred", "\r", "\x08"):
         assert sequence not in said

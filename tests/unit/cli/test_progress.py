@@ -2,8 +2,6 @@
 
 import io
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -56,12 +54,3 @@ def test_a_group_alone_is_not_counted() -> None:
 
 def test_quiet_shows_nothing() -> None:
     assert told(terminal=True, quiet=True) == told(terminal=False, quiet=True) == ""
-
-
-def test_a_log_needs_nothing_of_rich_until_a_line_is_printed() -> None:
-    code = (
-        "import sys; from epctx.cli import progress; from epctx.cli.render import UI\n"
-        "with progress.live(UI()): print('rich.console' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -94,7 +94,7 @@ def test_an_interrupt_is_130() -> None:
 
 def show(ui: UI, flag: Annotated[bool, typer.Option("--flag", help="A flag.")] = False) -> None:
     table = Table("a wide heading", "other", expand=True)
-    table.add_row("x", "y" * 200)
+    table.add_row("x", "y" * 20_000)
     ui.print(table, "one")
     ui.note("beside")
 
@@ -102,7 +102,7 @@ def show(ui: UI, flag: Annotated[bool, typer.Option("--flag", help="A flag.")] =
 def test_lines_in_a_log_are_whole_and_end_where_their_text_does() -> None:
     code, out, err = call(show)
     assert code == 0 and err == "beside\n"
-    assert "y" * 200 in out and out.endswith("one\n")
+    assert "y" * 20_000 in out and out.endswith("one\n")
     assert not [line for line in out.splitlines() if line != line.rstrip()]
     assert "\x1b" not in out + err
 
