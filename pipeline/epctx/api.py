@@ -9,29 +9,55 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from epctx.errors import UsageError, require_list
+from epctx import lockfile as locks
+from epctx.cache.opening import Shared, opened
+from epctx.commands import build as command
+from epctx.commands import explain as pages
+from epctx.commands.bisect.result import Bisection
+from epctx.commands.build import On
+from epctx.commands.compared import command as compared
+from epctx.commands.diff import differing
+from epctx.commands.diff.result import Comparison
+from epctx.commands.doctor import command as doctor_command
+from epctx.commands.doctor.diagnosis import Diagnosis
+from epctx.commands.explain import Explanation
+from epctx.commands.import_ import command as import_command
+from epctx.commands.init import command as init_command
+from epctx.commands.inspect.inspection import Inspection
+from epctx.commands.package import command as package_command
+from epctx.commands.package.report import PackageReport
+from epctx.commands.plan import command as plan_command
+from epctx.commands.plan.command import PlanReport
+from epctx.commands.pull import command as pull_command
+from epctx.commands.pull.command import PullReport
+from epctx.commands.report import command as report_command
+from epctx.commands.report.device import section
+from epctx.commands.reproduce import command as reproduce_command
+from epctx.commands.reproduce.result import Reproduction, variations_of
+from epctx.commands.validate import command as validate_command
+from epctx.commands.verify import folders as group_folders
+from epctx.engine import events
+from epctx.engine import plan as planning
+from epctx.engine import ranges as calibrated
+from epctx.engine.asked import Release
+from epctx.engine.build import Options
+from epctx.engine.events import Listener
+from epctx.engine.output import reading
+from epctx.engine.report import BuildReport
+from epctx.errors import UsageError, Violation, require_list
+from epctx.machines.address import Tls
+from epctx.manifest import Requirement
+from epctx.oci import reference as references
+from epctx.parsing import load
+from epctx.parsing.schema import apply as schemas
+from epctx.signing.keys import Signer, Trusted
+from epctx.verification import device_results as results_of
+from epctx.verification.findings import VerifyReport
 
 if TYPE_CHECKING:
-    from epctx.cache.opening import Shared
-    from epctx.commands.bisect.result import Bisection
-    from epctx.commands.build import On
-    from epctx.commands.diff.result import Comparison
-    from epctx.commands.doctor.diagnosis import Diagnosis
-    from epctx.commands.explain import Explanation
-    from epctx.commands.inspect.inspection import Inspection
     from epctx.commands.kit.command import KitReport
-    from epctx.commands.package.report import PackageReport
-    from epctx.commands.plan.command import PlanReport
-    from epctx.commands.pull.command import PullReport
     from epctx.commands.push.command import PushReport
-    from epctx.commands.reproduce.result import Reproduction
     from epctx.commands.sign import SignReport
-    from epctx.engine.events import Listener
-    from epctx.engine.report import BuildReport
-    from epctx.errors import Violation
-    from epctx.machines.address import Tls
-    from epctx.manifest import Requirement
-    from epctx.verification.findings import VerifyReport
 
 
 def plan(
@@ -53,16 +79,11 @@ def plan(
         ModelError: a source is missing.
         ProviderUnavailable: an EP is not installed.
     """
-    from epctx.cache.opening import opened
-    from epctx.commands.plan import command
-    from epctx.engine import events
-    from epctx.engine import plan as planning
-
     require_list("only", only)
     planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
     notice = events.notices(listener or (lambda event: None))
     cache = opened(notice, _shared(remote_cache, trust))
-    return command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
+    return plan_command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
 
 
 def build(
@@ -124,11 +145,6 @@ def build(
     Raises:
         EpctxError: the first failure in manifest order; the report on disk has all of them.
     """
-    from epctx.commands import build as command
-    from epctx.engine.asked import Release
-    from epctx.engine.build import Options
-    from epctx.signing.keys import Signer
-
     require_list("only", only)
     done = command.run(
         Path(manifest),
@@ -164,8 +180,6 @@ def build(
 def _on(url: str | None, tls: Tls | None) -> On | None:
     if url is None:
         return None
-    from epctx.commands.build import On
-    from epctx.machines.address import Tls
 
     return On(url=url, tls=tls or Tls())
 
@@ -197,12 +211,7 @@ def package(
         EpctxError: the build failed, and then no package was written; a file of `package` is gone;
             the disk refuses.
     """
-    from epctx.commands.package import command
-    from epctx.engine.asked import Release
-    from epctx.engine.build import Options
-    from epctx.signing.keys import Signer
-
-    done, failure = command.run(
+    done, failure = package_command.run(
         Path(manifest),
         Options(
             out=Path(out),
@@ -246,7 +255,6 @@ def sign(
         VerificationError: a file is not what a `SHA256SUMS` beside it says.
     """
     from epctx.commands import sign as command
-    from epctx.signing.keys import Signer
 
     signer = Signer.asked(key, cert, chain)
     assert signer is not None
@@ -297,16 +305,8 @@ def verify(
         LockError: the lock cannot be read.
         ManifestError: the manifest breaks the schema or a rule, or its inputs do not fit.
     """
-    from epctx import lockfile as locks
     from epctx.commands.package import checking
     from epctx.commands.verify import command, registries, releases, signatures
-    from epctx.commands.verify import folders as group_folders
-    from epctx.engine import ranges as calibrated
-    from epctx.engine.output import reading
-    from epctx.oci import reference as references
-    from epctx.parsing import load
-    from epctx.signing.keys import Trusted
-    from epctx.verification import device_results as results_of
 
     results = None if device_results is None else Path(device_results).absolute()
     if results is not None:
@@ -455,12 +455,9 @@ def reproduce(
         UsageError: `out` has something in it; `only` or `vary` names what there is not.
         EpctxError: a build failed; its `where` says which one.
     """
-    from epctx.commands.reproduce import command
-    from epctx.commands.reproduce.result import variations_of
-
     require_list("only", only)
     require_list("vary", vary)
-    return command.reproduce(
+    return reproduce_command.reproduce(
         Path(manifest),
         only=only,
         jobs=jobs or os.cpu_count() or 1,
@@ -537,8 +534,6 @@ def diff(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison
         UsageError: one of them is nothing that can be compared.
         LockError: a lock cannot be read.
     """
-    from epctx.commands.diff import differing
-
     return differing.diff(Path(old), Path(new))
 
 
@@ -565,9 +560,7 @@ def validate(
         ManifestError: the file cannot be read.
         ProviderUnavailable: an installed provider's option schema cannot be used.
     """
-    from epctx.commands.validate import command
-
-    found = command.validate(Path(manifest), models=models, allow_outside=allow_outside)
+    found = validate_command.validate(Path(manifest), models=models, allow_outside=allow_outside)
     for warning in found.warnings:
         warned(warning)
     return found.violations
@@ -606,10 +599,8 @@ def init(
             or quantizing makes no sense.
         StorageError: the manifest cannot be written.
     """
-    from epctx.commands.init import command
-
     require_list("models", models)
-    return command.write(
+    return init_command.write(
         [Path(model) for model in models],
         None if manifest is None else Path(manifest),
         provider=provider,
@@ -638,9 +629,7 @@ def import_ep_weight_sharing(
         ManifestError: an option or a session entry is not known, or a value is wrong.
         StorageError: the manifest cannot be written.
     """
-    from epctx.commands.import_ import command
-
-    return command.write(line, None if manifest is None else Path(manifest), force=force)
+    return import_command.write(line, None if manifest is None else Path(manifest), force=force)
 
 
 def doctor() -> Diagnosis:
@@ -649,9 +638,7 @@ def doctor() -> Diagnosis:
     EPs' libraries are loaded in processes of their own: one that crashes is a problem. Nothing is
     changed. Takes a few seconds.
     """
-    from epctx.commands.doctor import command
-
-    return command.diagnose()
+    return doctor_command.diagnose()
 
 
 def push(
@@ -679,7 +666,6 @@ def push(
         StorageError: the registry does not take it.
     """
     from epctx.commands.push import command
-    from epctx.oci import reference as references
 
     return command.run(
         Path(package),
@@ -711,10 +697,7 @@ def pull(
         VerificationError: what the registry has is not what it says.
         StorageError: the registry does not give it, or the disk refuses.
     """
-    from epctx.commands.pull import command
-    from epctx.oci import reference as references
-
-    return command.run(
+    return pull_command.run(
         references.parse(reference),
         Path(folder),
         insecure=insecure,
@@ -751,22 +734,17 @@ def report(
         ManifestError: the manifest breaks the schema or a rule.
         StorageError: the page cannot be written.
     """
-    from epctx.commands.compared import command as compared
-    from epctx.commands.report import command
-    from epctx.commands.report.device import section
-    from epctx.verification import device_results as results_of
-
     path = _report_of(Path(source), Path(dist))
     if new is not None and device_results is not None:
         raise UsageError("a device's results are of one build", remedy="name one build alone")
     if new is None:
-        page = Path(out) if out is not None else command.page_of(path)
+        page = Path(out) if out is not None else report_command.page_of(path)
         on_device = None
         if device_results is not None:
-            built = path.parent / command.read(path).name
+            built = path.parent / report_command.read(path).name
             judged = verify(built, device_results=device_results)
             on_device = section(results_of.read(Path(device_results)), judged)
-        command.write(path, page, on_device)
+        report_command.write(path, page, on_device)
         return page
     other = _report_of(Path(new), Path(dist))
     page = Path(out) if out is not None else compared.page_of(other)
@@ -776,21 +754,16 @@ def report(
 
 def _shared(url: str | None, trust: str | os.PathLike[str] | None) -> Shared:
     """What is said of the shared cache."""
-    from epctx.cache.opening import Shared
-
     return Shared(url=url, trust=None if trust is None else Path(trust))
 
 
 def _report_of(source: Path, dist: Path) -> Path:
     """The build report of a manifest, or the one that is named."""
-    from epctx.commands.report import command
-    from epctx.parsing import load
-
     if source.is_dir():
-        return command.of_folder(source)
+        return report_command.of_folder(source)
     if source.suffix == ".json":
         return source
-    return command.of_manifest(load.load(source, allow_outside=True).name, dist, source)
+    return report_command.of_manifest(load.load(source, allow_outside=True).name, dist, source)
 
 
 def explain(code: str) -> Explanation:
@@ -799,8 +772,6 @@ def explain(code: str) -> Explanation:
     Raises:
         UsageError: there is no such code.
     """
-    from epctx.commands import explain as pages
-
     return pages.explain(code)
 
 
@@ -811,6 +782,4 @@ def schema(name: str = "manifest") -> str:
         UsageError: there is no schema of this name.
         ProviderUnavailable: an installed provider's schema cannot be read.
     """
-    from epctx.parsing.schema import apply as schemas
-
     return schemas.text(name)

@@ -17,6 +17,7 @@ from typing import Final
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
+from epctx.text import did_you_mean
 
 PREFIX: Final = "EPCTX_LIMIT_"
 _UNITS: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
@@ -269,8 +270,6 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
         UsageError: one is not.
     """
-    from epctx.text import did_you_mean
-
     known = {limit.variable: limit for limit in ALL}
     for name in environment:
         if name.startswith(PREFIX):

@@ -6,6 +6,7 @@ known ones would take hours: the effort is bounded, for one name and for all of 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -79,7 +80,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if not effort.left:
         return None
     by_fold = {candidate.casefold(): candidate for candidate in reversed(known)}
-    import difflib  # it takes as long as a dozen modules, and is for what is misspelt
 
     matches = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
     return by_fold[matches[0]] if matches else None

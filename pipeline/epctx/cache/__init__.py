@@ -22,22 +22,8 @@ Whatever writes here raises StorageError where the cache cannot be written.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from epctx.cache.action import Action, StoredFile
-    from epctx.cache.location import Location, locate
-    from epctx.cache.store import Cache
+from epctx.cache.action import Action, StoredFile
+from epctx.cache.location import Location, locate
+from epctx.cache.store import Cache
 
 __all__ = ["Action", "Cache", "Location", "StoredFile", "locate"]
-
-_HOMES = {"Action": "action", "Location": "location", "StoredFile": "action", "locate": "location"}
-
-
-def __getattr__(name: str) -> object:
-    # `unchanged` asks where the cache is, and wants nothing else of it.
-    if name in __all__:
-        module = importlib.import_module(f"epctx.cache.{_HOMES.get(name, 'store')}")
-        return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

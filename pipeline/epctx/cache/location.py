@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import platformdirs
+
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files import listing
@@ -145,7 +147,6 @@ def refused(path: Path, error: Exception) -> StorageError:
 
 
 def _of_platform() -> Path:
-    import platformdirs
 
     return platformdirs.user_cache_path("epctx", appauthor=False)
 

@@ -6,6 +6,7 @@ They are the system's own, so they end with the process that holds them, however
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import sys
 import time
@@ -13,14 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import filelock
 
 from epctx.cache.location import Location, refused, refusing
 from epctx.files import open_flags
 from epctx.files.entries import Irregular
 
-if TYPE_CHECKING:
-    import filelock
+if sys.platform != "win32":
+    import fcntl
 
 Waiting = Callable[[], None]
 """Called again and again, about every second, while somebody else holds a lock; what it raises ends
@@ -62,7 +64,6 @@ def of_action(location: Location, name: str, waiting: Waiting) -> Iterator[None]
 if sys.platform == "win32":
 
     def _held(path: Path, waiting: Waiting) -> AbstractContextManager[object]:
-        import filelock
 
         lock = filelock.FileLock(str(path), thread_local=False)
         _wait(lambda timeout: lock.acquire(timeout=timeout), path, waiting)
@@ -82,10 +83,6 @@ else:
 
     def _lock(stream: FileIO, timeout: float) -> None:
         """Raises filelock.Timeout if somebody else has it all the time."""
-        import fcntl
-
-        import filelock
-
         end = time.monotonic() + timeout
         while True:
             try:
@@ -99,9 +96,6 @@ else:
 
 @contextmanager
 def _users(location: Location) -> Iterator[filelock.ReadWriteLock]:
-    import sqlite3
-
-    import filelock
 
     location.make()
     path = location.root / "users.db"
@@ -132,9 +126,6 @@ def _empty(path: Path) -> None:
 
 
 def _wait(acquire: Callable[[float], object], path: Path, waiting: Waiting) -> None:
-    import sqlite3
-
-    import filelock
 
     timeout = 0.0
     while True:

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from epctx.cache.location import locate
 from epctx.cache.quarantine import Notice
+from epctx.cache.remote.signing import Voucher
+from epctx.cache.remote.tier import Tier
 from epctx.cache.store import Cache
 
 REMOTE_VARIABLE: Final = "EPCTX_REMOTE_CACHE"
@@ -53,8 +55,6 @@ def opened(
     url = shared.url if shared.url is not None else environment.get(REMOTE_VARIABLE, "").strip()
     if not (url or shared.trust or any(environment.get(name) for name in _KEYS)):
         return Cache(location, notice, signed=signed)
-    from epctx.cache.remote.signing import Voucher
-    from epctx.cache.remote.tier import Tier
 
     voucher = Voucher(shared.trust, environment)
     silent = shared.jobs and shared.url is None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -22,13 +22,11 @@ from epctx.cache.locks import Waiting
 from epctx.cache.objects import Objects
 from epctx.cache.quarantine import Notice, Quarantine
 from epctx.cache.records import Records
+from epctx.cache.remote.signing import Untrusted, Voucher, require
+from epctx.cache.remote.tier import Tier
 from epctx.cache.temporary import Temporary
 from epctx.files import paths
 from epctx.files.digest import Digest
-
-if TYPE_CHECKING:
-    from epctx.cache.remote.signing import Voucher
-    from epctx.cache.remote.tier import Tier
 
 T = TypeVar("T")
 _BESIDE = 8
@@ -152,7 +150,6 @@ class Cache:
         """Who of the trusted signed an action; None: nobody."""
         if self._voucher is None or not action.signatures or not self._voucher.trust:
             return None
-        from epctx.cache.remote.signing import Untrusted, require
 
         require()
         try:

@@ -11,12 +11,10 @@ import uuid
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import filelock
 
 from epctx.cache.location import Location, refused, refusing
-
-if TYPE_CHECKING:
-    import filelock
 
 _LOCK = ".lock"
 
@@ -53,7 +51,6 @@ class Temporary:
             self._folder = None
 
     def _open(self) -> None:
-        import filelock
 
         self._location.make()
         self._parent.mkdir(exist_ok=True)
@@ -76,8 +73,6 @@ def sweep(parent: Path) -> None:
     Raises:
         StorageError: the cache cannot be looked at.
     """
-    import filelock
-
     with refusing(parent):
         entries = list(parent.glob(f"*{_LOCK}"))
     for entry in entries:

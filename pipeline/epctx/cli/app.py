@@ -6,9 +6,10 @@ import importlib
 import keyword
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer._click.core import Command, Context, Parameter
 from typer.core import TyperGroup, TyperOption
 
 from epctx._version import __version__
@@ -18,9 +19,6 @@ from epctx.engine import report
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
-
-if TYPE_CHECKING:
-    from typer._click.core import Command, Context, Parameter  # typer has no public names for them
 
 COMMANDS = (
     *("init", "import", "validate", "plan", "build", "package", "kit", "sign", "verify"),

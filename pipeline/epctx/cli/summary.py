@@ -18,6 +18,7 @@ from epctx.commands.report import losses, overview
 from epctx.engine.report import BuildReport, GroupReport, ModelReport, Placement
 from epctx.errors import EpctxError, Failure
 from epctx.text import size_words
+from epctx.verification.findings import error_words, largest_error
 
 RIGHT = (
     "models",
@@ -137,8 +138,8 @@ def _row(group: GroupReport) -> dict[str, RenderableType]:
 
 def _error(group: GroupReport) -> Text:
     """The largest error of any output, relative to its largest magnitude where that is not 0."""
-    worst = overview.error(group.verify.numbers if group.verify is not None else ())
-    return Text(overview.error_words(worst), style="yellow" if worst is None else "")
+    worst = largest_error(group.verify.numbers if group.verify is not None else ())
+    return Text(error_words(worst), style="yellow" if worst is None else "")
 
 
 def _stayed(groups: Iterable[GroupReport]) -> Iterator[Text]:

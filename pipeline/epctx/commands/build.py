@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +21,9 @@ from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.keys.records import ProviderRecord
 from epctx.lockfile import hosts
+from epctx.machines import opened
+from epctx.machines.address import Tls
 from epctx.worker.pool import Pool
-
-if TYPE_CHECKING:
-    from epctx.machines.address import Tls
 
 
 class On(Struct, frozen=True, kw_only=True):
@@ -88,7 +86,6 @@ def _machines(on: On | None, cache: Cache | None, manifest: Path) -> Iterator[Ma
     if on is None:
         yield Machines(Pool)
         return
-    from epctx.machines import opened
 
     with opened.opened(on.url, on.tls, cache, _decides(manifest)) as machines:
         yield machines

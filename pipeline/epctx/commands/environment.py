@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from epctx import limits
+from epctx.providers import registry
 from epctx.text import did_you_mean
 
 _PREFIX: Final = "EPCTX_"
@@ -91,6 +92,4 @@ def check() -> None:
     """
     limits.check()
     if os.environ.get(_HIDE):  # else no provider is imported for it
-        from epctx.providers import registry
-
         registry.check_hidden()

@@ -11,15 +11,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
+from epctx.runtime import selection
+from epctx.runtime.selection import ProviderArgument
 from epctx.runtime.trial import CaseReport, OutputReport, RunJob, RunReport
 from epctx.worker.pool import Pool, own_logs
-
-if TYPE_CHECKING:
-    from epctx.runtime.selection import ProviderArgument
 
 __all__ = ["CaseReport", "OutputReport", "RunReport", "run"]
 
@@ -63,8 +61,6 @@ def run(
         VerificationError: an EP crashed on it.
         StorageError: the outputs cannot be saved.
     """
-    from epctx.runtime import selection
-
     require_list("inputs", inputs)
     if save is not None and Path(save).suffix != ".npz":
         raise UsageError(f"outputs cannot be saved as {save}", remedy="name a .npz file")

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from epctx.engine.output import attestation
 from epctx.engine.plan import Plan
 from epctx.errors import UsageError
 from epctx.signing.keys import Signer
@@ -51,8 +52,6 @@ class Release(Struct, frozen=True, kw_only=True):
                 remedy="leave out --only, or --golden, --archive, --attest and --sign",
             )
         if self.attest:
-            from epctx.engine.output import attestation
-
             attestation.require()
         if self.builder is not None and not self.attest:
             raise UsageError(

@@ -19,6 +19,7 @@ from epctx._version import __version__
 from epctx.cache import Cache, Location
 from epctx.cache.digests import FileDigests, FreshDigests
 from epctx.cache.opening import Shared, opened
+from epctx.cache.remote import threads
 from epctx.engine import elsewhere, publish, ranges, settings
 from epctx.engine import report as build_report
 from epctx.engine.actions.base import Actions
@@ -36,6 +37,7 @@ from epctx.engine.output.place import Place
 from epctx.engine.output.withdraw import withdraw
 from epctx.engine.plan import Plan, PlannedComposition, PlannedGroup
 from epctx.engine.progress import Events
+from epctx.engine.release import Releasing
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.engine.scheduler import Scheduler
 from epctx.engine.staleness import Memo, look_at_composition
@@ -269,8 +271,6 @@ class _Run:
         for planned in self._plan.groups:
             known.append(self._known(planned))
             if self._cache is not None and self._cache.remote and not known[-1].up_to_date:
-                from epctx.cache.remote import threads
-
                 left = self._plan.groups[len(known) :]
                 return known + threads.beside(self._known, left, _ASKED)
         return known
@@ -413,7 +413,6 @@ class _Run:
         if new is not None and asked.asked:
             written = lockfile.read(self._lock_file)
             anchor = old if old is not None else hosts.on(written, hosts.kind(new))
-            from epctx.engine.release import Releasing
 
             releasing = Releasing(
                 self._plan,

@@ -10,6 +10,7 @@ from msgspec import Struct
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.manifest import Composition, Manifest, ModelGroup, ModelSource
+from epctx.parsing import load
 from epctx.text import did_you_mean
 
 
@@ -76,8 +77,6 @@ def read(path: Path, *, only: Sequence[str] = (), allow_outside: bool = False) -
         ManifestError: the manifest breaks the schema or a rule.
         UsageError: `only` names a group or a target that the manifest does not have.
     """
-    from epctx.parsing import load
-
     return make(load.load(path, allow_outside=allow_outside), only=only)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -20,10 +22,13 @@ from epctx.manifest import OptionValue, Written
 from epctx.providers.onnxruntime import packages
 from epctx.stages.report import CompositionReport
 from epctx.stages.report import ModelReport as ModelReport
-from epctx.text import Brief
-from epctx.verification.findings import FolderReport
+from epctx.text import Brief, size_words
+from epctx.verification.findings import FolderReport, error_words, largest_error
 
 SCHEMA_VERSION = 1
+_ROWS: Final = 50
+"""Groups that are shown; what failed comes first."""
+_HEADINGS: Final = ("group", "state", "models", "files", "size", "largest error", "why")
 PACKAGES = ("epctx", "numpy", "onnx", "onnx-ir")
 """Beside whichever distribution of ONNX Runtime is installed."""
 
@@ -192,10 +197,8 @@ class BuildReport(Brief, frozen=True, kw_only=True):
     remote: RemoteReport | None = None
 
     def _repr_html_(self) -> str:
-        """It as a notebook shows it."""
-        page = importlib.import_module("epctx.commands.report.notebook")  # not needed for a build
-        shown: str = page.html(self)
-        return shown
+        """Show it in a notebook: its groups as a table, with what failed and why."""
+        return _html(self)
 
 
 def versions() -> dict[str, str]:
@@ -214,3 +217,31 @@ def host() -> Host:
         packages={name: importlib.metadata.version(name) for name in PACKAGES}
         | packages.onnxruntimes(),
     )
+
+
+def _html(report: BuildReport) -> str:
+    states = Counter(group.state for group in report.groups)
+    words = ", ".join(f"{count} {state}" for state, count in states.items())
+    groups = sorted(report.groups, key=lambda group: group.state != "failed")
+    more = f"<p>and {len(groups) - _ROWS} more</p>" if len(groups) > _ROWS else ""
+    rows = "".join(_row("td", _cells(group)) for group in groups[:_ROWS])
+    return (
+        f"<p><b>{escape(report.name)}</b>: {escape(words)}, in {report.seconds:.1f} s</p>"
+        f"<table><thead>{_row('th', _HEADINGS)}</thead><tbody>{rows}</tbody></table>{more}"
+    )
+
+
+def _cells(group: GroupReport) -> Iterator[str]:
+    yield f"{group.group}@{group.target}"
+    yield group.state
+    yield group.counted
+    yield str(len(group.files))
+    yield size_words(sum(file.size for file in group.files))
+    numbers = group.verify.numbers if group.verify is not None else ()
+    yield error_words(largest_error(numbers))
+    told = group.failure
+    yield f"{told.code}: {told.what}; {told.remedy}" if told is not None else ""
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

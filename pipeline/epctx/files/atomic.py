@@ -15,6 +15,9 @@ from typing import BinaryIO
 from epctx.files.entries import open_entry
 from epctx.files.outputs import writing
 
+if sys.platform != "win32":
+    import fcntl
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
@@ -83,8 +86,6 @@ def _discard_abandoned(path: Path) -> None:
 def _lock(stream: BinaryIO | FileIO) -> bool:
     """Lock it, if nobody else has; on Windows there is no need to."""
     if sys.platform != "win32":
-        import fcntl
-
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

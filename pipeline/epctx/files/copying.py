@@ -19,6 +19,9 @@ import blake3
 
 from epctx.files.digest import Digest
 
+if sys.platform != "win32":
+    import fcntl
+
 _CHUNK = 1 << 22
 _FICLONE = 0x40049409
 """linux/fs.h: _IOW(0x94, 9, int)."""
@@ -64,17 +67,15 @@ def copy_hashed(source: FileIO, target: Path) -> Digest:
 
 def _clone(source: int, target: int) -> bool:
     """Try to make `target` a clone of `source`; leave both as they were if that cannot be."""
-    if sys.platform != "linux":
-        return False
-    import fcntl
-
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError as error:
-        if error.errno in _NO_CLONE:
-            return False
-        raise
-    return True
+    if sys.platform == "linux":
+        try:
+            fcntl.ioctl(target, _FICLONE, source)
+        except OSError as error:
+            if error.errno not in _NO_CLONE:
+                raise
+        else:
+            return True
+    return False
 
 
 def _move(source: int, target: int) -> None:

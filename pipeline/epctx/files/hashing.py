@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 _Name = TypeVar("_Name")
@@ -30,7 +31,6 @@ def of_each(
     listed = tuple(names)
     if size is not None and size <= SMALL:
         return {name: work(name) for name in listed}
-    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=min(_MOST, os.cpu_count() or 1)) as threads:
         return dict(zip(listed, threads.map(work, listed), strict=True))

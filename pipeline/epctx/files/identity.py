@@ -9,6 +9,7 @@ no such write, or not at once: `tells` says which do.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import signal
@@ -16,6 +17,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
 
 SETTLED = 2.0
 """Seconds after which a change must show in a file's times, whatever the file system's clock."""
@@ -84,8 +88,6 @@ if sys.platform == "linux":
         Raises:
             OSError: the disk is broken.
         """
-        import fcntl
-
         # An overlay grants a lease of a file that is mapped and closed, for it maps the file below.
         overlay = _type(descriptor, str(os.fstat(descriptor).st_dev)) == _OVERLAY
         if not overlay:
@@ -109,8 +111,6 @@ if sys.platform == "linux":
         """Have the system write back the dirty pages of a file, without emptying the disk's cache:
         of a clean file that takes microseconds, and `fdatasync` up to 4 ms.
         """
-        import ctypes
-
         whole = (ctypes.c_longlong(0), ctypes.c_longlong(0))
         return not ctypes.CDLL(None).sync_file_range(descriptor, *whole, ctypes.c_uint(7))
 
@@ -121,8 +121,6 @@ if sys.platform == "linux":
     def _type(place: int | str | os.PathLike[str], device: str) -> int:
         """The type of the file system of an open file or a path; 0 if it cannot be told."""
         if device not in _types:
-            import ctypes
-
             status = (ctypes.c_long * 64)()  # struct statfs, which begins with it, has 15
             libc = ctypes.CDLL(None)
             if isinstance(place, int):

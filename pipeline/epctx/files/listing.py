@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+if sys.platform != "win32":
+    import pwd
+
 
 def below(folder: Path, *, into: Callable[[Path], bool] = lambda path: True) -> Iterator[Path]:
     """Every entry below a folder, each folder's own sorted; links are entries, not entered.
@@ -53,8 +56,6 @@ else:
 
     def other_owner(status: os.stat_result) -> str | None:
         """The user who owns an entry, if that is neither root nor this process's user."""
-        import pwd
-
         if status.st_uid in (0, os.geteuid()):
             return None
         try:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -86,7 +87,6 @@ class OwnFile:
     """
 
     def __init__(self, path: Path) -> None:
-        from concurrent.futures import ThreadPoolExecutor
 
         self.path = path
         self._seen = of_content(path.stat())

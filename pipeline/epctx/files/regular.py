@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -17,6 +18,9 @@ from epctx.errors import ModelError
 from epctx.files import open_flags
 from epctx.files.identity import of_content, show_writes
 from epctx.text import nearest_file
+
+if sys.platform != "win32":
+    import resource
 
 _T = TypeVar("_T")
 _SEARCHED: Final = 10_000
@@ -125,18 +129,14 @@ def patiently(call: Callable[[], _T]) -> _T:
 
 
 def _raise_file_limit() -> bool:
-    if sys.platform == "win32":  # it has no such limit on handles
-        return False
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return False
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):  # macOS: a hard limit without end cannot be asked for
-        return False
-    return True
+    if sys.platform != "win32":  # it has no such limit on handles
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # macOS: a hard limit without end cannot be asked for
+        with contextlib.suppress(ValueError, OSError):
+            if soft != hard:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+                return True
+    return False
 
 
 def _must_be_regular(status: os.stat_result, where: str) -> None:

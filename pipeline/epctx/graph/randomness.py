@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import onnx
 
 from epctx.graph.serde import protos
-
-if TYPE_CHECKING:
-    import onnx
 
 _DRAWS: Final = frozenset(
     {

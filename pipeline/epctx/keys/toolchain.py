@@ -19,13 +19,14 @@ from epctx import codec
 from epctx.cache.digests import FileDigests
 from epctx.errors import ManifestError, ProviderUnavailable
 from epctx.files import digest, listing
+from epctx.graph.passes import registry as passes
 from epctx.keys import installed
 from epctx.keys.records import ProviderRecord
 from epctx.manifest import OptionValue, ProviderSpec
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import DescribesSessions, HasDrivers
-from epctx.providers.onnxruntime import host, plugins
+from epctx.providers.onnxruntime import host, packages, plugins
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -180,7 +181,6 @@ class Toolchain:
         """
         if not wanted:
             return {}  # to look for them takes a while
-        from epctx.graph.passes import registry as passes
 
         return {
             name: f"{passes.package_of(entry)} {self._code_of_pass(entry)}"
@@ -393,8 +393,6 @@ def version(distribution: str) -> str:
         ProviderUnavailable: several distributions own onnxruntime, or none.
     """
     if distribution == "onnxruntime":
-        from epctx.providers.onnxruntime import packages
-
         found = packages.onnxruntime()
         if found.distribution != distribution:
             return f"{found.distribution} {found.version}"

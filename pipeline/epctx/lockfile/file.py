@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import yaml
 from msgspec.structs import replace
 
 from epctx import limits
@@ -20,9 +21,7 @@ from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.lockfile import hosts, yaml_text
 from epctx.lockfile.types import VERSION, Lock, LockedFile, LockedHost, LockedPackage
-
-if TYPE_CHECKING:
-    import yaml
+from epctx.parsing.document.scalars import resolve
 
 HEAD = "# Made by `epctx build`. Check it in; `epctx build --locked` holds a build to it.\n"
 _AGAIN = "write it anew with `epctx build`"
@@ -211,7 +210,6 @@ def _content(path: Path) -> bytes:
 
 
 def _document(content: bytes, where: str) -> Mapping[str, object]:
-    import yaml
 
     try:
         document = _values(content.decode())
@@ -237,8 +235,6 @@ def _values(text: str) -> object:
     Made of the parser's events: what no lock has (aliases, tags, depth) is refused before it can
     take all memory, or crash.
     """
-    import yaml
-
     events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     documents: list[object] = []
     for event in events:
@@ -251,10 +247,6 @@ def _values(text: str) -> object:
 
 def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
     """The value that begins with `event`; its end is taken from the `rest`."""
-    import yaml
-
-    from epctx.parsing.document.scalars import resolve
-
     if isinstance(event, yaml.AliasEvent):
         raise _refused("it has an alias, which no lock has", event)
     if (tag := getattr(event, "tag", None)) is not None:
@@ -279,6 +271,5 @@ def _value(event: yaml.Event, rest: Iterator[yaml.Event], depth: int) -> object:
 
 
 def _refused(problem: str, event: Any) -> Exception:
-    import yaml
 
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -15,10 +15,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import dask
+import psutil
 from distributed import Worker, WorkerPlugin, get_worker
+from distributed.security import Security
 
 from epctx import codec
 from epctx._version import __version__
@@ -29,9 +31,6 @@ from epctx.machines.blobs import Blobs
 from epctx.machines.messages import CALM, FACTS, HANDLER, Ep, Facts
 from epctx.machines.site import Site
 from epctx.providers.onnxruntime import host
-
-if TYPE_CHECKING:
-    from distributed.security import Security
 
 _THREADS: Final = 256
 """That wait for processes. How many of those work at a time is for coordinators to say."""
@@ -95,8 +94,6 @@ def facts(
     folder: Path, eps: Mapping[str, Ep] | None, *, name: str | None = None, jobs: int = 0
 ) -> Facts:
     """What this process says of itself; `folder` is its scratch; `jobs` 0: one for each core."""
-    import psutil
-
     toolchain = Toolchain(FreshDigests())
     cores = len(host.cores()) or os.cpu_count() or 1
     return Facts(

@@ -13,14 +13,13 @@ from msgspec import Struct, field
 
 from epctx.files.digest import Buffer
 from epctx.files.outputs import OwnFile
+from epctx.graph.epcontext import EPContextNode
+from epctx.graph.model import Decline, Partition, Refusal, Replacement
 from epctx.manifest import OptionValue, PartitionSettings
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
-
-    from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Decline, Partition, Refusal, Replacement
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from epctx.error_codes import Code
 from epctx.errors import ModelError
+from epctx.graph.epcontext import is_epcontext
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -190,7 +191,6 @@ def _explain(text: str, node: ir.Node) -> str:
 
 
 def _remedy(node: ir.Node) -> str:
-    from epctx.graph.epcontext import is_epcontext
 
     if is_epcontext(node):
         return "build from the model that this EPContext model was made of"

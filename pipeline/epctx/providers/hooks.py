@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from epctx.errors import ProviderUnavailable
 from epctx.files.digest import Buffer
+from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import Tolerance
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
 
-    from epctx.errors import ProviderUnavailable
-    from epctx.graph.epcontext import EPContextNode
 
 Precision = Literal["float64", "float32", "bfloat16", "float16", "quantized"]
 """Of a source model: quantized if it has Quantize- or DequantizeLinear nodes, else its least exact

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx
 from msgspec import Struct
@@ -20,6 +20,8 @@ from onnx import version_converter
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, quantize_static
 from onnxruntime.quantization.calibrate import create_calibrator
 from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.quantization.quantize import StaticQuantConfig
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from epctx.error_codes import Code
@@ -32,9 +34,6 @@ from epctx.quantization import ranges as ranges_
 from epctx.quantization.ranges import Ranges
 from epctx.quantization.samples import Samples
 from epctx.text import did_you_mean
-
-if TYPE_CHECKING:
-    from onnxruntime.quantization.quantize import StaticQuantConfig
 
 INTEGER_OPS: Final = (
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulNBits"),
@@ -121,8 +120,6 @@ class Quantizer(Struct, frozen=True, kw_only=True):
 
     def _in_blocks(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Constant weights of MatMul as MatMulNBits."""
-        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
         asked = self.settings.weight_only
         assert asked is not None
         excluded = self._excluded(model)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from epctx.runtime.workspace import release_shared_contexts
+
 if TYPE_CHECKING:
     from epctx.commands.compile_model.session import InferenceSession
-    from epctx.runtime.workspace import release_shared_contexts
 
 __all__ = ["InferenceSession", "release_shared_contexts"]
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -139,8 +141,6 @@ def _add_tensor(sets: dict[Path, InputSet], path: Path) -> None:
 
 
 def _read_tensor(path: Path) -> tuple[str, Array]:
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     tensor = onnx.TensorProto()
     try:

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from epctx.errors import InvalidGraph, UsageError, require_list
 from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
+from epctx.parsing.rules import options
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.guard import guard
@@ -91,7 +92,6 @@ def _bound(name: str, given: Mapping[str, OptionValue]) -> ExecutionProvider:
     """
     if not given:
         return registry.bind(name, {})
-    from epctx.parsing.rules import options
 
     return registry.bind(name, options.of_session(name, given))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, TypeVar
 
@@ -18,8 +18,6 @@ from epctx.error_codes import Code
 from epctx.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

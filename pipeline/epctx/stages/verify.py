@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable
 from epctx.verification.claims import Claims
 from epctx.verification.compatibility import Compatibility
 from epctx.verification.conformance.check import Conformance
+from epctx.verification.device import OnDevice
 from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, FolderReport, OutputNumbers
 from epctx.verification.folder import Policy, open_folder
 from epctx.verification.integrity import Integrity
+from epctx.verification.numbers.composed import ComposedNumbers
+from epctx.verification.numbers.golden import GoldenNumbers
 from epctx.verification.numbers.policy import Numbers
 from epctx.verification.numbers.runs import Pause, Started, unheard
 from epctx.verification.request import VerifyRequest
@@ -80,12 +83,8 @@ def _policies(
 ) -> list[Policy]:
     golden: tuple[Policy, ...] = ()
     if request.golden:
-        from epctx.verification.numbers.golden import GoldenNumbers
-
         golden += (GoldenNumbers(started=started, pausing=pausing),)
     if request.device is not None:
-        from epctx.verification.device import OnDevice
-
         golden += (OnDevice(results=request.device),)
     if golden and request.group is None and request.composed is None:
         numbers: tuple[Policy, ...] = golden  # nothing else can be compared with
@@ -101,8 +100,6 @@ def _policies(
         )
         numbers = (own, *golden)
     else:
-        from epctx.verification.numbers.composed import ComposedNumbers
-
         numbers = (
             ComposedNumbers(composed=request.composed, started=started, pausing=pausing),
             *golden,

@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
+from onnxruntime.capi import _pybind_state as native
 
 from epctx.errors import EpctxError, InvalidGraph, ProviderUnavailable
-from epctx.graph.epcontext import COMPATIBILITY
+from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
 from epctx.providers import hooks
 from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Outcome, Verdict
 from epctx.text import first_line
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder
-
-if TYPE_CHECKING:
-    from epctx.graph.epcontext import EPContextNode
-
 
 _REMEDIES: Final = {
     "EP_SUPPORTED_PREFER_RECOMPILATION": "build it again with this host's toolchain for full speed",
@@ -94,8 +91,6 @@ def _obstacle(
 
 def _devices(provider: hooks.HasDevices, name: str, info: str) -> Verdict:
     """What onnxruntime says of the devices of this host."""
-    from onnxruntime.capi import _pybind_state as native
-
     try:
         devices = list(provider.ep_devices())
     except ProviderUnavailable as error:

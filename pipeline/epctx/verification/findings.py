@@ -6,6 +6,7 @@ Everything here crosses process borders and goes into the build report as JSON
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Literal
 
@@ -271,3 +272,29 @@ class VerifyReport(Brief, frozen=True, kw_only=True):
         """Nothing failed and, if strict, everything could be checked."""
         bad: tuple[Outcome, ...] = ("fail", "not checkable") if self.strict else ("fail",)
         return not any(finding.outcome in bad for finding in self.findings())
+
+
+def largest_error(numbers: Iterable[OutputNumbers]) -> float | None:
+    """Return the largest error of any output, relative where that is defined; None: not run.
+
+    Infinite: an output cannot be compared at all, its type or shape is another one.
+    """
+    found = [n.comparison for n in numbers]
+    if not found:
+        return None
+    return max(_error_of(each) for each in found)
+
+
+def error_words(found: float | None) -> str:
+    """Put an error in words."""
+    if found is None:
+        return "not run"
+    if math.isinf(found):
+        return "not comparable"
+    return f"{found:.1e}" if found else "0"
+
+
+def _error_of(found: Comparison) -> float:
+    if found.problem is not None and found.max_abs is None:
+        return math.inf
+    return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel

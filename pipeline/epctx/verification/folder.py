@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import onnx
 from msgspec import Struct, field
@@ -18,11 +18,9 @@ from epctx.graph import inputs as graph_inputs
 from epctx.graph.epcontext import EPContextNode
 from epctx.graph.inputs import InputSpec
 from epctx.graph.serde import protos, skeleton
+from epctx.manifest import ModelGroup
+from epctx.verification.eps import Providers
 from epctx.verification.findings import Finding, OutputNumbers, PolicyName
-
-if TYPE_CHECKING:
-    from epctx.manifest import ModelGroup
-    from epctx.verification.eps import Providers
 
 PRODUCER = "epctx"
 

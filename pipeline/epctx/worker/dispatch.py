@@ -6,8 +6,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
+import psutil
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,11 +25,15 @@ from epctx.manifest import ModelGroup
 from epctx.providers import registry
 from epctx.providers.base import ExecutionProvider, PartitionedModel, SessionGroupSpec
 from epctx.providers.hooks import TellsUnstable
+from epctx.runtime import trial
 from epctx.runtime.trial import RunJob
-from epctx.stages import compile, dump, load, optimize, partition
+from epctx.stages import compile, compose, dump, load, optimize, partition, quantize, verify
 from epctx.stages.report import CompositionReport, ModelReport, PartitionReport
 from epctx.verification.findings import FolderReport
+from epctx.verification.numbers import golden
+from epctx.verification.numbers.runs import Pause
 from epctx.verification.request import VerifyRequest
+from epctx.worker import record_outputs, run_sources
 from epctx.worker.jobs import (
     MODELS,
     CompileJob,
@@ -48,10 +54,8 @@ from epctx.worker.jobs import (
 )
 from epctx.worker.protocol import Message
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from epctx.verification.numbers.runs import Pause
+if sys.platform != "win32":
+    import resource
 
 Started = Callable[[StageStarted], None]
 Settle = Callable[[Any, float | None], None]
@@ -102,8 +106,6 @@ def _execute(message: Message, started: Started, settle: Settle) -> object:
         case "VerifyRequest":
             return _verify(codec.decode(encoded, VerifyRequest), started, settle)
         case "RunJob":
-            from epctx.runtime import trial
-
             return trial.run(codec.decode(encoded, RunJob))
     raise ValueError(f"no such job: {message.kind}")
 
@@ -126,7 +128,6 @@ def _optimize(job: OptimizeJob, started: Started) -> OptimizeResult:
 
 def _quantize(job: QuantizeJob, started: Started) -> QuantizeResult:
     started(StageStarted(stage="quantize", model=job.name))
-    from epctx.stages import quantize
 
     job.folder.mkdir(parents=True)
     optimized = replace(store.read(job.optimized), name=job.name)
@@ -147,8 +148,6 @@ def _source(job: SourceJob, started: Started, settle: Settle) -> SourceResult:
 
     def running(model: str) -> None:
         started(StageStarted(stage="source", model=f"{model} (source)"))
-
-    from epctx.worker import run_sources
 
     unfed = run_sources.run_sources(job, running)
     return SourceResult(unfed=unfed, peak_memory=peak_memory())
@@ -281,7 +280,6 @@ class _Recording:
         models: Sequence[PartitionedModel],
         providers: Sequence[ExecutionProvider],
     ) -> None:
-        from epctx.worker import record_outputs
 
         self._outputs = record_outputs
         self._job = job
@@ -300,7 +298,6 @@ class _Recording:
 
 
 def _compose(job: ComposeJob, started: Started) -> ComposeResult:
-    from epctx.stages import compose
 
     composition = job.composed.composition
     started(StageStarted(stage="compose", model=composition.name))
@@ -316,7 +313,6 @@ def _compose(job: ComposeJob, started: Started) -> ComposeResult:
 
 
 def _golden(job: GoldenJob, started: Started) -> GoldenResult:
-    from epctx.verification.numbers import golden
 
     started(StageStarted(stage="golden"))
     if job.group is not None:
@@ -330,8 +326,6 @@ def _verify(request: VerifyRequest, started: Started, settle: Settle) -> FolderR
 
     def running(model: str) -> None:
         started(StageStarted(stage="verify", model=model))
-
-    from epctx.stages import verify
 
     return verify.run(request, running, _Pausing(started, settle))
 
@@ -401,11 +395,7 @@ def _report(
 
 def peak_memory() -> int:
     """The largest resident size of this process so far, in bytes."""
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform != "win32":
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return int(psutil.Process().memory_info().peak_wset)

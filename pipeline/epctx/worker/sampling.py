@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
+import psutil
+
 VARIABLE: Final = "EPCTX_SAMPLES"
 """Of a worker's environment: where it notes its samples."""
 INTERVAL: Final = 0.002
@@ -138,6 +140,5 @@ def _age() -> float:
         began = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
         up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
         return max(0.0, up - int(began) / os.sysconf("SC_CLK_TCK"))
-    import psutil
 
     return max(0.0, time.time() - psutil.Process().create_time())

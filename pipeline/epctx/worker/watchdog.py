@@ -17,16 +17,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import psutil
 
 from epctx import limits
 from epctx.error_codes import Code
 from epctx.errors import CompileError
-
-if TYPE_CHECKING:
-    import psutil
-
-    from epctx.graph.native import Allowance, Work
+from epctx.graph.native import Allowance, Work
 
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 INTERVAL: Final = 0.25
@@ -125,8 +123,6 @@ class Guard:
 
     def _taken(self) -> tuple[int, float]:
         """Memory of the processes that is their own, in bytes; their processor time, in seconds."""
-        import psutil
-
         used, seconds = 0, 0.0
         with contextlib.suppress(psutil.Error):
             self._process = self._process or psutil.Process(self._pid)
@@ -173,8 +169,6 @@ def _own(memory: psutil._ntuples.pmem) -> int:
 @functools.cache
 def _most() -> int:
     """Nine tenths of the computer's or the container's memory: beyond it the system chooses."""
-    import psutil
-
     total = int(psutil.virtual_memory().total)
     with contextlib.suppress(OSError, ValueError):  # "max", or no control groups of version 2
         total = min(total, int(_CGROUP.read_text(encoding="ascii")))

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import url2pathname
 
+from epctx.cache.remote.folder import FolderStore
 from epctx.cache.remote.store import Store
 from epctx.error_codes import Code
 from epctx.errors import UsageError
@@ -85,7 +86,6 @@ def _split(url: str) -> SplitResult:
 
 
 def _folder(url: str, parts: SplitResult) -> Store:
-    from epctx.cache.remote.folder import FolderStore
 
     share = sys.platform == "win32" and parts.netloc
     path = Path(url2pathname(f"//{parts.netloc}{parts.path}" if share else parts.path))

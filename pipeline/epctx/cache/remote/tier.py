@@ -7,7 +7,6 @@ fails is left alone after a few failures.
 
 from __future__ import annotations
 
-import importlib
 import threading
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from epctx import codec, limits
 from epctx.cache.action import Action, RemoteReport, StoredFile
 from epctx.cache.location import refusing
 from epctx.cache.remote import envelope
+from epctx.cache.remote.open import open_store
 from epctx.cache.remote.signing import TRUST_VARIABLE, Untrusted, Voucher
 from epctx.cache.remote.store import Store
 from epctx.cache.remote.threads import Threads, wait
@@ -87,7 +87,7 @@ class Tier:
         self._url = url
         self._voucher = voucher
         self._notice = notice
-        self._make = opened or _open
+        self._make = opened or open_store
         self._silent = silent
         self._store: Store | None = None
         self._lock = threading.Lock()
@@ -333,11 +333,6 @@ class Tier:
     def _count(self, what: str, more: int = 1) -> None:
         with self._lock:
             self._counts[what] += more
-
-
-def _open(url: str) -> Store:
-    store: Store = importlib.import_module("epctx.cache.remote.open").open_store(url)
-    return store
 
 
 def written(

@@ -13,6 +13,7 @@ from epctx.commands.report.tables import NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.keys.changes import between
 from epctx.text import size_words
+from epctx.verification.findings import error_words, largest_error
 
 NONE: Final = "\N{EN DASH}"
 """Where there is nothing."""
@@ -199,7 +200,7 @@ def _size(group: GroupReport) -> str:
 
 
 def _error(group: GroupReport) -> str:
-    return overview.error_words(overview.error(group.verify.numbers if group.verify else ()))
+    return error_words(largest_error(group.verify.numbers if group.verify else ()))
 
 
 def _passed(group: GroupReport) -> float | None:

@@ -13,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epctx.commands.compile_model import described, isolated
+from epctx.commands.compile_model.request import Request
 from epctx.manifest import OptionValue, PartitionSettings
+from epctx.providers import registry
 from epctx.runtime.options import SessionConfig, SessionOptions
 from epctx.runtime.selection import ProviderArgument
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.commands.compile_model.request import Request
     from epctx.commands.compile_model.sessions import Sharing
 
 _LOCK = threading.Lock()
@@ -84,8 +86,6 @@ def compile_model(
             written is removed.
         StorageError: the files cannot be written.
     """
-    from epctx.commands.compile_model.request import Request
-
     request = Request.of(
         model,
         output=output,
@@ -103,7 +103,6 @@ def compile_model(
 
 
 def _compile(request: Request) -> Path:
-    from epctx.commands.compile_model import isolated
     from epctx.commands.compile_model.sessions import Sharing
 
     if _needs_process(request):
@@ -127,8 +126,6 @@ def _compile(request: Request) -> Path:
 
 
 def _needs_process(request: Request) -> bool:
-    from epctx.commands.compile_model import described
-    from epctx.providers import registry
 
     with tempfile.TemporaryDirectory(prefix="epctx-") as folder:
         specs = described.group([request], Path(folder)).execution_providers

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from epctx.commands.diff.result import Changed, ChangedFile, Comparison
 from epctx.commands.diff.sides import Side, golden_of, kinds_of_host, side
 from epctx.errors import EpctxError, ModelError
+from epctx.graph.diff import bytewise
+from epctx.graph.weights.data_file import DataFile
 from epctx.keys.changes import between
 from epctx.lockfile import hosts
 from epctx.lockfile.differences import between_locks
@@ -117,8 +119,6 @@ def _files(old: Side, new: Side) -> Iterator[ChangedFile]:
 
 
 def _bytes(old: Path, new: Path) -> str | None:
-    from epctx.graph.diff import bytewise
-    from epctx.graph.weights.data_file import DataFile
 
     return bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
 

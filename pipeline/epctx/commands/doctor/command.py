@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from importlib.metadata import Distribution
 from pathlib import Path
 
+import psutil
+
 from epctx import codec, limits
 from epctx._version import __version__
 from epctx.cache import location as places
@@ -176,7 +178,6 @@ def _broken(name: str, what: str, log: Path) -> ProviderDiagnosis:
 
 
 def _host() -> HostDiagnosis:
-    import psutil
 
     host = report.host()
     return HostDiagnosis(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from epctx.commands.doctor.command import asking
 from epctx.commands.doctor.diagnosis import ProviderDiagnosis
 from epctx.parsing.schema import providers
 from epctx.parsing.schema.providers import Advised
@@ -19,8 +20,6 @@ def installed() -> tuple[ProviderDiagnosis, ...]:
     That is one that compiles on this host, then the reference EP, then those that have no device
     here. Each is asked as by `epctx doctor`.
     """
-    from epctx.commands.doctor.command import asking
-
     with asking(registry.names()) as answers:
         found = [each for each in answers if each.state != "not installed"]
     return tuple(sorted(found, key=_rank))

@@ -16,6 +16,8 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
 from epctx.files.atomic import replacing
+from epctx.graph import inputs
+from epctx.parsing import document, load
 from epctx.parsing.document import scalars
 from epctx.parsing.schema import apply as schemas
 from epctx.parsing.schema import providers
@@ -202,7 +204,6 @@ def alias(provider: str) -> str:
 
 def _shapes(model: Path) -> Iterator[str]:
     """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
-    from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
     found = inputs.specs(skeleton.read(model))
@@ -256,8 +257,6 @@ def sharing_lines(keys: Sequence[str], share: bool) -> Iterator[str]:
 
 def check(content: str, path: Path, refusal: Callable[[Violation], EpctxError]) -> None:
     """A manifest that is wrong was asked for with wrong words, of which `refusal` tells."""
-    from epctx.parsing import document, load
-
     read = document.parse(content.encode(), file=path.as_posix(), path=path.absolute())
     for violation in load.violations(read):
         raise refusal(violation)

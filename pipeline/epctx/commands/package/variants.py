@@ -11,6 +11,7 @@ from epctx.errors import ModelError
 from epctx.files.digest import Digest
 from epctx.files.items import Item
 from epctx.files.outputs import context_file
+from epctx.graph.epcontext import COMPATIBILITY
 from epctx.lockfile.types import Lock, LockedGroup, LockedPackage, LockedVariant
 from epctx.manifest import DEFAULT_EP
 
@@ -90,7 +91,6 @@ def _model(
     locked: LockedGroup,
     files: Mapping[str, Item],
 ) -> BuiltModel:
-    from epctx.graph.epcontext import COMPATIBILITY
 
     model = _read(files[context_file(name)], context_file(name))
     runtimes = [

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from epctx import codec, limits
 from epctx.commands.report import soundness
+from epctx.commands.report.device import OnDevice
 from epctx.engine.report import SCHEMA_VERSION, BuildReport
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.files import atomic
 from epctx.files.entries import open_entry
-
-if TYPE_CHECKING:
-    from epctx.commands.report.device import OnDevice
 
 SUFFIX = ".build.json"
 _DEPTH = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +11,7 @@ from epctx.cache.action import RemoteReport
 from epctx.engine.report import ActionReport, BuildReport, GroupReport
 from epctx.stages.report import ModelReport
 from epctx.text import size_words, time_words
-from epctx.verification.findings import Comparison, OutputNumbers
+from epctx.verification.findings import error_words, largest_error
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -179,26 +178,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else time_words(seconds)
 
 
-def error(numbers: Iterable[OutputNumbers]) -> float | None:
-    """The largest error of any output, relative where that is defined; None: nothing was run.
-
-    Infinite: an output cannot be compared at all, its type or shape is another one.
-    """
-    found = [n.comparison for n in numbers]
-    if not found:
-        return None
-    return max(_error_of(each) for each in found)
-
-
-def error_words(found: float | None) -> str:
-    """An error in words."""
-    if found is None:
-        return "not run"
-    if math.isinf(found):
-        return "not comparable"
-    return f"{found:.1e}" if found else "0"
-
-
 def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
     """A group at a glance, by its models' shares over `all_eps`."""
     return Cell(
@@ -206,14 +185,8 @@ def cell(group: GroupReport, all_eps: Sequence[str]) -> Cell:
         shares=shares(group.models, all_eps),
         percent=percent(sum(map(_taken, group.models)), sum(m.nodes for m in group.models)),
         size=sum(file.size for file in group.files),
-        error=error_words(error(group.verify.numbers if group.verify else ())),
+        error=error_words(largest_error(group.verify.numbers if group.verify else ())),
     )
-
-
-def _error_of(found: Comparison) -> float:
-    if found.problem is not None and found.max_abs is None:
-        return math.inf
-    return (found.max_abs or 0.0) if found.max_rel is None else found.max_rel
 
 
 def _checks(report: BuildReport) -> Figure:
@@ -233,7 +206,7 @@ def _checks(report: BuildReport) -> Figure:
 
 def _error(report: BuildReport) -> Figure:
     numbers = [n for g in report.groups if g.verify for n in g.verify.numbers]
-    worst = error(numbers)
+    worst = largest_error(numbers)
     if worst is None:
         return Figure(name="Largest error", value="not run", note="no numbers", tone="warn")
     bad = sum(not each.passed for each in numbers)

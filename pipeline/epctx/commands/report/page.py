@@ -37,6 +37,7 @@ from epctx.engine.report import BuildReport, EpReport
 from epctx.lockfile import yaml_text
 from epctx.stages.report import ModelReport
 from epctx.text import size_words
+from epctx.verification.findings import error_words
 
 STYLES: Final = ("page.css", "graph.css")
 SCRIPTS: Final = ("viewport.js", "canvas.js", "nodes.js", "graph.js", "page.js")
@@ -125,7 +126,7 @@ def _environment() -> jinja2.Environment:
     made.filters |= {
         "bytes": size_words,
         "duration": overview.duration,
-        "error": overview.error_words,
+        "error": error_words,
         "label": tables.label,
         "left": tables.left,
         "loss_plot": losses.plot,

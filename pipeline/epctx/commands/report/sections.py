@@ -14,6 +14,7 @@ from epctx.commands.report.tables import CheckRow, NumbersRow
 from epctx.engine.report import BuildReport, GroupReport
 from epctx.files.outputs import OutputFile, context_file
 from epctx.stages.report import ModelReport
+from epctx.verification.findings import error_words, largest_error
 
 FEW: Final = 3
 """Groups of a build that are all open."""
@@ -142,7 +143,7 @@ def _buckets(
             sizes=", ".join(f"{dimension} {size}" for dimension, size in sizes),
             nodes=model.nodes,
             percent=overview.percent(taken, model.nodes),
-            error=overview.error_words(overview.error(own)),
+            error=error_words(largest_error(own)),
         )
 
 

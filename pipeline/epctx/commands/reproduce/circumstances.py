@@ -18,6 +18,9 @@ from msgspec import Struct, field
 
 from epctx.providers.onnxruntime import host
 
+if sys.platform != "win32":
+    import pwd
+
 _NEW_UTS = 0x04000000
 """linux/sched.h: CLONE_NEWUTS."""
 
@@ -93,26 +96,23 @@ def _rename_host(name: str, obstacles: dict[str, str]) -> None:
 def _become(name: str, folder: Path, manifest: Path, obstacles: dict[str, str]) -> None:
     if sys.platform == "win32":
         obstacles["user"] = "not on Windows"
-        return
-    import pwd
-
-    if os.geteuid() != 0:
+    elif os.geteuid() != 0:
         obstacles["user"] = "only root can become another user"
-        return
-    try:
-        user = pwd.getpwnam(name)
-    except KeyError:
-        obstacles["user"] = f"there is no user {name}"
-        return
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
-    why = _cannot_run(user.pw_uid, user.pw_gid, folder, manifest)
-    if why is not None:
-        obstacles["user"] = f"{name} cannot run this Python and epctx: {why}"
-        return
-    os.setgroups([])
-    os.setgid(user.pw_gid)
-    os.setuid(user.pw_uid)
+    else:
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            obstacles["user"] = f"there is no user {name}"
+            return
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        why = _cannot_run(user.pw_uid, user.pw_gid, folder, manifest)
+        if why is not None:
+            obstacles["user"] = f"{name} cannot run this Python and epctx: {why}"
+            return
+        os.setgroups([])
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
 
 
 def _cannot_run(uid: int, gid: int, folder: Path, manifest: Path) -> str | None:

@@ -10,6 +10,8 @@ from msgspec import Struct
 from epctx.errors import ModelError
 from epctx.files import digest
 from epctx.files.outputs import SUMS
+from epctx.graph.diff import bytewise
+from epctx.graph.weights.data_file import DataFile
 
 State = Literal["identical", "metadata differs", "payload differs"]
 
@@ -62,8 +64,6 @@ def _difference(old: Path, new: Path) -> tuple[State, str]:
         lines = (set(path.read_text(encoding="utf-8").splitlines()) for path in (old, new))
         changed = sorted({line.partition("  ")[2] for line in set.symmetric_difference(*lines)})
         return "metadata differs", f"sums of {', '.join(changed)}"
-    from epctx.graph.diff import bytewise
-    from epctx.graph.weights.data_file import DataFile
 
     plain = bytewise.words(*(DataFile.open(path).view() for path in (old, new)))
     assert plain is not None

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from epctx.commands.validate import providers
 from epctx.commands.validate.finding import Finding
 from epctx.errors import InvalidManifest, ManifestError, Violation
 from epctx.parsing import buckets, document, load
 from epctx.parsing.document import Document
 from epctx.parsing.document.problems import violations
+from epctx.parsing.rules.doubts import doubts
 
 
 class Validation(Struct, frozen=True, kw_only=True):
@@ -53,8 +55,6 @@ def validate(path: Path, *, models: bool = True, allow_outside: bool = False) ->
 
 
 def _findings(read: Document, *, models: bool) -> list[Finding]:
-    from epctx.commands.validate import providers
-    from epctx.parsing.rules.doubts import doubts
 
     manifest, root = load.parse(read), buckets.expand(read.root)
     found = [Finding(problem=problem) for problem in doubts(root)]

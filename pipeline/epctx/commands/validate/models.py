@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import onnx
 from msgspec import Struct, field
 
 from epctx.commands.validate.finding import Finding, of_error
@@ -14,9 +15,6 @@ from epctx.graph.prepare import shapes
 from epctx.manifest import ModelSource
 from epctx.parsing.document.tree import Node
 from epctx.stages import header
-
-if TYPE_CHECKING:
-    import onnx
 
 _PATHS: Final = ("path", "external_data_dir")
 
@@ -84,7 +82,6 @@ class Headers(Struct, kw_only=True):
     def _fixed(self, found: Header, source: ModelSource, node: Node) -> Header | None:
         if not (source.dimensions or source.shapes):
             return found
-        import onnx
 
         interface = onnx.ModelProto()
         interface.CopyFrom(found.interface)
@@ -115,7 +112,6 @@ def _blamed(error: ModelError, source: ModelSource, node: Node) -> Node:
 
 
 def _header(proto: onnx.ModelProto) -> Header:
-    import onnx
 
     weights = {tensor.name for tensor in proto.graph.initializer}
     weights |= {tensor.values.name for tensor in proto.graph.sparse_initializer}

@@ -19,6 +19,7 @@ from epctx.files import listing
 from epctx.files.digest import Digest
 from epctx.files.entries import open_entry
 from epctx.files.outputs import CONTEXT_SUFFIX, KIT, SIGNATURE, SUMS, context_file
+from epctx.graph import epcontext
 from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.manifest import Manifest
@@ -299,7 +300,6 @@ def _names(folder: Path) -> list[str]:
 
 def _has_context(path: Path) -> bool:
     """Whether a file is an EPContext model, or might be one and is broken."""
-    from epctx.graph import epcontext
     from epctx.graph.serde import protos, skeleton
 
     if not path.is_file() or path.is_symlink():

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
+
 
 class Room:
     """The memory that is free, shared by whoever runs models beside others. Used by many threads.
@@ -46,6 +48,5 @@ class Room:
 
 
 def _available() -> int:
-    import psutil
 
     return int(psutil.virtual_memory().available)

@@ -19,16 +19,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import filelock
 from msgspec import Struct
 
 from epctx.errors import StorageError
 from epctx.files import outputs
 from epctx.files.listing import is_folder
-
-if TYPE_CHECKING:
-    import filelock
 
 PACKAGE = ".ortpackage"
 """What the name of a model package's folder ends with."""
@@ -228,8 +225,6 @@ class Place(Struct, frozen=True, kw_only=True):
 
 def acquired(path: Path, waiting: Callable[[], None]) -> filelock.BaseFileLock:
     """The lock at a path, held; `waiting` is called once if somebody else holds it."""
-    import filelock
-
     lock = filelock.FileLock(str(path))
     try:
         lock.acquire(timeout=0)

@@ -11,6 +11,9 @@ from pathlib import Path
 from epctx.engine.output.place import acquired
 from epctx.files import entries, listing
 
+if sys.platform != "win32":
+    import fcntl
+
 
 @contextmanager
 def undisturbed(paths: Iterable[Path], waiting: Callable[[], None]) -> Iterator[None]:
@@ -48,15 +51,15 @@ def _shared(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
     if sys.platform == "win32":
         with acquired(lock, waiting):  # there is none for readers
             yield
-        return
-    import fcntl
 
-    with ExitStack() as opened:
-        with contextlib.suppress(OSError):  # it may not be read, or its file system has no locks
-            stream = opened.enter_context(entries.open_entry(lock))
-            try:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(stream, fcntl.LOCK_SH)
-        yield
+    else:
+        with ExitStack() as opened:
+            # It may not be read, or its file system has no locks.
+            with contextlib.suppress(OSError):
+                stream = opened.enter_context(entries.open_entry(lock))
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    waiting()
+                    fcntl.flock(stream, fcntl.LOCK_SH)
+            yield

@@ -10,18 +10,15 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
 
 import onnx
+from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
+    RepeatedCompositeFieldContainer,
+)
 
 from epctx.errors import ModelError
 from epctx.graph.serde import protos
 from epctx.text import nearest
-
-if TYPE_CHECKING:
-    from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
-        RepeatedCompositeFieldContainer,
-    )
 
 _Place = str | onnx.NodeProto
 """What makes or reads a name: a node, or what it is in words."""

@@ -6,21 +6,17 @@ Tensors are never copied: initializers on both sides are the same tensor objects
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from epctx.errors import CompileError
 from epctx.graph.dataflow import captured, subgraphs
 from epctx.graph.epcontext import COMPATIBILITY, is_epcontext
-from epctx.graph.model import Partition
+from epctx.graph.model import Partition, Replacement
 from epctx.graph.opsets import merge_opsets
 from epctx.graph.partition.boundary import type_name
 from epctx.graph.partition.naming import Names
 from epctx.graph.weights.mapped import content_digest
-
-if TYPE_CHECKING:
-    from epctx.graph.model import Replacement
 
 _IDENTITY_OPSET = 21
 """Of the default domain, for a model that has no operator of it."""

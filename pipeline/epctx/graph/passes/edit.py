@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from epctx.graph.serde.ordering import QUANTIZATION, OrderedGraph, bodies, order
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 def prepare(model: ir.Model) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
+import onnx_ir as ir
 
 _PLACEHOLDERS: Final = frozenset({"", "?", "*", "-1"})
 

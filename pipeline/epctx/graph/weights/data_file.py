@@ -12,6 +12,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
@@ -163,8 +164,6 @@ class DataFile:
 
     def hash_parts(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Digest the whole file and each (offset, length) of `ranges` in one pass over it."""
-        from concurrent.futures import ThreadPoolExecutor
-
         pending = sorted(set(ranges) - self._parts.keys(), reverse=True)
         whole = blake3.blake3()
         active: list[tuple[int, int, blake3.blake3]] = []

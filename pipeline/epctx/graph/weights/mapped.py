@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from epctx.files.digest import Buffer, Digest, of_chunks
 from epctx.graph.weights.data_file import DataFile
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class Sink(Protocol):

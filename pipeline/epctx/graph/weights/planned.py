@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from epctx.files.digest import Buffer
 from epctx.graph.weights.mapped import Sink, chunks
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 ALIGNMENT: Final = 4096
 """Offsets are multiples of it, so that files can be mapped (spec/onnx-external-data)."""

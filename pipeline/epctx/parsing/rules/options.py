@@ -6,6 +6,7 @@ Source: design section 5; schemas/providers/README.md.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -195,7 +196,6 @@ def _nearest_provider(name: str) -> str | None:
     near = nearest(_short(name), known)
     if near is not None:
         return known[near]
-    import difflib
 
     whole = difflib.get_close_matches(name, known.values(), n=1, cutoff=0.9)
     return whole[0] if whole else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epctx.error_codes import Code
+from epctx.graph.passes import registry
 from epctx.parsing.document.problems import Problem, at, at_key, of_kind
 from epctx.parsing.document.tree import Node, quoted
 from epctx.parsing.rules.paths import Places
@@ -35,7 +36,6 @@ def _passes(level: Node | None) -> Iterator[Problem]:
     """Names of passes, where they are listed."""
     if level is None or not level.items:
         return
-    from epctx.graph.passes import registry
 
     known = (*registry.names(), *registry.LEVELS)
     for item in level.items:

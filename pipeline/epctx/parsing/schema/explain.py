@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from jsonschema import ValidationError
 from msgspec import Struct
 
 from epctx.error_codes import Code
@@ -21,9 +21,6 @@ from epctx.parsing.document.problems import Problem, at, at_key, refusal
 from epctx.parsing.document.tree import Node, Plain, quoted
 from epctx.parsing.schema import wrong_values
 from epctx.text import did_you_mean, nearest
-
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
 
 KINDS = {
     "string": "text",

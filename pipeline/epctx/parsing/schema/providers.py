@@ -11,8 +11,11 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 
+import jsonschema
+import msgspec
 from msgspec import Struct, field
 
 from epctx.error_codes import Code
@@ -236,7 +239,6 @@ def third_party() -> list[str]:
 @functools.cache
 def _entry_points() -> dict[str, str]:
     # Its import takes 20 ms, and is not needed for epctx's own providers.
-    from importlib.metadata import entry_points
 
     points = entry_points(group=ENTRY_POINTS)
     return {point.name: point.module for point in points}
@@ -264,7 +266,6 @@ def _text(path: Path, provider: str) -> str:
 
 
 def _parse(text: str, provider: str, place: str, *, check: bool = False) -> OptionSchema:
-    import msgspec
 
     try:
         schema = json.loads(text)
@@ -278,8 +279,6 @@ def _parse(text: str, provider: str, place: str, *, check: bool = False) -> Opti
 
 def _check(schema: Mapping[str, Plain]) -> None:
     """A third party's schema is a schema, and keeps the rules. Raises ValueError."""
-    import jsonschema
-
     rules = json.loads(files.read("provider-options"))
     try:
         jsonschema.Draft202012Validator.check_schema(schema)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx
 import onnx_ir as ir
@@ -14,9 +14,7 @@ from onnx import numpy_helper
 
 from epctx.errors import CompileError
 from epctx.providers.onnxruntime import probe, session
-
-if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.ep import OrtEp
 
 _FLOATS: Final = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NUMBERS: Final = (ir.DataType.INT32, ir.DataType.FLOAT)

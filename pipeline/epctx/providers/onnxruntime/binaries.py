@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -16,9 +15,7 @@ from epctx.graph.epcontext import EPContextNode, Payload
 from epctx.providers.base import ContextBinary
 from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import fragment
-
-if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.ep import OrtEp
 
 
 class Binaries:

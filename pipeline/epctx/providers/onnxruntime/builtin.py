@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from epctx.error_codes import Code
 from epctx.errors import ManifestError, ProviderUnavailable
+from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import DEFAULT_EP, OptionValue
 from epctx.providers.base import Fingerprint
 from epctx.providers.hooks import OnDevice
@@ -29,7 +30,6 @@ from epctx.providers.onnxruntime.provider import OrtProvider
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.graph.epcontext import EPContextNode
 
 _PREFIX: Final = "plugin."
 _PLUGIN_KEYS: Final = frozenset(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from epctx.errors import EpctxError, ProviderUnavailable
-from epctx.graph.epcontext import COMPATIBILITY
+from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
+from epctx.graph.model import Refusal
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint, Kernel, SharedContexts
 from epctx.providers.hooks import BinaryGraph, OnDevice, Precision, PrefixPlace, Verdict
@@ -18,9 +19,6 @@ from epctx.providers.onnxruntime import packages, plugins
 if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
-
-    from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Refusal
 
 
 class OrtEp(ABC):

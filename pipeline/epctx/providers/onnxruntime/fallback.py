@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from msgspec.structs import replace
@@ -18,9 +17,7 @@ from msgspec.structs import replace
 from epctx.errors import CompileError
 from epctx.graph.model import Partition, Refusal
 from epctx.providers.onnxruntime import alternatives, probe, session
-
-if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.ep import OrtEp
 
 
 def by_log(model: ir.Model, partition: Partition, provider: OrtEp) -> Mapping[ir.Node, Refusal]:

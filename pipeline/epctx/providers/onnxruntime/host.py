@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import itertools
 import os
@@ -12,7 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
 from msgspec import Struct
+
+if sys.platform == "win32":
+    import winreg
 
 
 class Cpu(Struct, frozen=True, kw_only=True):
@@ -58,8 +63,6 @@ def _linux_cpu() -> Cpu:
 if sys.platform == "win32":
 
     def _windows_cpu() -> Cpu:
-        import ctypes
-        import winreg
 
         key = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
         with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as handle:
@@ -109,8 +112,6 @@ def one_core() -> Iterator[None]:
 def cores() -> set[int]:
     """The cores that this process may run on; empty on a system without affinities (macOS)."""
     if sys.platform == "win32":
-        import psutil
-
         return set(psutil.Process().cpu_affinity())
     if sys.platform == "linux":
         return os.sched_getaffinity(0)
@@ -120,8 +121,6 @@ def cores() -> set[int]:
 def keep_on(chosen: set[int]) -> None:
     """Let this process, all its threads and what it starts from here on run on these cores."""
     if sys.platform == "win32":
-        import psutil
-
         psutil.Process().cpu_affinity(sorted(chosen))
     elif sys.platform == "linux":
         # Every thread that there is: one started before, by a pool, may be the one that compiles.

@@ -6,6 +6,7 @@ ONNX Runtime tells most reasons only there (real-eps.md section 9). A worker's s
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import stat
@@ -16,6 +17,12 @@ from typing import Final
 from msgspec import Struct
 
 from epctx import limits
+
+if sys.platform == "win32":
+    import msvcrt
+
+if sys.platform != "win32":
+    import fcntl
 
 _STDERR: Final = 2
 _ERROR: Final = re.compile(r"\[E:onnxruntime:[^,]*, (?P<place>[^\]]*)\] (?P<words>.*)")
@@ -66,8 +73,6 @@ def _path() -> Path | None:
 if sys.platform == "win32":
 
     def _windows_path() -> str:
-        import ctypes
-        import msvcrt
 
         buffer = ctypes.create_unicode_buffer(32768)
         handle = ctypes.c_void_p(msvcrt.get_osfhandle(_STDERR))
@@ -80,7 +85,6 @@ if sys.platform == "win32":
 if sys.platform == "darwin":
 
     def _macos_path() -> str:
-        import fcntl
 
         longest = 1024  # sys/syslimits.h: PATH_MAX, which F_GETPATH fills in at most
         path = fcntl.fcntl(_STDERR, fcntl.F_GETPATH, bytes(longest))

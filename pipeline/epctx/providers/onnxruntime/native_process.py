@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 if sys.platform == "win32":
     from epctx.providers.onnxruntime import job_object
 
@@ -87,8 +89,6 @@ class NativeProcess(subprocess.Popen[bytes]):
 
     def end(self) -> None:
         """End it and every process that it started, at once. From any thread."""
-        import psutil
-
         if self.poll() is None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self.pid)

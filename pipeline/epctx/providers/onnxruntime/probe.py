@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx_ir as ir
 
@@ -19,9 +19,7 @@ from epctx.graph.model import Partition
 from epctx.graph.partition import surgery
 from epctx.graph.weights import tensors
 from epctx.providers.onnxruntime import session, staging
-
-if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.ep import OrtEp
 
 _STANDS: Final = 4096
 """Bytes from which on a weight's content is left out: an EP decides by type and shape."""

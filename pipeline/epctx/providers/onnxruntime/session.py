@@ -18,12 +18,12 @@ from epctx.error_codes import Code
 from epctx.errors import CompileError, ManifestError, ProviderUnavailable
 from epctx.files.outputs import context_file
 from epctx.providers.base import Assigned
+from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.native_log import Mark
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from epctx.providers.onnxruntime.ep import OrtEp
 
 LEVEL: Final = "session.graph_optimization_level"
 """The one entry of `session_options` that is no config entry of ONNX Runtime: its level of graph

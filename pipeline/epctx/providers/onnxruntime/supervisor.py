@@ -11,11 +11,17 @@ nothing does.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
 import sys
 from typing import Final
+
+import psutil
+
+if sys.platform != "win32":
+    import resource
 
 _PDEATHSIG: Final = 1
 """prctl.h: PR_SET_PDEATHSIG, like the next one."""
@@ -49,7 +55,6 @@ if sys.platform == "linux":
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _prctl(option: int, value: int) -> None:
-        import ctypes
 
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)
 
@@ -76,7 +81,6 @@ if sys.platform == "linux":
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return  # as always, and without an import
-        import psutil
 
         refused: set[int] = set()
         while found := [p for p in psutil.Process().children() if p.pid not in refused]:
@@ -92,8 +96,6 @@ if sys.platform == "linux":
     def _end_as(status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
-            import resource
-
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of what crashed there is one
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(-code, signal.SIG_DFL)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 from msgspec import Struct
 
 from epctx.graph.dataflow import Dataflow
@@ -26,8 +27,6 @@ from epctx.providers.base import PartitionedModel
 from epctx.providers.onnxruntime.staging import Staging
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
-
     Values = Mapping[str, ort.OrtValue]
 
 _CPU = -1
@@ -81,8 +80,6 @@ class GeneratingModel:
         Raises:
             CompileError: a session cannot run (from `run_partition`).
         """
-        import onnxruntime as ort
-
         known: dict[str, ort.OrtValue] = {}
         for name, default in self._inputs.items():
             if default is not None:
@@ -109,8 +106,6 @@ class GeneratingModel:
 
     def _session(self, piece: Piece, given: Values) -> ort.InferenceSession:
         """Open the session of a piece; an input without a type takes that of its given value."""
-        import onnxruntime as ort
-
         assert piece.model is not None
         if piece not in self._sessions:
             for value in piece.model.graph.inputs:
@@ -129,8 +124,6 @@ class GeneratingModel:
 
 def _run(session: ort.InferenceSession, outputs: Sequence[str], given: Values) -> Sequence[Any]:
     """The outputs of a session, OrtValues but for strings, which none can be made of."""
-    import onnxruntime as ort
-
     if all(isinstance(value, ort.OrtValue) for value in given.values()):
         found: Sequence[Any] = session.run_with_ort_values(outputs, given)
         return found

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx_ir as ir
+import onnxruntime as ort
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -34,13 +35,9 @@ from epctx.providers.base import (
 from epctx.providers.hooks import BinaryGraph
 from epctx.providers.onnxruntime import fragment, session
 from epctx.providers.onnxruntime.binaries import Binaries
+from epctx.providers.onnxruntime.ep import OrtEp
 from epctx.providers.onnxruntime.session import Generated
 from epctx.providers.onnxruntime.staging import Staging
-
-if TYPE_CHECKING:
-    import onnxruntime as ort
-
-    from epctx.providers.onnxruntime.ep import OrtEp
 
 _UNKNOWN: Final = Port(name="")
 _EXTERNAL_FROM: Final = 1 << 30

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from epctx.error_codes import Code
 from epctx.errors import InvalidGraph, ManifestError
+from epctx.graph.epcontext import EPContextNode
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import (
     Capability,
@@ -21,15 +22,16 @@ from epctx.providers.base import (
     SharedContexts,
     Workspace,
 )
+from epctx.providers.default import CpuKernels, registered
 from epctx.providers.hooks import BinaryGraph, BinaryInfo, Precision, Verdict
 from epctx.providers.reference.layout import FORMAT_VERSION, MAGIC
 from epctx.providers.reference.options import NAME, ReferenceOptions
 from epctx.providers.reference.versions import Toolchain, check
+from epctx.text import nearest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from epctx.graph.epcontext import EPContextNode
 
 _DEFAULT_DOMAINS: Final = ("", "ai.onnx")
 _TOLERANCES: Final[Mapping[Precision, tuple[float, float]]] = {
@@ -73,8 +75,6 @@ class ReferenceExecutionProvider:
         Raises:
             ManifestError: `ops` or `exclude_ops` names an op that there is not.
         """
-        from epctx.providers.default import CpuKernels
-
         only, without = self._ops("ops", model), self._ops("exclude_ops", model)
         kernels = CpuKernels(model)
         return Capability.by(
@@ -185,8 +185,6 @@ class ReferenceExecutionProvider:
 
     def _ops(self, option: str, model: ir.Model) -> frozenset[tuple[str, str]]:
         """An option's ops as (domain, op type), each one that there is."""
-        from epctx.providers.default import registered
-
         names: tuple[str, ...] = getattr(self.options, option)
         functions = {(domain, name) for domain, name, _ in model.functions}
         ops = frozenset(_op(name) for name in names)
@@ -220,8 +218,6 @@ def _left_out(
 
 def _near(op_type: str, domain: str) -> str:
     import onnx
-
-    from epctx.text import nearest
 
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
     near = nearest(op_type, known)

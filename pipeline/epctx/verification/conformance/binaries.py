@@ -8,17 +8,16 @@ leaves in its place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from epctx.errors import InvalidGraph, ProviderUnavailable
 from epctx.files import paths
 from epctx.files.outputs import SUMS
 from epctx.graph.epcontext import EPContextNode, is_epcontext
+from epctx.graph.serde import types
 from epctx.providers.hooks import HEAD_SIZE, MatchesBinaries, ReadsBinaries
 from epctx.verification.conformance.subject import Fault, Subject
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def readable(subject: Subject) -> Iterator[Fault]:
@@ -63,8 +62,6 @@ def _users(subject: Subject, path: str, sources: Collection[str]) -> list[ir.Nod
     """The nodes of the model whose graphs are in a context binary: each that names it, and those
     of `main_context` 0 after it, until the next that names one.
     """
-    from epctx.graph.serde import types
-
     found: list[ir.Node] = []
     current: str | None = None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from epctx.providers.base import ExecutionProvider
 from epctx.providers.hooks import Precision
 from epctx.runtime import values
 from epctx.runtime.feeds import Feeds
+from epctx.runtime.session import Session
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, summarize
 from epctx.verification.numbers import precision, probabilities, sessions, sizes
@@ -44,9 +45,6 @@ from epctx.verification.numbers.sizes import Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
 from epctx.verification.request import BuiltPart, Composed
-
-if TYPE_CHECKING:
-    from epctx.runtime.session import Session
 
 RunPart = Callable[[BuiltPart, Sequence[Feeds]], Sequence[Feeds]]
 """Runs a part on several inputs: for each its outputs, by name."""

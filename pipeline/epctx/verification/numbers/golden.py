@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import onnxruntime as ort
 
@@ -26,6 +26,7 @@ from epctx.manifest import ModelGroup, ModelSource, Tolerance, VerifySettings
 from epctx.runtime import feed_files
 from epctx.runtime.feed_files import InputSet
 from epctx.runtime.feeds import Feeds
+from epctx.runtime.session import Session
 from epctx.verification import layout
 from epctx.verification.findings import Finding, PolicyName
 from epctx.verification.folder import ContextModel, GroupFolder, read_proto, summarize
@@ -67,9 +68,6 @@ from epctx.verification.numbers.sizes import NotFound, Sizes
 from epctx.verification.numbers.source_model import SourceModel
 from epctx.verification.numbers.tasks import finding, unchecked, words
 from epctx.verification.request import Composed
-
-if TYPE_CHECKING:
-    from epctx.runtime.session import Session
 
 _finding: Final = partial(Finding, "numbers", "golden")
 _AGAIN: Final = "copy it again from where it was released, or write it with `epctx build --golden`"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -18,16 +18,14 @@ from msgspec.structs import replace
 from epctx.errors import EpctxError, ProviderUnavailable
 from epctx.files.outputs import CONTEXT_SUFFIX
 from epctx.graph.inputs import Array
+from epctx.providers.base import ExecutionProvider
+from epctx.runtime.session import Session
 from epctx.verification.findings import NOT_CHECKED, REBUILD, Finding, OutputNumbers
 from epctx.verification.folder import ContextModel, GroupFolder
 from epctx.verification.numbers import sessions
 from epctx.verification.numbers.input_sets import Case
 from epctx.verification.numbers.judge import Judge
 from epctx.verification.numbers.tasks import finding, obstacle, unchecked, words
-
-if TYPE_CHECKING:
-    from epctx.providers.base import ExecutionProvider
-    from epctx.runtime.session import Session
 
 _UNOPTIMIZED: Final = (
     "build it with `optimize: {level: none}`: if it loads then, a pass of epctx has made what ONNX "

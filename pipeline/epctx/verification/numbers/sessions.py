@@ -12,7 +12,7 @@ What ONNX Runtime raises passes through; its errors have no common class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -21,17 +21,13 @@ from epctx.graph import prepacking
 from epctx.graph.inputs import Array
 from epctx.graph.serde import skeleton
 from epctx.manifest import DEFAULT_EP, ModelSource
-from epctx.providers.base import NativeSessions
+from epctx.providers.base import ExecutionProvider, NativeSessions
 from epctx.runtime import values
+from epctx.runtime.arguments import NodeArg
 from epctx.runtime.feeds import Feeds
+from epctx.runtime.session import Session
+from epctx.runtime.workspace import SHARED
 from epctx.text import first_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from epctx.providers.base import ExecutionProvider
-    from epctx.runtime.arguments import NodeArg
-    from epctx.runtime.session import Session
 
 _BEYOND_NUMPY = ("bfloat16", "float8")
 """Element types that `run` of onnxruntime does not take or give (onnxruntime 1.31.1)."""
@@ -97,8 +93,6 @@ def open_files(
         InvalidGraph: the EP refuses it.
         ProviderUnavailable: this host does not have the EP.
     """
-    from epctx.runtime.session import Session
-
     options = {"ep.share_ep_contexts": "1"} if sharing else {}
     if data != model.parent:
         options[_DATA_FOLDER] = str(data)
@@ -117,8 +111,6 @@ def load_natively(model: Path, providers: Sequence[ExecutionProvider]) -> None:
 
 def close(sessions: Sequence[Session]) -> None:
     """Destroy sessions in reverse order, and forget the graphs that none of them took."""
-    from epctx.runtime.workspace import SHARED
-
     for session in reversed(sessions):
         session.close()
     SHARED.clear()

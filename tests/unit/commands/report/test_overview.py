@@ -7,6 +7,7 @@ from epctx.cache.action import Origin, RemoteReport
 from epctx.commands.report import overview
 from epctx.engine.report import ActionReport
 from epctx.stages.report import CompositionReport
+from epctx.verification.findings import error_words, largest_error
 from tests.kit.reports import failing, report
 
 
@@ -51,8 +52,8 @@ def test_what_cannot_be_compared_is_no_small_error() -> None:
     assert verify is not None
     (far,) = verify.numbers
     other = replace(far.comparison, problem="another shape", max_abs=None, max_rel=None)
-    found = overview.error([far, replace(far, comparison=other)])
-    assert overview.error_words(found) == "not comparable"
+    found = largest_error([far, replace(far, comparison=other)])
+    assert error_words(found) == "not comparable"
 
 
 def test_a_composition_counts_no_node_twice() -> None:

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from epctx import limits
 from epctx.files.digest import Buffer
+from epctx.graph.weights.data_file import DataFile
 
 MAGIC: Final = b"OVEP_BIN"
 _HEADER: Final = struct.Struct("<8sQQQQ")
@@ -87,8 +88,6 @@ def merge(paths: Sequence[Path]) -> Iterator[Buffer]:
     Raises:
         Malformed: one of them is broken, by another version, or has a name that another has.
     """
-    from epctx.graph.weights.data_file import DataFile
-
     binaries = [read(path) for path in paths]
     makers = sorted({(binary.producer, binary.version) for binary in binaries})
     if len(makers) > 1:

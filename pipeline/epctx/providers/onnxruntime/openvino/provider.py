@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from epctx.error_codes import Code
 from epctx.errors import CompileError, InvalidGraph, ManifestError, ProviderUnavailable
 from epctx.files.digest import Buffer, canonical_json
-from epctx.graph.epcontext import COMPATIBILITY
+from epctx.graph.epcontext import COMPATIBILITY, EPContextNode
+from epctx.graph.model import Partition
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Fingerprint
 from epctx.providers.hooks import (
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
 
-    from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Partition
 
 _INSTALL: Final = 'pip install "epctx[openvino]"'
 _MEASURED: Final = "1.8.1"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from epctx.providers.hooks import KnownFault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import onnx_ir as ir
 
 _COLUMNS: Final = 32

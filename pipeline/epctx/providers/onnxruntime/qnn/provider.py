@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec.structs import replace
 
 from epctx.errors import CompileError, InvalidGraph, ProviderUnavailable
-from epctx.graph.epcontext import COMPATIBILITY, OVERRIDES
+from epctx.graph.epcontext import COMPATIBILITY, OVERRIDES, EPContextNode
+from epctx.graph.model import Partition, Refusal
 from epctx.manifest import OptionValue, Tolerance
 from epctx.providers.base import Capability, Fingerprint
 from epctx.providers.hooks import (
@@ -50,7 +51,7 @@ from epctx.providers.onnxruntime import packages, session
 from epctx.providers.onnxruntime.plugins import Plugin
 from epctx.providers.onnxruntime.provider import OrtProvider
 from epctx.providers.onnxruntime.qnn import binary as qnn_binary
-from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs
+from epctx.providers.onnxruntime.qnn import compatibility, dlc, match, socs, stop
 from epctx.providers.onnxruntime.qnn import log as qnn_log
 from epctx.providers.onnxruntime.qnn.faults import FAULTS, why_unstable
 from epctx.providers.onnxruntime.qnn.options import INSTALL, QnnOptions, package_path, qairt
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import onnxruntime as ort
 
-    from epctx.graph.epcontext import EPContextNode
-    from epctx.graph.model import Partition, Refusal
 
 _QUANTIZERS: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearMatMul", "QLinearConv"}
@@ -255,8 +254,6 @@ class QNNExecutionProvider(OrtProvider):
 
     def abandon(self) -> None:
         """Let a tiny session stop sharing: else the process ends with SIGABRT."""
-        from epctx.providers.onnxruntime.qnn import stop
-
         stop.stop_sharing(self)
 
     def check_binary(self, binary: Path, nodes: Sequence[ir.Node]) -> None:

@@ -7,13 +7,10 @@ section 6). A session over one quantized MatMul, which every chip compiles, stop
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from epctx.errors import EpctxError
 from epctx.providers.onnxruntime import session
-
-if TYPE_CHECKING:
-    from epctx.providers.onnxruntime.ep import OrtEp
+from epctx.providers.onnxruntime.ep import OrtEp
 
 _NAME = "stop.onnx"
 _MODEL = """
