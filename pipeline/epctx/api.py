@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from epctx import lockfile as locks
-from epctx.cache.opening import Shared, opened
+from epctx.cache.opening import Shared
 from epctx.commands import build as command
 from epctx.commands import explain as pages
 from epctx.commands.bisect.result import Bisection
@@ -36,8 +36,6 @@ from epctx.commands.reproduce import command as reproduce_command
 from epctx.commands.reproduce.result import Reproduction, variations_of
 from epctx.commands.validate import command as validate_command
 from epctx.commands.verify import folders as group_folders
-from epctx.engine import events
-from epctx.engine import plan as planning
 from epctx.engine import ranges as calibrated
 from epctx.engine.asked import Release
 from epctx.engine.build import Options
@@ -80,10 +78,15 @@ def plan(
         ProviderUnavailable: an EP is not installed.
     """
     require_list("only", only)
-    planned = planning.read(Path(manifest), only=only, allow_outside=allow_outside)
-    notice = events.notices(listener or (lambda event: None))
-    cache = opened(notice, _shared(remote_cache, trust))
-    return plan_command.plan_report(planned, out=Path(out), cache=cache, numbers=verify)
+    return plan_command.plan(
+        Path(manifest),
+        out=Path(out),
+        only=only,
+        numbers=verify,
+        allow_outside=allow_outside,
+        shared=_shared(remote_cache, trust),
+        listener=listener or (lambda event: None),
+    )
 
 
 def build(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import keyword
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer._click.core import Command, Context, Parameter
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from epctx._version import __version__
 from epctx.cli import arguments, streams, usage
@@ -19,6 +20,10 @@ from epctx.engine import report
 from epctx.error_codes import Code
 from epctx.errors import UsageError
 from epctx.text import did_you_mean
+
+if TYPE_CHECKING:  # typer has no public names for them
+    from typer._click.core import Command, Context, Parameter
+    from typer._click.formatting import HelpFormatter
 
 COMMANDS = (
     *("init", "import", "validate", "plan", "build", "package", "kit", "sign", "verify"),
@@ -29,7 +34,9 @@ COMMANDS = (
 
 
 class _Commands(TyperGroup):
-    """Imports the module of a command when it is asked for, and no other."""
+    """Imports the module of a command when it is asked for, and no other: not even to list it."""
+
+    _lists = False
 
     def list_commands(self, ctx: Context) -> list[str]:
         return list(COMMANDS)
@@ -38,6 +45,8 @@ class _Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         python_name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        if self._lists:
+            return TyperCommand(cmd_name, help=_summary(python_name))
         module = importlib.import_module(f"epctx.cli.{python_name}")
         own: typer.Typer | None = getattr(module, "app", None)
         if own is None:
@@ -48,6 +57,10 @@ class _Commands(TyperGroup):
         for each in (made, *getattr(made, "commands", {}).values()):
             _show_no_type([*each.params, each.get_help_option(ctx)])
         return made
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        self._lists = True
+        super().format_help(ctx, formatter)
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -93,6 +106,19 @@ class _Commands(TyperGroup):
             if standalone_mode:
                 sys.exit(code or 0)
             return code
+
+
+def _summary(module: str) -> str:
+    """Read what a command says of itself, without importing what it works with."""
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == module.rstrip("_"):
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            for each in node.value.keywords:
+                if each.arg == "help" and isinstance(each.value, ast.Constant):
+                    return str(each.value.value)
+    raise LookupError(module)
 
 
 def _show_no_type(params: Iterable[Parameter | None]) -> None:

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from epctx import api
+from epctx.cache.opening import Shared
 from epctx.cli import completion, github, summary
 from epctx.cli.options import AllowOutside, Manifest, Out, RemoteCache, Trust, located
 from epctx.cli.render import UI, filled, warning
-from epctx.commands.plan import matrix
+from epctx.commands.plan import command, matrix
 from epctx.commands.plan import partition as preview
 from epctx.commands.plan.partition import GroupPreview
 from epctx.commands.report import tables
@@ -89,14 +89,13 @@ def plan(
         for each in previews:
             ui.print(_partitions(each), *_left(each, every=ui.verbose > 0))
         return
-    found = api.plan(
+    found = command.plan(
         manifest,
         out=out,
         only=only or (),
-        verify=not no_verify,
+        numbers=not no_verify,
         allow_outside=allow_outside,
-        remote_cache=remote_cache,
-        trust=trust,
+        shared=Shared(url=remote_cache, trust=trust),
         listener=lambda event: ui.note(f"{event.group}: {event.detail}"),
     )
     ui.emit(found)

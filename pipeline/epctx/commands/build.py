@@ -21,7 +21,6 @@ from epctx.engine.report import BuildReport
 from epctx.errors import EpctxError
 from epctx.keys.records import ProviderRecord
 from epctx.lockfile import hosts
-from epctx.machines import opened
 from epctx.machines.address import Tls
 from epctx.worker.pool import Pool
 
@@ -86,6 +85,8 @@ def _machines(on: On | None, cache: Cache | None, manifest: Path) -> Iterator[Ma
     if on is None:
         yield Machines(Pool)
         return
+
+    from epctx.machines import opened  # of the extra [dask]
 
     with opened.opened(on.url, on.tls, cache, _decides(manifest)) as machines:
         yield machines

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from epctx.graph.inputs import InputSpec
-
 if TYPE_CHECKING:
     import onnx
 
+    from epctx.graph.inputs import InputSpec
 
 PAST: Final = "past_seq_len"
 TOTAL: Final = "total_seq_len"

@@ -161,6 +161,7 @@ class Toolchain:
         self._elsewhere = eps
         self._actions = _Once[Running, Mapping[str, str]]()
         self._sources = _Once[str, Mapping[str, str]]()
+        self._libraries = _Once[str, Mapping[str, str]]()
         self._eps = _Once[bytes, ExecutionProvider]()
         self._providers = _Once[bytes, ProviderRecord]()
         self._traits = _Once[bytes, Traits]()
@@ -251,7 +252,7 @@ class Toolchain:
     def _action(self, action: Running) -> Mapping[str, str]:
         known = {"epctx": self.own(SOURCES[action])}
         for name in LIBRARIES[action]:
-            known |= self._distribution(name)
+            known |= self._libraries.get(name, functools.partial(self._distribution, name))
         return known
 
     def _drivers(self, spec: ProviderSpec) -> Mapping[str, str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from epctx.errors import ModelError
-from epctx.graph import inputs
-from epctx.graph.inputs import Dim, InputSpec
 from epctx.manifest import GENAI_CONFIG, ModelSource
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import Dim, InputSpec
 
 LARGEST: Final = 1 << 24
 """Bytes of a genai_config.json; real ones have some thousand."""
@@ -168,6 +169,7 @@ def read(path: Path) -> GenaiFolder:
     Raises:
         ModelError: it is none of a decoder-only model that was not compiled yet.
     """
+    from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
     config = _config(path / GENAI_CONFIG)

@@ -11,22 +11,19 @@ from statistics import median
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
-from numpy.lib.format import write_array
 
 from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, ModelError, StorageError, UsageError
 from epctx.files.atomic import replacing
-from epctx.graph import inputs as graph_inputs
-from epctx.graph.inputs import Array, InputSpec
 from epctx.manifest import OptionValue
 from epctx.runtime import native_model, selection
 from epctx.runtime.options import ASSIGNMENT
 from epctx.text import Brief, did_you_mean, first_line
 
 if TYPE_CHECKING:
+    from epctx.graph.inputs import Array, InputSpec
     from epctx.runtime.arguments import NodeArg
     from epctx.runtime.feeds import Feeds
     from epctx.runtime.session import Session
@@ -155,6 +152,7 @@ def run(job: RunJob) -> RunReport:
 
 
 def _specs(path: Path, dimensions: Mapping[str, int]) -> tuple[InputSpec, ...]:
+    from epctx.graph import inputs as graph_inputs
     from epctx.graph.serde import skeleton
 
     specs = graph_inputs.specs(skeleton.read(path))
@@ -242,6 +240,7 @@ def _measure(
 
 
 def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tuple[str, Array]]:
+    import numpy as np
 
     from epctx.runtime import values
 
@@ -257,6 +256,7 @@ def _tensors(outputs: Sequence[NodeArg], found: Sequence[object]) -> Iterator[tu
 
 
 def _describe(name: str, array: Array) -> OutputReport:
+    import numpy as np
 
     if array.dtype.kind in "OUSc":
         kind = "string" if array.dtype.kind != "c" else str(array.dtype)
@@ -285,6 +285,8 @@ def _target(save: Path, number: int, count: int) -> Path:
 
 def _save(path: Path, outputs: Mapping[str, Array]) -> None:
     """Whole or not at all; not by `numpy.savez`, which takes no array of the name `file`."""
+    from numpy.lib.format import write_array
+
     with StorageError.if_refused(
         "cannot be written", file=str(path), remedy="give another file in --save"
     ):
@@ -298,6 +300,8 @@ def _save(path: Path, outputs: Mapping[str, Array]) -> None:
 
 def _storable(array: Array) -> Array:
     """An array of a type that numpy's files know: bfloat16 and float8 become float32."""
+    import numpy as np
+
     if array.dtype.kind == "O":
         return array.astype(np.str_)
     return array.astype(np.float32) if array.dtype.isbuiltin == 2 else array

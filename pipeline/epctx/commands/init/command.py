@@ -16,7 +16,6 @@ from epctx.error_codes import Code
 from epctx.errors import EpctxError, ManifestError, StorageError, UsageError, Violation
 from epctx.files import filenames
 from epctx.files.atomic import replacing
-from epctx.graph import inputs
 from epctx.parsing import document, load
 from epctx.parsing.document import scalars
 from epctx.parsing.schema import apply as schemas
@@ -204,6 +203,7 @@ def alias(provider: str) -> str:
 
 def _shapes(model: Path) -> Iterator[str]:
     """Sizes for what is dynamic; a comment, where it is not known that the model runs at them."""
+    from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
     found = inputs.specs(skeleton.read(model))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from epctx.error_codes import Code
 from epctx.errors import StorageError, UsageError
 from epctx.files.atomic import replacing
@@ -46,6 +44,7 @@ def write(folder: Path, *, force: bool = False) -> Path:
 
 
 def _model() -> bytes:
+    import numpy as np
     from onnx import NodeProto, TensorProto, helper, numpy_helper
 
     draw = np.random.default_rng(0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from epctx.error_codes import Code
 from epctx.errors import UsageError
-from epctx.graph import inputs
-from epctx.graph.inputs import InputSpec
 from epctx.manifest import PRESETS
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import InputSpec
 
 SAMPLES = "calib"
 """The folder beside the manifest that samples go into."""
@@ -38,6 +40,7 @@ def lines(models: Sequence[Path], manifest: Path, provider: str, *, asked: bool)
 
 
 def _calibration(models: Sequence[Path], manifest: Path) -> Iterator[str]:
+    from epctx.graph import inputs
     from epctx.graph.serde import skeleton
 
     found = f"{{files: [{SAMPLES}/*.npz]}}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from epctx.cache import Cache
 from epctx.cache.action import RemoteReport
+from epctx.cache.opening import Shared, opened
+from epctx.engine import plan as planning
 from epctx.engine import ranges
+from epctx.engine.events import Listener, notices
 from epctx.engine.lookup import Lookup
 from epctx.engine.output.place import Place
-from epctx.engine.plan import Plan
 from epctx.engine.staleness import (
     GroupPlan,
     LockedSources,
@@ -28,15 +30,26 @@ class PlanReport(Brief, frozen=True, kw_only=True):
     remote: RemoteReport | None = None
 
 
-def plan_report(plan: Plan, *, out: Path, cache: Cache, numbers: bool) -> PlanReport:
+def plan(
+    manifest: Path,
+    *,
+    out: Path,
+    only: Sequence[str],
+    numbers: bool,
+    allow_outside: bool,
+    shared: Shared,
+    listener: Listener,
+) -> PlanReport:
     """Tell what `build` would do with these arguments; as `api.plan`."""
-    place = Place(out=out.resolve(), name=plan.manifest.name)
-    lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(plan.manifest))
-    memo = Memo(lookup, place, plan.manifest.path)
-    known = {planned.label: memo.state(planned) for planned in plan.groups}
+    planned = planning.read(manifest, only=only, allow_outside=allow_outside)
+    cache = opened(notices(listener), shared)
+    place = Place(out=out.resolve(), name=planned.manifest.name)
+    lookup = Lookup(cache, cache.digests, numbers=numbers, ranges=ranges.of(planned.manifest))
+    memo = Memo(lookup, place, planned.manifest.path)
+    known = {each.label: memo.state(each) for each in planned.groups}
     cache.digests.flush()
-    locked = LockedSources(plan.manifest.path)
+    locked = LockedSources(planned.manifest.path)
     found = [explain(each, memo, locked) for each in known.values()]
-    found += [explain_composition(each, known, memo, place) for each in plan.compositions]
+    found += [explain_composition(each, known, memo, place) for each in planned.compositions]
     remote = None if cache.remote is None else cache.remote.report
-    return PlanReport(name=plan.manifest.name, groups=tuple(found), remote=remote)
+    return PlanReport(name=planned.manifest.name, groups=tuple(found), remote=remote)

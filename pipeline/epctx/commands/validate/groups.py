@@ -13,17 +13,13 @@ from epctx.commands.validate.finding import Finding, of_error
 from epctx.commands.validate.models import Header, Headers
 from epctx.errors import ModelError
 from epctx.files.regular import absent
-from epctx.graph.inputs import specs
 from epctx.graph.passes import registry as passes
-from epctx.graph.serde import types
 from epctx.manifest import Manifest, ModelGroup
 from epctx.parsing import precedence
 from epctx.parsing.document.problems import at_key
 from epctx.parsing.document.tree import Node
 from epctx.providers import default, registry
-from epctx.providers.onnxruntime.capability import require_static_shapes
 from epctx.stages.exclusion import Exclusion, Unmatched, in_all, operator, refusal
-from epctx.verification.numbers.input_sets import InputSets
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -77,6 +73,9 @@ class _Group(Struct, frozen=True, kw_only=True):
         """Sizes that an EP of the group needs, and nobody gives."""
         for spec in self.group.execution_providers:
             if registry.needs_static_shapes(spec.provider):
+                from epctx.graph.serde import types
+                from epctx.providers.onnxruntime.capability import require_static_shapes
+
                 try:
                     model = types.from_proto(header.interface)
                     require_static_shapes(model, provider=spec.provider)
@@ -116,6 +115,8 @@ class _Group(Struct, frozen=True, kw_only=True):
         if not (settings.ranges or settings.dimensions):
             return
         # Which need numpy, as nothing else here does.
+        from epctx.graph.inputs import specs
+        from epctx.verification.numbers.input_sets import InputSets
 
         sets = InputSets(settings)
         for header in self.headers.values():

@@ -12,7 +12,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from epctx.errors import ManifestError
 from epctx.files import items
@@ -20,10 +20,12 @@ from epctx.files.items import Item
 from epctx.files.outputs import context_file
 from epctx.graph import genai_window
 from epctx.graph.genai_window import COUNT, NEXT, PAST, TOTAL
-from epctx.graph.inputs import InputSpec
 from epctx.manifest import GENAI_CONFIG, ModelGroup
 from epctx.parsing import genai
 from epctx.parsing.genai import GenaiFolder, Sizes
+
+if TYPE_CHECKING:
+    from epctx.graph.inputs import InputSpec
 
 _WINDOW: Final = "window"
 _WHERE: Final = "package.genai.source"

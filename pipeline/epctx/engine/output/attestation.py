@@ -12,8 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf import json_format  # type: ignore[import-untyped]
-
 from epctx import lockfile as locks
 from epctx.engine.output import materials
 from epctx.errors import UsageError, VerificationError
@@ -54,6 +52,7 @@ def make(
         VerificationError: what was made breaks in-toto's or SLSA's schema (a bug).
     """
     # protobuf ships no types.
+    from google.protobuf import json_format  # type: ignore[import-untyped]
     from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
     from in_toto_attestation.v1.statement import Statement
 
@@ -166,6 +165,7 @@ def check(content: bytes) -> None:
         VerificationError: it breaks one of them.
     """
     # protobuf ships no types.
+    from google.protobuf import json_format
     from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
     from in_toto_attestation.v1 import statement_pb2
     from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
@@ -207,6 +207,7 @@ def _descriptor(name: str, digest: Mapping[str, str], uri: str = "") -> Resource
 
 def _plain(descriptor: ResourceDescriptor) -> dict[str, object]:
     # protobuf ships no types.
+    from google.protobuf import json_format
 
     plain: dict[str, object] = json_format.MessageToDict(descriptor.pb)
     return plain

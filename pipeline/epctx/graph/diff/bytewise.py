@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _CHUNK = 1 << 20
 
@@ -35,6 +37,8 @@ def words(old: memoryview, new: memoryview) -> str | None:
 
 def _differing(old: memoryview, new: memoryview) -> Iterator[tuple[int, npt.NDArray[np.bool_]]]:
     """Chunks, of the length that both have, that are not the same: their start, which bytes."""
+    import numpy as np
+
     for start in range(0, min(len(old), len(new)), _CHUNK):
         stop = min(start + _CHUNK, len(old), len(new))
         if old[start:stop] != new[start:stop]:

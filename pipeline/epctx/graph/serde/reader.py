@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import onnx
-import onnx_ir as ir
 from msgspec import Struct
 
 from epctx.errors import ModelError
@@ -26,7 +25,9 @@ from epctx.graph.weights.external_data import (
     byte_size,
     require_dimensions,
 )
-from epctx.graph.weights.mapped import MappedTensor
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 INLINE: Final = 1024
 """Tensors of fewer bytes stay in the proto: shapes, axes, scalars, which inference reads."""
@@ -51,6 +52,10 @@ class OnnxFile(Struct, frozen=True, kw_only=True):
 
     def tensor(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         """What onnx_ir made of a tensor of `proto`, mapped if it is one of `weights`."""
+        import onnx_ir as ir
+
+        from epctx.graph.weights.mapped import MappedTensor
+
         if not isinstance(tensor, ir.ExternalTensor) or isinstance(tensor, MappedTensor):
             return tensor
         reference = self.weights[tensor.offset or 0]

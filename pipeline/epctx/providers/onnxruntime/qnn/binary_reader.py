@@ -20,7 +20,6 @@ from io import FileIO
 from typing import IO, Final
 
 from epctx.providers.onnxruntime import supervisor
-from epctx.providers.onnxruntime.qnn import dlc
 
 MISSING: Final = 3
 """Exit code: the library cannot be loaded, or is another one."""
@@ -177,6 +176,7 @@ def _read(interface: _Interface, stream: IO[bytes]) -> dict[str, object]:
     mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     if mapped[: len(_ZIP)] != _ZIP:
         return {"contexts": [_parse(interface, mapped, 0, len(mapped))], "shared": None}
+    from epctx.providers.onnxruntime.qnn import dlc
 
     parts = dlc.entries(stream)
     caches = [part for part in parts if part.name.startswith(dlc.CACHE)]
