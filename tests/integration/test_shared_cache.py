@@ -172,7 +172,7 @@ def test_nothing_to_do_asks_nothing(two: Two, monkeypatch: pytest.MonkeyPatch) -
     def asked(url: str) -> stores.FolderStore:
         raise AssertionError(url)
 
-    monkeypatch.setattr("epctx.cache.remote.tier._open", asked)
+    monkeypatch.setattr("epctx.cache.remote.tier.open_store", asked)
     report = second.build()
     assert [group.state for group in report.groups] == ["up to date"]
     assert report.remote is None
@@ -236,7 +236,7 @@ def test_many_groups_are_asked_for_beside_each_other(
             now -= 1
 
     store = stores.FaultyStore(tmp_path / "store", faults={"read": count})
-    monkeypatch.setattr("epctx.cache.remote.tier._open", lambda url: store)
+    monkeypatch.setattr("epctx.cache.remote.tier.open_store", lambda url: store)
     line = key_pair(tmp_path, "ci-1")[1]
     asking = Machine(
         tmp_path / "asking", sources, EPCTX_REMOTE_CACHE="file:///x", EPCTX_CACHE_TRUST=line

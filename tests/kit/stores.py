@@ -152,7 +152,7 @@ def opened(url: str) -> FolderStore:
 
 def installed() -> AbstractContextManager[object]:
     """Folders stand for all stores meanwhile, in this process."""
-    return mock.patch("epctx.cache.remote.tier._open", opened)
+    return mock.patch("epctx.cache.remote.tier.open_store", opened)
 
 
 def failing(text: str = "it answers 500", *, lasting: bool = False) -> Fault:

@@ -115,3 +115,15 @@ def test_sessions_are_closed_in_reverse_and_nothing_stays_shared() -> None:
     SHARED.leave("graph", object())
     sessions.close([Session("first"), Session("second")])  # type: ignore[list-item]
     assert closed == ["second", "first"] and len(SHARED) == 0
+
+
+def test_a_source_of_uint8_and_int8_is_not_saturated(tmp_path: Path) -> None:
+    """255 * 127 * 2 is more than an int16 has, to which x86 without VNNI adds two products."""
+    path = save(
+        tmp_path / "m.onnx",
+        "g (uint8[1,64] x) => (float[1,16] y) { s = MatMulInteger(x, w) y = Cast <to = 1> (s) }",
+        numpy_helper.from_array(np.full((64, 16), 127, np.int8), "w"),
+    )
+    session = sessions.open_source(ModelSource(name="m", path=path))
+    (found,) = session.run(None, {"x": np.full((1, 64), 255, np.uint8)})
+    assert np.array_equal(found, np.full((1, 16), 64 * 127 * 255, np.float32))
