@@ -33,6 +33,7 @@ _BEYOND_NUMPY = ("bfloat16", "float8")
 """Element types that `run` of onnxruntime does not take or give (onnxruntime 1.31.1)."""
 
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+_PRECISE = "session.x64quantprecision"
 
 
 class NotComparable(Exception):
@@ -62,9 +63,6 @@ def open_source(
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.graph_optimization_level = level
-    # Without VNNI, x86 saturates the sums of products of uint8 and int8: not so with this, where
-    # extended optimizations are on (onnxruntime 1.32).
-    options.add_session_config_entry("session.x64quantprecision", "1")
     if prepacks is None:
         prepacks = prepacking.matters(skeleton.read(source.path))
     if not prepacks:
@@ -78,7 +76,15 @@ def open_source(
         # By path, ONNX Runtime looks for external data beside the model and nowhere else.
         options.add_session_config_entry(_DATA_FOLDER, str(folder))
         model = source.path.read_bytes() if changed is None else changed
-    return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
+    # Without VNNI, x86 saturates the sums of products of uint8 and int8. Not so with this, where
+    # extended optimizations are on; but of some models it makes a graph with a name twice, and
+    # fails (onnxruntime 1.32.0: BERT and ViT in QDQ form).
+    options.add_session_config_entry(_PRECISE, "1")
+    try:
+        return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
+    except Exception:  # onnxruntime's errors have no common class
+        options.add_session_config_entry(_PRECISE, "0")
+        return ort.InferenceSession(model, options, providers=[DEFAULT_EP])
 
 
 def open_files(
