@@ -26,7 +26,7 @@ lint: $(READY)
 # Tests wait for the processes that they start: three of them keep two cores busy.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal -m "not soak and not bench"
 
-# No real EP, and a process of its own only where the process is what is tested: a minute or so.
+# No real EP, and a process of its own only where the process is what is tested: about three minutes.
 UNIT := tests/unit tests/property tests/golden
 unit: $(READY)
 	$(PYTEST) $(UNIT)
