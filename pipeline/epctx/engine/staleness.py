@@ -503,7 +503,7 @@ def explain_composition(
 
 
 class LockedSources:
-    """What a manifest's lock says of sources: read once, when it is asked."""
+    """The sources of a manifest's lock, read once, when they are asked for."""
 
     def __init__(self, manifest: Path) -> None:
         self._manifest = manifest
@@ -516,7 +516,7 @@ class LockedSources:
             return {}
 
     def of(self, path: Path) -> LockedSource | None:
-        """What it says of a file."""
+        """Return the entry of a file; None: there is none."""
         name = os.path.relpath(path, self._manifest.parent) if self._sources else ""
         return self._sources.get(Path(name).as_posix())
 
@@ -554,7 +554,7 @@ class _Explaining:
         )
 
     def _fetches(self) -> int:
-        """Bytes that only the shared cache has of what is not carried out."""
+        """Count the bytes that only the shared cache has of what is not carried out."""
         cache = self._lookup.cache
         assert cache is not None
         needed = [
@@ -583,7 +583,7 @@ class _Explaining:
                 yield from () if words is None else (words,)
 
     def _failure(self, actions: Sequence[PlannedAction]) -> Failure | None:
-        """What is compiled already is published without a device."""
+        """Tell why a compile would fail here; nothing compiles: no device is needed."""
         if not _compiles(actions):
             return None
         for spec in self._planned.group.execution_providers:
@@ -630,7 +630,7 @@ class _Explaining:
         return replace(action, state="runs", because=(why,))
 
     def _unloaded(self, action: PlannedAction, model: Optimized) -> PlannedAction:
-        """Of a model that was never loaded as it is: of the record only that much is known."""
+        """Explain a model that was never loaded as it is: only its file's digest is known."""
         old = self._last(action)
         name = model.source.path.name
         if old is None:
@@ -641,7 +641,7 @@ class _Explaining:
         return replace(action, state="runs", because=(f"{name} has changed",), changes=changes)
 
     def _by_lock(self, model: Optimized) -> str:
-        """Why a model is built that this cache has never seen, as far as the lock knows it."""
+        """Tell why a model is built that this cache has never seen, as far as the lock knows it."""
         source = model.source
         name, locked = source.path.name, self._locked.of(source.path)
         if locked is None:
@@ -694,7 +694,7 @@ class _Explaining:
         record: KeyRecord,
         model: Optimized | None = None,
     ) -> PlannedAction:
-        """An action that runs, with what of its record has changed since it ran last."""
+        """Explain an action that runs by what of its record has changed since it ran last."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         if last is None:
             why = f"{action.action} of {action.subject}: it never ran here"
@@ -712,7 +712,7 @@ class _Explaining:
         return replace(action, state="runs", because=tuple(dict.fromkeys(words)), changes=changes)
 
     def _last(self, action: PlannedAction) -> Action[msgspec.Raw] | None:
-        """What the cache has of the action as it was carried out last."""
+        """Read the action as it was carried out last; None: the cache has nothing of it."""
         last = self._memo.last_key(self._planned.label, action.action, action.subject)
         cache = self._lookup.cache
         if last is None or cache is None:
@@ -725,7 +725,7 @@ def _compiles(actions: Sequence[PlannedAction]) -> bool:
 
 
 def _words(change: Change, planned: PlannedGroup, model: Optimized | None) -> str:
-    """A change for people: digests tell nothing but that something is another."""
+    """Put a change in words: digests tell nothing but that something is another."""
     if model is not None:
         if change.field == "model":
             return f"{model.source.path.name} has changed"
