@@ -10,7 +10,7 @@ from epctx import cli
 from epctx.cli import app as cli_app
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime")
-"""What only workers need at once; the rest stands at the top of modules."""
+"""Packages that only workers need at once; the rest stands at the top of modules."""
 
 
 @pytest.mark.parametrize("module", ["epctx", "epctx.cli.app", "epctx.api", "epctx.engine.build"])

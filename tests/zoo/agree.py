@@ -44,8 +44,8 @@ def largest(expected: Sequence[Any], actual: Sequence[Any]) -> float | None:
 
 
 def answers(source: Path, feeds: stock.Feeds) -> Iterator[Sequence[Any]]:
-    """What a session computes without optimization, a stock one, and one that multiplies integers
-    without saturation, where it loads: all are ONNX Runtime's.
+    """Compute it without optimization, in a stock session, and in one that multiplies integers
+    without saturation, where that loads: all three are ONNX Runtime's answers.
 
     They are far apart where a session multiplies in integers, or variances are small.
     """

@@ -1,4 +1,4 @@
-"""Where people read: rich's consoles, in which texts of others cannot move the cursor."""
+"""Rich's consoles, which people read, in which texts of others cannot move the cursor."""
 
 from __future__ import annotations
 

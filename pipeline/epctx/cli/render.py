@@ -104,7 +104,7 @@ class UI:
 
     @property
     def is_live(self) -> bool:
-        """Whether stderr is a terminal with a cursor."""
+        """Tell whether stderr is a terminal with a cursor."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
 
     def reserve_stdout(self) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+
+# protobuf ships no types.
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from msgspec import Struct, field
 from msgspec.structs import replace

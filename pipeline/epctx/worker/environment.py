@@ -22,7 +22,7 @@ SET_VARIABLES = {
     "ORT_DISABLE_TELEMETRY": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""What keeps a worker the same everywhere; and no threads for a linear algebra that nobody does."""
+"""Variables that make a worker the same everywhere. OpenBLAS needs no threads: nothing uses it."""
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is known of a group: by a look, or by its record while nothing has changed since."""
+"""Groups are known by a look, or by their record while nothing has changed since."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_lock_is_read_once(remembered: Project, monkeypatch: pytest.MonkeyPatc
 
 
 def assessed(project: Project, *, numbers: bool = True) -> GroupState:
-    """What a new process would find."""
+    """Look at the group as a new process would."""
     cache = Cache(locate(), pytest.fail)
     place = Place(out=project.folder / "dist", name="m")
     (planned,) = plan.read(project.manifest).groups

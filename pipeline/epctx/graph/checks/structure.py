@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
+
+# protobuf ships no types.
 from google.protobuf.internal.containers import (  # type: ignore[import-untyped]
     RepeatedCompositeFieldContainer,
 )
