@@ -21,7 +21,7 @@ from epctx.cache.remote.store import Store
 from epctx.files import digest
 from epctx.transfer.attempts import StoreError
 from tests.kit import store_proxy as proxies
-from tests.kit.store_proxy import ALL, WRITES, Fault, Proxy, status
+from tests.kit.store_proxy import ALL, WRITES, Answer, Fault, Handler, Proxy, status
 from tests.kit.store_servers import KINDS, SECRETS, Servers
 
 RIGHT, ABSENT, ERROR, LASTING, REFUSED = "right", "absent", "error", "lasting", "another digest"
@@ -258,14 +258,18 @@ def test_what_is_taken_is_whole(
 @pytest.mark.parametrize("times", [1, 3])
 def test_of_a_large_upload_what_failed_is_sent_again(
     opened: dict[str, tuple[Proxy, Store]],
+    store_servers: Servers,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     times: int,
 ) -> None:
-    """And not the rest."""
+    """And not the rest. It has the time and the attempts that it has by default."""
     from epctx.cache.remote import objects
 
-    proxy, store = opened["s3"]
+    proxy, _ = opened["s3"]
+    for name, text in store_servers["s3"].environment(proxy.server_port).items():
+        monkeypatch.setenv(name, text)
+    store = open_store(store_servers["s3"].url(proxy.server_port))
     monkeypatch.setattr(objects, "_PART", 5 << 20)
     content = os.urandom(18 << 20)
     (tmp_path / "large").write_bytes(content)
@@ -276,6 +280,25 @@ def test_of_a_large_upload_what_failed_is_sent_again(
     proxy.begin(None)
     pieces = store.stream(name, len(content))
     assert pieces is not None and b"".join(pieces) == content
+
+
+def test_an_upload_that_the_store_dropped_is_told_as_such(
+    opened: dict[str, tuple[Proxy, Store]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that its owner's rules clean up in the middle: nobody blames the bucket."""
+    from epctx.cache.remote import objects
+
+    def dropped(handler: Handler) -> None:
+        handler.body()
+        text = b"<Error><Code>NoSuchUpload</Code></Error>"  # as S3 says it
+        handler.tell(Answer(404, [], text, len(text)))
+
+    proxy, store = opened["s3"]
+    monkeypatch.setattr(objects, "_PART", 5 << 20)
+    (tmp_path / "large").write_bytes(os.urandom(11 << 20))
+    proxy.begin(Fault(name="", before=dropped, of=frozenset({"PUT"})))
+    with pytest.raises(StoreError, match="nothing more of an upload that was under way"):
+        store.upload(f"v1/objects/{'b' * 64}", tmp_path / "large")
 
 
 def test_the_table_is_large_enough() -> None:

@@ -255,7 +255,9 @@ def _putting() -> Iterator[None]:
     try:
         with _telling():
             yield
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if "NoSuchUpload" in str(error):
+            raise StoreError("it knows nothing more of an upload that was under way") from None
         raise StoreError("there is no such bucket or container, or no such file") from None
 
 
