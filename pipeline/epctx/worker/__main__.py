@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+
+
+class _Seldom:
+    """Finds sympy, which is then imported when something of it is used; no stage uses it.
+
+    onnx_ir 1.1 imports it for arithmetic on symbolic dimensions, and a module that needs it at
+    once: 0.4 s of a worker's start, and a build has a worker for each session group.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        """As the import system asks. None: another module."""
+        if name not in ("sympy", "onnx_ir._symbolic_shapes"):
+            return None
+        found = PathFinder.find_spec(name, path)
+        if found is not None and found.loader is not None:
+            found.loader = importlib.util.LazyLoader(found.loader)
+        return found
 
 
 def main() -> None:
@@ -17,6 +40,7 @@ def main() -> None:
     from epctx.providers.onnxruntime import supervisor
 
     supervisor.supervise()  # before there is a second thread, or much that would be copied
+    sys.meta_path.insert(0, _Seldom)
     from epctx.worker import listener
 
     listener.main()
