@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from epctx.build.actions.compile import CompileResult
+from epctx.build.actions.optimize import OptimizeResult
 from epctx.cli.app import app
 from epctx.files.digest import of_bytes
 from epctx.files.outputs import OutputFile
-from epctx.worker import dispatch
-from epctx.worker.jobs import CompileResult, OptimizeResult
 from tests.kit.inline import Inline
 from tests.kit.projects import make
 
@@ -86,16 +86,15 @@ def test_a_lie_is_told_and_nothing_is_published(
     kind: type = CompileResult if what in COMPILED else OptimizeResult
     lies: dict[str, tuple[Any, int, str]] = {**COMPILED, **OPTIMIZED}
     lie, code, says = lies[what]
-    original: Callable[..., object] = dispatch.execute
 
-    def lying(*arguments: object) -> object:
-        answer = original(*arguments)
+    def lying(worker: Inline, answer: object) -> object:
         return lie(answer) if isinstance(answer, kind) else answer
 
     made = make(tmp_path / "p", {"g": ["a"]}, verify={"inputs": {"count": 1}})
     monkeypatch.chdir(made.folder)
     monkeypatch.setattr("epctx.worker.pool.Worker", Inline)
-    monkeypatch.setattr(dispatch, "execute", lying)
+    honest = Inline.answer
+    monkeypatch.setattr(Inline, "answer", lying)
     ended = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
     said = ended.output + ended.stderr
     assert ended.exit_code == code, said
@@ -103,6 +102,6 @@ def test_a_lie_is_told_and_nothing_is_published(
     assert "Traceback" not in said and "a bug in epctx" not in said
     assert not (made.folder / "dist" / "m").exists() and not made.lock.exists()
 
-    monkeypatch.setattr(dispatch, "execute", original)
+    monkeypatch.setattr(Inline, "answer", honest)
     again = CliRunner().invoke(app, ["build", "m.yaml", "--jobs", "1"])
     assert again.exit_code == 0, again.output  # the lie is not believed by the cache

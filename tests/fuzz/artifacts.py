@@ -18,6 +18,8 @@ from typer import Context
 from typer.main import get_command
 
 from epctx import codec, errors
+from epctx.build.action import StageStarted
+from epctx.build.actions.compile import CompileResult
 from epctx.cli import app, completion, junit
 from epctx.commands.diff import differing
 from epctx.commands.package import checking
@@ -32,7 +34,6 @@ from epctx.providers.onnxruntime.openvino import options as openvino_options
 from epctx.verification.findings import VerifyReport
 from epctx.verification.numbers import golden_files
 from epctx.worker import protocol
-from epctx.worker.jobs import CompileResult, StageStarted
 from tests.fuzz.scratch import FOLDER, written
 
 PACKAGED: Final = ("one/g/a_ctx.onnx", "one/g/a_reference.bin", "two/g/a_ctx.onnx")

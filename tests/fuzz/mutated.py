@@ -15,11 +15,11 @@ from typing import Final
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.errors import EpctxError, ModelError
 from epctx.graph.serde import protos
 from epctx.manifest import ModelSource, OptimizeSettings
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 from epctx.worker.pool import Pool
 from tests.fuzz.graphs.models import draw_model
 from tests.kit import oddities
@@ -104,11 +104,11 @@ def _size(proto: onnx.ModelProto, generator: random.Random) -> None:
         generator.choice(dims).dim_value = generator.choice((0, 1, 7, 2**20, 2**31, 2**62))
 
 
-def finding(data: bytes, folder: Path, run: Callable[[OptimizeJob], OptimizeResult]) -> str | None:
+def finding(data: bytes, folder: Path, run: Callable[[Optimize], OptimizeResult]) -> str | None:
     """What is wrong with how the model is loaded and optimized; None: nothing."""
     path = folder / "m.onnx"
     path.write_bytes(data)
-    job = OptimizeJob(
+    job = Optimize(
         source=ModelSource(name="m", path=path),
         settings=OptimizeSettings(),
         folder=folder / "optimized",
@@ -130,9 +130,7 @@ def findings(seeds: Sequence[int], folder: Path) -> Iterator[str]:
             place = folder / str(seed)
             place.mkdir()
             with pool.lane(None) as lane:
-                found = finding(
-                    model(seed), place, lambda job: lane.run(job, OptimizeResult, timeout=TIMEOUT)
-                )
+                found = finding(model(seed), place, lambda job: lane.run(job, timeout=TIMEOUT))
             if found is not None:
                 yield f"seed {seed}: {found}"
     finally:

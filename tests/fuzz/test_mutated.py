@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import CompileError
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 from tests.fuzz import mutated
 
 
@@ -33,7 +33,7 @@ def test_a_seed_decides_the_model() -> None:
 
 
 def test_a_crash_that_nothing_watches_is_found(tmp_path: Path) -> None:
-    def crash(job: OptimizeJob) -> OptimizeResult:
+    def crash(job: Optimize) -> OptimizeResult:
         raise CompileError("the worker process crashed", remedy="report it")
 
     found = mutated.finding(mutated.model(0), tmp_path, crash)

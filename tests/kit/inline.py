@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
+from typing import Any
 
 from epctx import codec
-from epctx.worker import dispatch, protocol
-from epctx.worker.jobs import Job, StageStarted
+from epctx.build.action import Action, StageStarted, carry_out, peak_memory
+from epctx.worker import protocol
 from epctx.worker.protocol import Message
-
-R = TypeVar("R")
 
 
 class Inline:
@@ -30,6 +26,7 @@ class Inline:
         self.log = log
         log.touch()
         self.expired = False
+        self.peak_memory = 0
 
     @property
     def alive(self) -> bool:
@@ -38,19 +35,27 @@ class Inline:
 
     def run(
         self,
-        job: Job,
-        result: type[R],
+        job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
         timeout: float | None = None,
-    ) -> R:
+    ) -> list[Any]:
         """As `epctx.worker.process.Worker.run`."""
-        message = Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job)))
+        asked = protocol.actions(Message(job=protocol.asked(job)))
         try:
-            answer = dispatch.execute(message, started)
+            answers = map(self.answer, carry_out(asked, started))
+            results = [
+                codec.decode(codec.encode(answer), action.result)
+                for action, answer in zip(asked, answers, strict=True)
+            ]
         except Exception as error:
             raise protocol.restore(protocol.report(error), log=self.log) from error
-        return codec.decode(codec.encode(answer), result)
+        self.peak_memory = peak_memory()
+        return results
+
+    def answer(self, result: Any) -> Any:
+        """What it says that came of an action."""
+        return result
 
     def dismiss(self) -> None:
         """Nothing has to end."""

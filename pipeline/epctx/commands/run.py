@@ -11,7 +11,9 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
+from epctx.build.actions.numbers import Trial
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import CompileError, UsageError, VerificationError, require_list
 from epctx.runtime import selection
@@ -92,13 +94,13 @@ def _in_a_process(job: RunJob, scratch: Path) -> RunReport:
     try:
         with Scheduler(pool), pool.isolated("run") as worker:
             try:
-                report = worker.run(job, RunReport, started=lambda stage: None)
+                results = worker.run([Trial(job=job)], started=lambda stage: None)
             except CompileError as error:
                 told = error if worker.alive else None
                 raise
             if job.warnings:
                 sys.stderr.write(worker.log.read_text(encoding="utf-8", errors="replace"))
-            return report
+            return cast(RunReport, results[0])
     except CompileError as error:
         if error is told:
             raise

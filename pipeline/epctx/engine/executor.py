@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from epctx.build.action import Action, StageStarted
 from epctx.errors import EpctxError
 from epctx.keys.toolchain import Eps
 from epctx.manifest import ProviderSpec
-from epctx.worker.jobs import Job, StageStarted
 
 R = TypeVar("R")
 
@@ -47,22 +47,38 @@ class Lane(Protocol):
         """A job follows at once: what carries it out may start now. Does not wait for it."""
         ...
 
+    @property
+    def peak_memory(self) -> int:
+        """The largest size, by the end of its last job, of who carried that out, in bytes."""
+        ...
+
     def run(
         self,
-        job: Job,
-        result: type[R],
+        action: Action[R],
         *,
         started: Callable[[StageStarted], None],
         timeout: float | None = None,
     ) -> R:
-        """Carry out a job and return its result.
+        """Carry out one action and return its result, as `run_all`."""
+        ...
+
+    def run_all(
+        self,
+        job: Sequence[Action[Any]],
+        *,
+        started: Callable[[StageStarted], None],
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Carry out a job, an action after the other in one process, and return their results.
+
+        A job that its own bound has ended has less: what it had named for that is the last.
 
         Args:
             started: hears of each stage that the job enters, in the calling thread.
             timeout: in seconds; None: it may take as long as it takes.
 
         Raises:
-            EpctxError: what the job raised; what carries it out crashed; the time is up; it was
+            EpctxError: what an action raised; what carries it out crashed; the time is up; it was
                 cancelled, and then it is the reason.
         """
         ...

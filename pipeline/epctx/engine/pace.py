@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from epctx.build.action import StageStarted
 from epctx.cache.records import Records
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.worker.jobs import StageStarted
 
 _QUIET = 2.0
 """Seconds between two things said of one job's runs."""

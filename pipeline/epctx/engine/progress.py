@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
+from epctx.build.action import Action, StageStarted
 from epctx.cache.action import Origin
 from epctx.engine.events import Event, Listener, State
 from epctx.engine.executor import Lane
@@ -19,7 +20,6 @@ from epctx.files.digest import Digest
 from epctx.manifest import ModelGroup, ModelSource
 from epctx.stages.report import ModelReport
 from epctx.verification.findings import FolderReport
-from epctx.worker.jobs import Job, StageStarted
 
 R = TypeVar("R")
 
@@ -72,17 +72,28 @@ class Progress:
         self,
         lane: Lane,
         subject: str,
-        job: Job,
-        result: type[R],
+        action: Action[R],
+        *,
+        pace: Pace | None = None,
+    ) -> R:
+        """Have an action for `subject` carried out, as `run_all`."""
+        (result,) = self.run_all(lane, subject, [action], pace=pace)
+        return cast(R, result)
+
+    def run_all(
+        self,
+        lane: Lane,
+        subject: str,
+        job: Sequence[Action[Any]],
         *,
         entered: Callable[[str], None] = lambda stage: None,
         pace: Pace | None = None,
-    ) -> R:
+    ) -> list[Any]:
         """Have a job for `subject` carried out; `entered` hears of its stages.
 
         With a `pace` its runs are counted, and told.
 
-        Raises what `Lane.run` raises.
+        Raises what `Lane.run_all` raises.
         """
         stage: str | None = None
         shown: str | None = None
@@ -124,15 +135,13 @@ class Progress:
             self.emit("running", subject=shown, stage=stage, detail=told)
 
         try:
-            return lane.run(job, result, started=started, timeout=self._timeout)
+            results = lane.run_all(job, started=started, timeout=self._timeout)
         finally:
             note(self._events.now())
             show(None)
-
-    def remember(self, peak_memory: int) -> None:
-        """Note how large a worker was."""
         with self._lock:
-            self.peak_memory = max(self.peak_memory, peak_memory)
+            self.peak_memory = max(self.peak_memory, lane.peak_memory)
+        return results
 
     def saw(self, models: Iterable[ModelReport]) -> None:
         """Note models of a session group that failed."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from epctx.build.actions.optimize import Optimize
+from epctx.build.actions.quantize import Quantize
 from epctx.cache.digests import FileDigests
 from epctx.engine.actions import loading
 from epctx.engine.lookup import quantized_source
@@ -16,7 +18,6 @@ from epctx.errors import ManifestError
 from epctx.files.digest import Digest
 from epctx.keys import key, make
 from epctx.manifest import ModelGroup, ModelSource, QuantizeSettings
-from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
 from epctx.worker.pool import Lane
 
 
@@ -56,8 +57,8 @@ def _model(
     lane: Lane,
 ) -> ModelSource:
     plain, made = folder / "o", folder / "q"
-    job = OptimizeJob(source=source, settings=group.optimize, folder=plain)
-    digest = loading.optimize(job, lambda job: lane.run(job, OptimizeResult)).digest
+    job = Optimize(source=source, settings=group.optimize, folder=plain)
+    digest = loading.optimize(job, lane.run).digest
     known = None
     if settings.calibrated:
         asked = make.calibration(digest, settings, group.preset, samples)
@@ -71,7 +72,7 @@ def _model(
                 code=Code.CALIBRATION,
             )
     lane.run(
-        QuantizeJob(
+        Quantize(
             name=source.name,
             optimized=plain,
             settings=settings,
@@ -79,7 +80,6 @@ def _model(
             ranges=known,
             others=tuple(each for each in group.models if each.name != source.name),
             folder=made,
-        ),
-        QuantizeResult,
+        )
     )
     return quantized_source(source, settings, made)

@@ -13,6 +13,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from epctx import lockfile
+from epctx.build.actions.numbers import Golden
 from epctx.engine.asked import Release
 from epctx.engine.events import Event
 from epctx.engine.executor import Executor, Executors
@@ -31,7 +32,6 @@ from epctx.lockfile import hosts, released
 from epctx.lockfile.types import Lock, LockedFile
 from epctx.signing import oms
 from epctx.verification.request import Composed
-from epctx.worker.jobs import GoldenJob, GoldenResult
 
 
 class Releasing:
@@ -219,7 +219,7 @@ class Releasing:
         return made
 
     def _golden_of(
-        self, executor: Executor, group: GroupReport, job: GoldenJob
+        self, executor: Executor, group: GroupReport, job: Golden
     ) -> tuple[OutputFile, ...]:
         found = () if group.verify is None else group.verify.findings
         told = ("numbers", "source", "not checkable")
@@ -227,7 +227,7 @@ class Releasing:
         job = replace(job, two_answers=tuple(two))
         progress = Progress(f"{group.group}@{group.target}", self._events)
         with executor.lane(None) as lane:
-            made = progress.run(lane, group.group, job, GoldenResult)
+            made = progress.run(lane, group.group, job)
         if self._locked:
             folder = f"{group.target}/{group.group}"
             locked = self._lock.golden[folder]
@@ -258,17 +258,17 @@ def _locked(files: Sequence[OutputFile]) -> dict[str, LockedFile]:
     }
 
 
-def _job(planned: PlannedGroup, place: Place) -> GoldenJob:
+def _job(planned: PlannedGroup, place: Place) -> Golden:
     target, name = planned.target, planned.group.name
     folder = place.staging / GOLDEN / target / name
-    return GoldenJob(group=planned.group, built=place.group(target, name), folder=folder)
+    return Golden(group=planned.group, built=place.group(target, name), folder=folder)
 
 
-def _composed(planned: PlannedComposition, place: Place) -> GoldenJob:
+def _composed(planned: PlannedComposition, place: Place) -> Golden:
     target, name = planned.target, planned.composition.name
     groups = (each.group for each in planned.groups)
     folder = partial(place.group, target)
-    return GoldenJob(
+    return Golden(
         composed=Composed.of(planned.composition, groups, folder),
         built=place.group(target, name),
         folder=place.staging / GOLDEN / target / name,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from epctx.build.actions.compile import CompileResult
 from epctx.cache import Action
 from epctx.errors import VerificationError
 from epctx.files.digest import Digest
@@ -18,7 +19,6 @@ from epctx.quantization.report import QuantizeReport
 from epctx.stages.exclusion import Unmatched
 from epctx.stages.report import CompositionReport, ModelReport
 from epctx.verification.findings import CODES, POLICIES, REBUILD, FolderReport
-from epctx.worker.jobs import CompileResult
 
 _RECURS = (
     "it was built just now, and would be the same again: report it with the model to those who "

@@ -32,6 +32,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 _EVERY = (
     "_version.py",
+    "build/**/*.py",
     "codec.py",
     "error_codes.py",
     "errors.py",

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from epctx.build.action import StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines.messages import CALM, FACTS, HANDLER, TOPIC, Began, Facts, decoded
-from epctx.worker.jobs import StageStarted
 
 if TYPE_CHECKING:
     from distributed import Client, Future

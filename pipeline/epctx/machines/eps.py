@@ -137,7 +137,7 @@ class WorkersEps:
             self._cluster.forget(number)
         if answer.failure is not None:
             return protocol.restore(answer.failure, log=Path())
-        return codec.decode(bytes(answer.result), Described)
+        return codec.decode(bytes(answer.results[0]), Described)
 
     def _chosen(self, specs: Sequence[ProviderSpec]) -> Kind:
         found = self._found(self._fitting(), specs)

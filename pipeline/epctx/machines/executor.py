@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from epctx import codec
+from epctx.build.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, Failure, LogTail, ProviderUnavailable
 from epctx.files import outputs
@@ -24,7 +25,6 @@ from epctx.machines.portable import Input, Packed, Packing
 from epctx.manifest import ProviderSpec
 from epctx.worker import protocol
 from epctx.worker.cancelling import Cancelling
-from epctx.worker.jobs import CompileJob, Job, StageStarted
 
 R = TypeVar("R")
 _ATTEMPTS: Final = 3
@@ -44,6 +44,7 @@ class Lane:
     Attributes:
         own: by a process that is fresh and nobody else's, whose exit code counts.
         machine: the worker that carried out the last job.
+        peak_memory: of the process that did, in bytes.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Lane:
     ) -> None:
         self.own = label is not None
         self.machine: str | None = None
+        self.peak_memory = 0
         self._number = number
         self.label = label
         self._executor = executor
@@ -63,20 +65,30 @@ class Lane:
 
     def run(
         self,
-        job: Job,
-        result: type[R],
+        action: Action[R],
         *,
         started: Callable[[StageStarted], None] = lambda stage: None,
         timeout: float | None = None,
     ) -> R:
-        """Carry out a job and return its result; of a worker that is lost, by another.
+        """Carry out one action and return its result, as `run_all`."""
+        (result,) = self.run_all([action], started=started, timeout=timeout)
+        return cast(R, result)
+
+    def run_all(
+        self,
+        job: Sequence[Action[Any]],
+        *,
+        started: Callable[[StageStarted], None] = lambda stage: None,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Carry out a job and return its results; of a worker that is lost, by another.
 
         Raises:
             ProviderUnavailable: no worker can take it.
-            EpctxError: as `engine.executor.Lane.run` has it.
+            EpctxError: as `engine.executor.Lane.run_all` has it.
         """
-        packed = self._executor.packing.pack(job)
-        last = self.own and isinstance(job, CompileJob)
+        packed = self._executor.packing.pack(*job)
+        last = self.own and any(action.isolates for action in job)
         tried: list[str] = []
         while True:
             member = self._on(tried)
@@ -92,7 +104,7 @@ class Lane:
                 tried.append(member.address)
                 self.leave()
                 continue
-            taken = self._taken(answer, packed, member, result)
+            taken = self._taken(answer, packed, member, job)
             if last:
                 self.leave()
             return taken
@@ -177,14 +189,19 @@ class Lane:
         finally:
             cluster.forget(number)
 
-    def _taken(self, answer: Answer, packed: Packed, member: Member, result: type[R]) -> R:
+    def _taken(
+        self, answer: Answer, packed: Packed, member: Member, job: Sequence[Action[Any]]
+    ) -> list[Any]:
         """What an answer says, with paths of this machine."""
         self._executor.packing.receive(packed, answer.made)
         if answer.failure is not None:
             raise self._restored(answer, packed, member)
+        self.peak_memory = answer.peak_memory
         try:
-            text = _homed(bytes(answer.result).decode(), answer, packed)
-            return codec.decode(text, result)
+            return [
+                codec.decode(_homed(bytes(result).decode(), answer, packed), action.result)
+                for action, result in zip(job, answer.results, strict=False)
+            ]
         except msgspec.MsgspecError as error:
             raise CompileError(
                 "the worker broke its protocol",

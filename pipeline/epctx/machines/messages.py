@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Struct, field
 
 from epctx import codec, limits
+from epctx.build.action import StageStarted
 from epctx.errors import CompileError, Failure
 from epctx.keys.toolchain import Running
 from epctx.machines.blobs import Blob
 from epctx.machines.portable import Portable, Tree
 from epctx.providers.onnxruntime.host import Cpu
-from epctx.worker.jobs import StageStarted
 
 T = TypeVar("T")
 FACTS = "epctx"
@@ -109,7 +109,8 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a request.
 
     Attributes:
-        result: of the job, encoded; empty: it failed, or there was none.
+        results: of the job's actions, encoded; none: it failed, or there was none.
+        peak_memory: of who carried it out, in bytes.
         made: files that it wrote, by the number of their place.
         roots: where its places were on that machine: its messages name them.
         failure: why it failed.
@@ -121,7 +122,8 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         stages: all that it came to: what was told of them may come later, or not.
     """
 
-    result: msgspec.Raw = msgspec.Raw()
+    results: tuple[msgspec.Raw, ...] = ()
+    peak_memory: int = 0
     made: Mapping[int, Tree] = field(default_factory=dict)
     roots: tuple[str, ...] = ()
     failure: Failure | None = None

@@ -17,36 +17,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
+from epctx.build.action import Action
+from epctx.build.actions.optimize import Optimize
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import listing, paths
 from epctx.files.digest import of_json
 from epctx.graph.optimized import paths as optimized
 from epctx.machines.blobs import Blob, Blobs
 from epctx.manifest import ModelSource, ProviderSpec, Reference
-from epctx.worker.jobs import (
-    MODELS,
-    CompileJob,
-    ComposeJob,
-    GoldenJob,
-    OptimizeJob,
-    QuantizeJob,
-    SourceJob,
-)
 
 T = TypeVar("T")
 Place = Callable[[Path], Path]
 Tree = Mapping[str, Blob]
 """The files below a folder, by path, with `/`."""
 _SCHEME: Final = "epctx-place:"
-_WRITES: Final[Mapping[type, Sequence[str]]] = {
-    OptimizeJob: ("folder",),
-    QuantizeJob: ("folder",),
-    SourceJob: ("folder",),
-    CompileJob: ("folder", "scratch", "recorded"),
-    ComposeJob: ("folder",),
-    GoldenJob: ("folder",),
-}
-"""The fields that name folders which jobs write to."""
 
 
 class Input(Struct, frozen=True, kw_only=True, tag=True):
@@ -80,17 +64,24 @@ class Output(Struct, frozen=True, kw_only=True, tag=True):
     failed: str | None = None
 
 
+class Item(Struct, frozen=True, kw_only=True):
+    """What was packed: its class, by name, and it, in which a path is the number of a place and
+    what is below that.
+    """
+
+    kind: str
+    value: msgspec.Raw
+
+
 class Portable(Struct, frozen=True, kw_only=True):
     """A job without a path of the machine that it comes from.
 
     Attributes:
-        kind: its class.
-        job: in which a path is the number of a place, and what is below it.
+        items: its actions; or something else that holds paths.
         places: by number.
     """
 
-    kind: str
-    job: msgspec.Raw
+    items: tuple[Item, ...]
     places: tuple[Input | Output, ...]
 
 
@@ -120,13 +111,13 @@ class Packing:
         self._models: dict[tuple[Path, Path | None], tuple[Input, Input | None]] = {}
         self._optimized: dict[Path, Tree] = {}
 
-    def pack(self, job: T) -> Packed:
+    def pack(self, *job: object) -> Packed:
         """A job, or anything else that holds paths, with all that it reads in the blobs.
 
         Raises:
             StorageError: a file cannot be read, or the blobs cannot be written.
         """
-        return _Pack(self, type(job)).packed(job)
+        return _Pack(self).packed(job)
 
     def receive(self, packed: Packed, made: Mapping[int, Tree]) -> None:
         """Write what a job has made to where it is to be.
@@ -143,7 +134,8 @@ class Packing:
             folder = packed.paths[number]
             folder.mkdir(parents=True, exist_ok=True)
             _write(tree, self._blobs, folder)
-            if optimized.RECORD in tree and packed.portable.kind == OptimizeJob.__name__:
+            kinds = {each.kind for each in packed.portable.items}
+            if optimized.RECORD in tree and Optimize.__name__ in kinds:
                 optimized.write(folder, packed.sources)
                 with self._lock:
                     self._optimized[folder] = tree
@@ -204,32 +196,31 @@ def _data(model: Path, folder: Path) -> Iterator[tuple[str, Path]]:
 class _Pack:
     """One job, made portable."""
 
-    def __init__(self, packing: Packing, kind: type) -> None:
+    def __init__(self, packing: Packing) -> None:
         self._packing = packing
-        self._kind = kind
         self._places: list[Input | Output] = []
         self._paths: list[Path] = []
         self._sources: dict[str, Path] = {}
         self._written: dict[Path, Path] = {}
 
-    def packed(self, job: Any) -> Packed:
-        writes = {
-            name: self._output(path, name)
-            for name in _WRITES.get(self._kind, ())
-            if (path := getattr(job, name)) is not None
-        }
-        rest = dict.fromkeys(writes)
-        moved = moved_in(msgspec.structs.replace(job, **rest), self._input, self._model)
-        whole = msgspec.structs.replace(moved, **writes)
+    def packed(self, job: Sequence[Any]) -> Packed:
+        items = tuple(
+            Item(kind=type(each).__name__, value=msgspec.Raw(codec.encode(self._moved(each))))
+            for each in job
+        )
         return Packed(
-            portable=Portable(
-                kind=self._kind.__name__,
-                job=msgspec.Raw(codec.encode(whole)),
-                places=tuple(self._places),
-            ),
+            portable=Portable(items=items, places=tuple(self._places)),
             paths=tuple(self._paths),
             sources=self._sources,
         )
+
+    def _moved(self, value: Any) -> Any:
+        writes: dict[str, Path] = {}
+        if isinstance(value, Action):
+            for name in value.writes:
+                writes[name] = self._output(getattr(value, name), value.failed.get(name))
+            value = replace(value, **dict.fromkeys(writes))
+        return replace(moved_in(value, self._input, self._model), **writes)
 
     def _add(self, place: Input | Output, path: Path) -> Path:
         """The number of a place, as a path; one that is there already is not a second one."""
@@ -241,8 +232,7 @@ class _Pack:
         self._paths.append(path)
         return Path(f"{_SCHEME}{len(self._places) - 1}")
 
-    def _output(self, path: Path, name: str) -> Path:
-        failed = MODELS if name == "scratch" else None
+    def _output(self, path: Path, failed: str | None) -> Path:
         self._written[path] = self._add(Output(exists=path.is_dir(), failed=failed), path)
         return self._written[path]
 
@@ -319,12 +309,12 @@ def moved_in(value: Any, place: Place, model: Model | None = None) -> Any:
 
 
 def placed(
-    portable: Portable, kind: type[T], blobs: Blobs, folder: Path, new: Path
-) -> tuple[T, tuple[Path, ...]]:
+    portable: Portable, kinds: Mapping[str, type[Any]], blobs: Blobs, folder: Path, new: Path
+) -> tuple[list[Any], tuple[Path, ...]]:
     """The job on this machine, with all that it reads; and the paths of its places.
 
     Args:
-        kind: of the job.
+        kinds: of what may be in it, by name.
         folder: where inputs are, each once: of the jobs before, too.
         new: a folder for what it writes, which is made.
 
@@ -351,11 +341,20 @@ def placed(
             raise _untrue(f"a path {path}")
         return roots[int(number)] / below if below else roots[int(number)]
 
-    try:
-        job = codec.decode(bytes(portable.job), kind)
-    except msgspec.MsgspecError as error:
-        raise _untrue(f"a job that is none: {error}") from error
-    return moved_in(job, real), tuple(roots)
+    job: list[Any] = []
+    for item in portable.items:
+        kind = kinds.get(item.kind)
+        if kind is None:
+            raise CompileError(
+                "another machine asked for what there is not",
+                where=item.kind,
+                remedy="use the same version of epctx on all machines",
+            )
+        try:
+            job.append(moved_in(codec.decode(bytes(item.value), kind), real))
+        except msgspec.MsgspecError as error:
+            raise _untrue(f"a job that is none: {error}") from error
+    return job, tuple(roots)
 
 
 def _laid_out(place: Input, blobs: Blobs, folder: Path) -> Path:

@@ -12,14 +12,16 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.build.action import Action, StageStarted
+from epctx.build.kinds import KINDS
 from epctx.cache.digests import FreshDigests
 from epctx.errors import CompileError, EpctxError, StorageError
 from epctx.files import outputs
@@ -28,23 +30,9 @@ from epctx.machines import portable
 from epctx.machines.blobs import Blobs
 from epctx.machines.messages import TOPIC, Answer, Began, Ep, Request, decoded, encoded
 from epctx.manifest import ProviderSpec
-from epctx.verification.request import VerifyRequest
-from epctx.worker import jobs, protocol
-from epctx.worker.jobs import Job, StageStarted
+from epctx.worker import protocol
 from epctx.worker.pool import Lane, Pool
 
-_KINDS: Final[Mapping[str, type[Job]]] = {
-    kind.__name__: kind
-    for kind in (
-        jobs.OptimizeJob,
-        jobs.QuantizeJob,
-        jobs.SourceJob,
-        jobs.CompileJob,
-        jobs.ComposeJob,
-        jobs.GoldenJob,
-        VerifyRequest,
-    )
-}
 Publish = Callable[[str, str], None]
 """Sends an event: its topic, and what it says."""
 _ATTENDED: Final = 30.0
@@ -254,11 +242,12 @@ class Site:
                 stages.tell(self._publish)
 
     def _described(self, packed: portable.Portable, folder: Path) -> Answer:
-        spec, _ = portable.placed(packed, ProviderSpec, self._blobs, folder, folder / "new")
+        kinds = {ProviderSpec.__name__: ProviderSpec}
+        (spec,), _ = portable.placed(packed, kinds, self._blobs, folder, folder / "new")
         found = self._eps.get(spec.provider)
         if found is not None and found.failure is not None:
             raise protocol.restore(found.failure, log=folder)
-        return Answer(result=msgspec.Raw(codec.encode(self._toolchain.describe(spec))))
+        return Answer(results=(msgspec.Raw(codec.encode(self._toolchain.describe(spec))),))
 
     def _worked(self, request: Request, stages: _Stages) -> Answer:
         build = self._build(request.build)
@@ -271,19 +260,12 @@ class Site:
             finally:
                 build.forget(request.lane)
             return Answer()
-        kind = _KINDS.get(request.job.kind)
-        if kind is None:
-            raise CompileError(
-                "another machine asked for a job that there is not",
-                where=request.job.kind,
-                remedy="use the same version of epctx on all machines",
-            )
         own.lane.start()
         new = own.folder / f"n{request.number}"
-        job, roots = portable.placed(request.job, kind, self._blobs, own.folder, new)
+        job, roots = portable.placed(request.job, KINDS, self._blobs, own.folder, new)
         told = tuple(path.as_posix() for path in roots)
         try:
-            result = self._result(own, job, request, stages)
+            results = self._results(own, job, request, stages)
         except EpctxError as error:
             made = portable.collected(request.job, roots, self._blobs, failed=True)
             return replace(self._failed(error), made=made, roots=told)
@@ -291,13 +273,16 @@ class Site:
         shutil.rmtree(new, ignore_errors=True)
         if request.last:
             build.forget(request.lane)
-        return Answer(result=result, made=made, roots=told)
+        peak = own.lane.peak_memory
+        return Answer(results=results, peak_memory=peak, made=made, roots=told)
 
-    def _result(self, own: _Lane, job: Job, request: Request, stages: _Stages) -> msgspec.Raw:
-        result = own.lane.run(job, msgspec.Raw, started=stages.note, timeout=request.timeout)
+    def _results(
+        self, own: _Lane, job: Sequence[Action[Any]], request: Request, stages: _Stages
+    ) -> tuple[msgspec.Raw, ...]:
+        results = own.lane.run_all(job, started=stages.note, timeout=request.timeout)
         if request.last:
             own.lane.close()
-        return msgspec.Raw(bytes(result))
+        return tuple(msgspec.Raw(codec.encode(each)) for each in results)
 
     def _failed(self, error: EpctxError) -> Answer:
         log, tail = None, error.log

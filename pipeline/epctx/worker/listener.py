@@ -18,9 +18,10 @@ import time
 import msgspec
 
 from epctx import codec
+from epctx.build import action
+from epctx.build.action import StageStarted
 from epctx.graph import native
-from epctx.worker import dispatch, protocol
-from epctx.worker.jobs import StageStarted
+from epctx.worker import protocol
 from epctx.worker.protocol import Interim, Message
 
 
@@ -54,8 +55,9 @@ def main() -> None:
         busy.set()
         try:
             with native.watched(watch):
-                result = dispatch.execute(message, started, interim)
-            answer = Message(result=msgspec.Raw(codec.encode(result)))
+                for result in action.carry_out(protocol.actions(message), started, interim):
+                    send(Message(result=msgspec.Raw(codec.encode(result))))
+            answer = Message(done=action.peak_memory())
         except Exception as error:
             answer = Message(error=protocol.report(error))
         busy.clear()

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+from epctx.build.action import Action, StageStarted
 from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.manifest import ProviderSpec
 from epctx.worker.cancelling import Cancelling
-from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.process import Worker
 
 R = TypeVar("R")
@@ -29,9 +29,12 @@ class Lane:
         own: by one worker, fresh and nobody else's, whose exit code counts; else by any that is
             idle.
         machine: this one.
+        peak_memory: the largest size, by the end of its last job, of who carried that out, in
+            bytes.
     """
 
     machine: str | None = None
+    peak_memory: int = 0
 
     def __init__(self, pool: Pool, label: str | None) -> None:
         self.own = label is not None
@@ -51,15 +54,27 @@ class Lane:
 
     def run(
         self,
-        job: Job,
-        result: type[R],
+        action: Action[R],
         *,
         started: Callable[[StageStarted], None] = lambda stage: None,
         timeout: float | None = None,
     ) -> R:
-        """Carry out a job and return its result. Raises what `Worker.run` raises."""
+        """Carry out one action and return its result. Raises what `Worker.run` raises."""
+        (result,) = self.run_all([action], started=started, timeout=timeout)
+        return cast(R, result)
+
+    def run_all(
+        self,
+        job: Sequence[Action[Any]],
+        *,
+        started: Callable[[StageStarted], None] = lambda stage: None,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Carry out a job and return its results. Raises what `Worker.run` raises."""
         with self.worker() as worker, self._busy.running(lambda: worker):
-            return worker.run(job, result, started=started, timeout=timeout)
+            results = worker.run(job, started=started, timeout=timeout)
+            self.peak_memory = worker.peak_memory
+            return results
 
     def cancel(self, reason: EpctxError) -> None:
         """From any thread: end the job that runs, which raises `reason`, as any to come does."""

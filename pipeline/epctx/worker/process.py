@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from epctx import codec, limits
+from epctx.build.action import Action, StageStarted
 from epctx.error_codes import Code
 from epctx.errors import CompileError, EpctxError, LogTail, TimedOut
 from epctx.graph.native import Allowance
@@ -27,11 +28,9 @@ from epctx.providers.onnxruntime import crash, host
 from epctx.providers.onnxruntime.native_process import NativeProcess
 from epctx.worker import protocol, sampling, watchdog
 from epctx.worker.environment import environment
-from epctx.worker.jobs import Job, StageStarted
 from epctx.worker.protocol import Interim, Message
 from epctx.worker.watchdog import Guard
 
-R = TypeVar("R")
 T = TypeVar("T")
 _DOING = {
     "load": "loading",
@@ -63,6 +62,7 @@ class Worker:
 
     Attributes:
         expired: it was ended since its time was up, with a result that it had named for that.
+        peak_memory: its largest size by the end of its last job, in bytes.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Worker:
         self._begun = 0
         self._killed: EpctxError | None = None
         self.expired = False
+        self.peak_memory = 0
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
     def run(
         self,
-        job: Job,
-        result: type[R],
+        job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
         timeout: float | None = None,
-    ) -> R:
-        """Carry out one job and return its result: that which it named for this, if its own bound
-        ends it (`expired`).
+    ) -> list[Any]:
+        """Carry out one job and return the results of its actions. If its own bound ends it
+        (`expired`), the last is what it had named for this, and what comes after has none.
 
         Raises:
-            EpctxError: what the job raised, as it was raised.
+            EpctxError: what an action raised, as it was raised.
             CompileError: the worker crashed, took too much memory, or gave no answer of its kind.
             TimedOut: `timeout` seconds passed; the worker and its children are gone.
             EpctxError: `kill` was called with it.
@@ -114,29 +114,31 @@ class Worker:
         self._stage, self._done = None, False
         self._begun = self.log.stat().st_size
         self._guard.allow(None)
-        self._send(Message(kind=type(job).__name__, job=msgspec.Raw(codec.encode(job))))
+        self._send(Message(job=protocol.asked(job)))
         try:
-            return self._answer(result, started, deadline, timeout)
+            return self._answer(job, started, deadline, timeout)
         except EpctxError as error:
             error.log = LogTail(file=str(self.log), lines=self._tail(REPORT_LINES))
             raise
 
     def _answer(
         self,
-        result: type[R],
+        job: Sequence[Action[Any]],
         started: Callable[[StageStarted], None],
         deadline: float | None,
         timeout: float | None,
-    ) -> R:
+    ) -> list[Any]:
+        results: list[Any] = []
         interim: Interim | None = None
         ends: float | None = None
         while True:
-            message = self._receive(deadline, timeout, ends)
+            is_over = interim is not None and interim.left == 0  # whatever it may say by now
+            message = None if is_over else self._receive(deadline, timeout, ends)
             if message is None:
                 assert interim is not None
                 self.expired = True
                 self.kill()
-                return self._decode(interim.result, result)
+                return [*results, self._decode(interim.result, job[len(results)].result)]
             if message.interim is not None:
                 interim = message.interim
                 ends = None if interim.left is None else time.monotonic() + interim.left
@@ -147,10 +149,15 @@ class Worker:
                 self._guard.allow(self._allowance(message.native))
             elif message.error is not None:
                 raise protocol.restore(message.error, log=self.log)
-            elif message.result:
-                answer = self._decode(message.result, result)
+            elif message.result and len(results) < len(job):
+                results.append(self._decode(message.result, job[len(results)].result))
+                interim, ends = None, None
+            elif message.done is not None and len(results) == len(job):
                 self._done = True
-                return answer
+                self.peak_memory = message.done
+                return results
+            else:
+                raise self._broken("an answer out of turn")
 
     def dismiss(self) -> None:
         """No job is to come: let it begin to end. `close` waits for it."""
@@ -252,13 +259,17 @@ class Worker:
         try:
             return codec.decode(bytes(encoded), kind)
         except msgspec.MsgspecError as error:
-            self.kill()
-            raise CompileError(
-                "the worker broke its protocol",
-                where=self._where(),
-                why=str(error),
-                remedy=f"see its log: {self.log}",
-            ) from error
+            raise self._broken(str(error)) from error
+
+    def _broken(self, why: str) -> CompileError:
+        """End it, which does not say what it should."""
+        self.kill()
+        return CompileError(
+            "the worker broke its protocol",
+            where=self._where(),
+            why=why,
+            remedy=f"see its log: {self.log}",
+        )
 
     def _where(self) -> str | None:
         if self._stage is None:

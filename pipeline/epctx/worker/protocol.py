@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from epctx import codec
+from epctx.build.action import Action
+from epctx.build.kinds import KINDS
 from epctx.errors import EpctxError, Failure, InvalidManifest, ManifestError
 
 REPORT = "report it"
@@ -15,7 +20,8 @@ REPORT = "report it"
 
 
 class Interim(msgspec.Struct):
-    """The `result` of a job, if it is ended `left` seconds after this was said, and nothing since.
+    """The `result` of the action that runs, if it is ended `left` seconds after this was said, and
+    nothing since.
 
     A run in a simulator cannot be interrupted, so what bounds it is the end of its process. With
     `left` None it is not to be ended.
@@ -25,16 +31,50 @@ class Interim(msgspec.Struct):
     left: float | None
 
 
-class Message(msgspec.Struct, omit_defaults=True):
-    """One line: a `job` of a `kind` (its class) to the worker; one of the others back."""
+class Asked(msgspec.Struct):
+    """An action: its class, by name, and its fields."""
 
-    kind: str = ""
-    job: msgspec.Raw = msgspec.Raw()
+    kind: str
+    action: msgspec.Raw
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """One line: a `job`, an action after the other, to the worker; one of the others back.
+
+    A result is that of the first action that had none before. The job ends with `done`, the largest
+    size of the process so far in bytes, or with an error.
+    """
+
+    job: tuple[Asked, ...] = ()
     started: msgspec.Raw = msgspec.Raw()
     native: msgspec.Raw = msgspec.Raw()
     interim: Interim | None = None
     result: msgspec.Raw = msgspec.Raw()
+    done: int | None = None
     error: Failure | None = None
+
+
+def asked(job: Sequence[Action[Any]]) -> tuple[Asked, ...]:
+    """A job as it crosses to a worker."""
+    return tuple(
+        Asked(kind=type(action).__name__, action=msgspec.Raw(codec.encode(action)))
+        for action in job
+    )
+
+
+def actions(message: Message) -> list[Action[Any]]:
+    """The job of a message.
+
+    Raises:
+        ValueError: there is no such action; it has other fields.
+    """
+    found: list[Action[Any]] = []
+    for each in message.job:
+        kind = KINDS.get(each.kind)
+        if kind is None:
+            raise ValueError(f"no such action: {each.kind}")
+        found.append(codec.decode(bytes(each.action), kind))
+    return found
 
 
 def restore(failure: Failure, *, log: Path) -> EpctxError:

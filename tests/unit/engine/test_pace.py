@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from epctx.build.action import StageStarted
 from epctx.cache import Cache, Location
 from epctx.engine.pace import Countdown, Pace, Paced, words
 from epctx.files.digest import of_bytes
-from epctx.worker.jobs import StageStarted
 
 KEY = of_bytes(b"a compile")
 

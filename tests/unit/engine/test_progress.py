@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from epctx.build.action import Action, StageStarted
+from epctx.build.actions.numbers import Golden, GoldenResult
 from epctx.cache.action import Origin
 from epctx.engine.events import Event
 from epctx.engine.executor import Lane
@@ -16,10 +18,8 @@ from epctx.engine.pace import Pace
 from epctx.engine.progress import Events, Progress
 from epctx.errors import CompileError, Interrupted
 from epctx.files.digest import of_bytes
-from epctx.worker.jobs import GoldenJob, Job, StageStarted
 
-R = TypeVar("R")
-JOB = GoldenJob(built=Path("/built"), folder=Path("/folder"))
+JOB = Golden(built=Path("/built"), folder=Path("/folder"))
 LOAD, OPTIMIZE = StageStarted(stage="load"), StageStarted(stage="optimize")
 
 
@@ -30,21 +30,21 @@ class FakeLane:
         self._steps = steps
         self.timeout: float | None = None
         self.machine: str | None = None
+        self.peak_memory = 0
 
-    def run(
+    def run_all(
         self,
-        job: Job,
-        result: type[R],
+        job: Sequence[Action[Any]],
         *,
         started: Callable[[StageStarted], None],
         timeout: float | None = None,
-    ) -> R:
+    ) -> list[Any]:
         self.timeout = timeout
         for step in self._steps:
             if isinstance(step, Exception):
                 raise step
             started(step)
-        return result()
+        return [GoldenResult(files=())] * len(job)
 
 
 class Heard:
@@ -54,9 +54,10 @@ class Heard:
         self.events: list[Event] = []
         self.progress = Progress("g@x", Events(self.events.append), timeout=timeout)
 
-    def run(self, *steps: StageStarted | Exception) -> FakeLane:
+    def run(self, *steps: StageStarted | Exception, peak_memory: int = 0) -> FakeLane:
         lane = FakeLane(*steps)
-        self.progress.run(cast(Lane, lane), "main", JOB, bool)
+        lane.peak_memory = peak_memory
+        self.progress.run(cast(Lane, lane), "main", JOB)
         return lane
 
     def lines(self) -> list[tuple[str, str | None, str | None]]:
@@ -125,10 +126,10 @@ def test_each_job_has_the_groups_timeout() -> None:
 
 
 def test_the_largest_worker_is_remembered() -> None:
-    progress = Heard().progress
+    heard = Heard()
     for size in (3, 9, 4):
-        progress.remember(size)
-    assert progress.peak_memory == 9
+        heard.run(LOAD, peak_memory=size)
+    assert heard.progress.peak_memory == 9
 
 
 def test_actions_are_noted_with_their_keys() -> None:
@@ -164,7 +165,7 @@ def test_runs_are_told_beside_their_stage_and_are_no_stage(tmp_path: Path) -> No
     runs = [replace(verify, number=number, of=2) for number in (1, 2, 3)]
     lane = FakeLane(StageStarted(stage="verify"), verify, *runs)
     pace = Pace(records=None, compiled={"m": of_bytes(b"a compile")})
-    heard.progress.run(cast(Lane, lane), "main", JOB, bool, pace=pace)
+    heard.progress.run(cast(Lane, lane), "main", JOB, pace=pace)
     assert [(e.state, e.stage, e.detail) for e in heard.events] == [
         ("running", "verify", None),
         ("running", "verify", "numbers: set 1 of 2"),

@@ -68,7 +68,7 @@ def test_what_was_built_is_swapped_in_and_its_digests_are_known(
 ) -> None:
     shutil.rmtree(publishing.folder)
     publishing.progress.did("compile", "a", None, None)
-    publishing.progress.remember(7)
+    publishing.progress.peak_memory = 7
     found = publishing.publish(
         replace(publishing.state, progress=publishing.progress, published="it is not published")
     )

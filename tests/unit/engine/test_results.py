@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from epctx.build.actions.compile import CompileResult
 from epctx.cache import Action, StoredFile
 from epctx.engine import results
 from epctx.engine.results import StoredCompile
@@ -25,7 +26,6 @@ from epctx.verification.findings import (
     FolderReport,
     OutputNumbers,
 )
-from epctx.worker.jobs import CompileResult
 
 PASSES = (PassRecord(name="simplify", changed={"Identity": 1}),)
 
@@ -57,9 +57,6 @@ def compiled(*providers: str) -> CompileResult:
         output=GroupOutput(models={"a": "a_ctx.onnx"}, files=FILES),
         models=(model,),
         unmatched=((),),
-        recorded=False,
-        checked=None,
-        peak_memory=0,
     )
 
 

@@ -47,7 +47,7 @@ STARTS: Mapping[Running, tuple[str, ...]] = {
         "stages/dump.py",
         "providers/registry.py",
     ),
-    "verify": ("stages/verify.py", "worker/record_outputs.py", "worker/run_sources.py"),
+    "verify": ("stages/verify.py", "build/record_outputs.py", "build/actions/numbers.py"),
     "compose": ("stages/compose.py", "stages/verify.py"),
 }
 FRONT = ("parsing",)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from epctx.build.action import StageStarted
 from epctx.errors import CompileError, EpctxError, ProviderUnavailable
 from epctx.machines.cluster import Call, Cluster, Lost
-from epctx.worker.jobs import StageStarted
 
 pytestmark = pytest.mark.needs("module distributed", "the extra [dask]")
 PENDING = object()

@@ -54,7 +54,7 @@ class FakeCluster:
         error = ProviderUnavailable("is not installed", remedy="install it")
         answer = Answer(failure=error.failure)
         if found is not None:
-            answer = Answer(result=msgspec.Raw(codec.encode(found)))
+            answer = Answer(results=(msgspec.Raw(codec.encode(found)),))
 
         class Said:
             def wait(self) -> str:

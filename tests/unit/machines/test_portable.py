@@ -5,12 +5,13 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
+from epctx.build.actions.optimize import Optimize
+from epctx.build.kinds import KINDS
 from epctx.errors import CompileError, StorageError
 from epctx.machines import blobs
 from epctx.machines.blobs import Blobs
-from epctx.machines.portable import Input, Packing, collected, placed
+from epctx.machines.portable import Input, Item, Packing, collected, placed
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec, Reference
-from epctx.worker.jobs import OptimizeJob, SourceJob
 from tests.kit.building import mlp
 
 
@@ -32,10 +33,10 @@ def model(folder: Path) -> Path:
     return folder / "a.onnx"
 
 
-def job(folder: Path) -> OptimizeJob:
+def job(folder: Path) -> Optimize:
     path = model(folder / "m")
     reference = Reference(path=path)
-    return OptimizeJob(
+    return Optimize(
         source=ModelSource(name="a", path=path, reference=reference),
         settings=OptimizeSettings(),
         folder=folder / "new",
@@ -45,8 +46,8 @@ def job(folder: Path) -> OptimizeJob:
 def test_a_job_goes_elsewhere_with_what_it_reads_and_no_more(tmp_path: Path, shared: Blobs) -> None:
     packed = Packing(shared).pack(job(tmp_path / "here"))
     assert str(tmp_path).encode() not in msgspec.json.encode(packed.portable)
-    there, roots = placed(
-        packed.portable, OptimizeJob, shared, tmp_path / "there", tmp_path / "there" / "n"
+    (there,), roots = placed(
+        packed.portable, KINDS, shared, tmp_path / "there", tmp_path / "there" / "n"
     )
     folder = there.source.path.parent
     assert sorted(path.name for path in folder.iterdir()) == ["a.data", "a.onnx"]
@@ -66,7 +67,8 @@ def test_options_that_are_paths_go_with_their_content(tmp_path: Path, shared: Bl
     options = {"backend": str(tmp_path / "lib.so"), "soc": "60"}
     spec = ProviderSpec(alias="a", provider="P", options=options, path_options=("backend",))
     packed = Packing(shared).pack(spec)
-    there, _ = placed(packed.portable, ProviderSpec, shared, tmp_path / "t", tmp_path / "t" / "n")
+    kinds = {"ProviderSpec": ProviderSpec}
+    (there,), _ = placed(packed.portable, kinds, shared, tmp_path / "t", tmp_path / "t" / "n")
     path = Path(str(there.options["backend"]))
     assert path.read_bytes() == b"library" and path != tmp_path / "lib.so"
     assert there.options["soc"] == "60"
@@ -77,20 +79,12 @@ def test_options_that_are_paths_go_with_their_content(tmp_path: Path, shared: Bl
 )
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path: Path, shared: Blobs, text: str) -> None:
     packed = Packing(shared).pack(job(tmp_path / "here"))
-    source = ModelSource(name="a", path=Path(text))
-    evil = (
-        SourceJob.__name__,
-        msgspec.Raw(
-            msgspec.json.encode(
-                {"source": {"name": "a", "path": text}, "settings": {}, "folder": "epctx-place:0"}
-            )
-        ),
-    )
-    assert source.name == "a"
+    fields = {"source": {"name": "a", "path": text}, "settings": {}, "folder": "epctx-place:0"}
+    evil = Item(kind="Optimize", value=msgspec.Raw(msgspec.json.encode(fields)))
     with pytest.raises(CompileError, match="told of a path"):
         placed(
-            replace(packed.portable, kind=evil[0], job=evil[1]),
-            OptimizeJob,
+            replace(packed.portable, items=(evil,)),
+            KINDS,
             shared,
             tmp_path / "t",
             tmp_path / "t" / "n",
@@ -113,7 +107,7 @@ def test_a_file_that_leads_elsewhere_is_refused_on_both_sides(
     with pytest.raises(CompileError, match="files that are none"):
         placed(
             replace(packed.portable, places=places),
-            OptimizeJob,
+            KINDS,
             shared,
             tmp_path / "t",
             tmp_path / "t" / "n",

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from epctx import codec
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import ProviderUnavailable
 from epctx.keys.toolchain import Described
 from epctx.machines import blobs
@@ -14,7 +15,6 @@ from epctx.machines.messages import Answer, Ep, Request, decoded, encoded
 from epctx.machines.portable import Packing
 from epctx.machines.site import Site
 from epctx.manifest import ModelSource, OptimizeSettings, ProviderSpec
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 from tests.kit.building import mlp
 
 
@@ -35,16 +35,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
     assert not attended.is_alive() and list((tmp_path / "site").iterdir()) == []
 
 
-def job(folder: Path) -> OptimizeJob:
+def job(folder: Path) -> Optimize:
     onnx.save(mlp(seed=0, width=8), folder / "a.onnx")
-    return OptimizeJob(
+    return Optimize(
         source=ModelSource(name="a", path=folder / "a.onnx"),
         settings=OptimizeSettings(),
         folder=folder / "new",
     )
 
 
-def asked(packing: Packing, what: OptimizeJob, **more: object) -> str:
+def asked(packing: Packing, what: Optimize, **more: object) -> str:
     request = Request(build="b", lane=1, label=None, number=1, job=packing.pack(what).portable)
     return encoded(codec.decode(codec.encode(request), Request))
 
@@ -55,7 +55,7 @@ def test_a_job_is_carried_out_and_its_files_come_back(tmp_path: Path, site: Site
     what = job(tmp_path)
     answer = decoded(site.carry_out(asked(packing, what), "k"), Answer)
     assert answer.failure is None
-    assert codec.decode(bytes(answer.result), OptimizeResult).sources
+    assert codec.decode(bytes(answer.results[0]), OptimizeResult).sources
     packing.receive(packing.pack(what), answer.made)
     names = sorted(path.name for path in what.folder.iterdir())
     assert names == ["graph.onnx", "places.json", "record.json"]
@@ -95,7 +95,7 @@ def test_an_ep_is_described_or_said_not_to_be_ready(tmp_path: Path, site: Site) 
     packing = Packing(blobs.at(tmp_path / "shared"))
     ready = ProviderSpec(alias="a", provider="ReferenceExecutionProvider")
     answer = decoded(site.describe(encoded(packing.pack(ready).portable), "k"), Answer)
-    assert codec.decode(bytes(answer.result), Described).traits.isolated is False
+    assert codec.decode(bytes(answer.results[0]), Described).traits.isolated is False
     absent = ProviderSpec(alias="a", provider="QNNExecutionProvider")
     answer = decoded(site.describe(encoded(packing.pack(absent).portable), "k"), Answer)
     assert answer.failure is not None and answer.failure.what == "has no device"

@@ -9,7 +9,8 @@ BEGUN = """\
 import sys
 from epctx.worker import __main__ as worker
 sys.meta_path.insert(0, worker._Seldom)
-from epctx.worker import dispatch
+from epctx.worker import listener
+from epctx.stages import optimize
 print("onnx_ir" in sys.modules, "sympy.core" in sys.modules)
 import onnx_ir as ir
 print((ir.SymbolicDim("n") * 2 + 1).evaluate({"n": 4}), "sympy.core" in sys.modules)

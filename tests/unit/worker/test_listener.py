@@ -17,14 +17,14 @@ def test_it_ends_with_who_it_listens_to(said: str, code: int) -> None:
     assert (ended.returncode, ended.stdout) == (code, "")
 
 
-def test_a_job_that_it_does_not_know_is_answered() -> None:
+def test_an_action_that_it_does_not_know_is_answered() -> None:
     with subprocess.Popen(
         COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write('{"kind": "NoSuchJob"}\n')
+        process.stdin.write('{"job": [{"kind": "NoSuch", "action": {}}]}\n')
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())  # who leaves before it wants no result
         process.stdin.close()
         assert process.wait(60) == 0
-    assert answer["error"]["why"] == "ValueError: no such job: NoSuchJob"
+    assert answer["error"]["why"] == "ValueError: no such action: NoSuch"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from epctx.build.actions.numbers import Trial
 from epctx.errors import EpctxError
-from epctx.runtime.trial import RunJob, RunReport
+from epctx.runtime.trial import RunJob
 from epctx.worker import pool
 from epctx.worker.process import Worker
 
@@ -225,11 +226,11 @@ def test_a_lane_is_cancelled_from_another_thread(
         with pytest.raises(EpctxError, match="does not run"), workers.lane(label) as lane:
             canceller = threading.Thread(target=_cancel, args=(lane, runs, reason))
             canceller.start()
-            job = RunJob(folder=Path(), model=Path())
+            job = Trial(job=RunJob(folder=Path(), model=Path()))
             with pytest.raises(EpctxError, match="does not run"):
-                lane.run(job, RunReport)
+                lane.run(job)
             canceller.join()
-            lane.run(job, RunReport)
+            lane.run(job)
 
 
 def test_logs_of_a_command_without_an_output_folder_leave_no_folder_behind() -> None:

@@ -11,6 +11,9 @@ from typing import Final, TypeVar
 
 import onnx
 
+from epctx.build.action import Action
+from epctx.build.actions.optimize import Optimize
+from epctx.build.actions.quantize import Quantize
 from epctx.engine import build, plan, ranges
 from epctx.engine.actions import loading
 from epctx.engine.build import Options
@@ -21,7 +24,6 @@ from epctx.errors import EpctxError
 from epctx.manifest import Manifest, ModelGroup, Target
 from epctx.quantization.ranges import Ranges, owners, parse
 from epctx.verification.findings import OutputNumbers
-from epctx.worker.jobs import OptimizeJob, OptimizeResult, QuantizeJob, QuantizeResult
 from epctx.worker.pool import Pool, own_logs
 
 R = TypeVar("R")
@@ -83,8 +85,8 @@ class Trials:
     def optimize(self, group: ModelGroup) -> Path:
         """The group's only model, optimized: its folder."""
         folder = self.folder / _OPTIMIZED
-        job = OptimizeJob(source=group.models[0], settings=group.optimize, folder=folder)
-        loading.optimize(job, lambda job: self._carried_out(job, OptimizeResult))
+        job = Optimize(source=group.models[0], settings=group.optimize, folder=folder)
+        loading.optimize(job, self._carried_out)
         return folder
 
     def calibrate(self, group: ModelGroup) -> Ranges:
@@ -93,7 +95,7 @@ class Trials:
         """
         if group.quantize is None or not group.quantize.calibrated:
             return {}
-        job = QuantizeJob(
+        job = Quantize(
             name=group.models[0].name,
             optimized=self.folder / _OPTIMIZED,
             settings=group.quantize,
@@ -102,14 +104,14 @@ class Trials:
             others=(),
             folder=self.folder / "quantized",
         )
-        result = self._carried_out(job, QuantizeResult)
+        result = self._carried_out(job)
         owned = owners(onnx.load(result.sources[0].path, load_external_data=False))
         every = parse(result.ranges or "{}").items()
         found = {name: both for name, both in every if owned.get(name, ("", 0))[0] == name}
         given = {name: each.range for name, each in group.quantize.overrides.items()}
         return {**found, **{name: both for name, both in given.items() if both is not None}}
 
-    def _carried_out(self, job: OptimizeJob | QuantizeJob, result: type[R]) -> R:
+    def _carried_out(self, job: Action[R]) -> R:
         pool = Pool(work=self.folder / f"work-{type(job).__name__}", logs=own_logs())
         with Scheduler(pool), pool.lane(None) as lane:
-            return lane.run(job, result)
+            return lane.run(job)

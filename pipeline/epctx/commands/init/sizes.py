@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from epctx import limits
+from epctx.build.actions.numbers import RunSources
 from epctx.engine.executor import Cancelled, Executor
 from epctx.engine.scheduler import Scheduler
 from epctx.errors import EpctxError, Interrupted
@@ -20,7 +21,6 @@ from epctx.graph.inputs import InputSpec
 from epctx.manifest import ModelSource, VerifyInputs, VerifySettings
 from epctx.verification.numbers import recordings
 from epctx.verification.numbers.sizes import Sizes, open_names
-from epctx.worker.jobs import SourceJob, SourceResult
 from epctx.worker.pool import Pool
 
 _NAMED: Final = (
@@ -73,12 +73,11 @@ def _run(executor: Executor, model: Path, asked: Mapping[str, int], kept: Path) 
     dimensions = {name: (size,) for name, size in asked.items()}
     settings = VerifySettings(inputs=VerifyInputs(dimensions=dimensions))
     source = ModelSource(name=_MODEL, path=model.absolute())
-    job = SourceJob(sources=(source,), settings=settings, folder=kept)
+    action = RunSources(sources=(source,), settings=settings, folder=kept)
     try:
         with executor.lane(None) as lane:
             result = lane.run(
-                job,
-                SourceResult,
+                action,
                 started=lambda stage: None,
                 # The search ends by itself; a model that it runs may not.
                 timeout=2 * limits.SIZE_SECONDS.value,

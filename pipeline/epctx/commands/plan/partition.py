@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from epctx.build.actions.optimize import Optimize
+from epctx.build.actions.partition import Partition
 from epctx.cache.digests import FreshDigests
 from epctx.engine import quantized, ranges
 from epctx.engine.actions import loading
@@ -15,12 +17,6 @@ from epctx.engine.ranges import Ranges
 from epctx.engine.scheduler import Scheduler
 from epctx.stages.exclusion import refuse_unmatched
 from epctx.stages.report import ModelReport
-from epctx.worker.jobs import (
-    OptimizeJob,
-    OptimizeResult,
-    PartitionJob,
-    PartitionResult,
-)
 from epctx.worker.pool import Pool, own_logs
 
 
@@ -63,9 +59,9 @@ def _group(pool: Pool, planned: PlannedGroup, folder: Path, known: Ranges) -> Gr
         optimized: dict[str, Path] = {}
         for number, source in enumerate(group.models):
             optimized[source.name] = folder / f"m{number}"
-            job = OptimizeJob(source=source, settings=group.optimize, folder=optimized[source.name])
-            loading.optimize(job, lambda job: lane.run(job, OptimizeResult))
-        found = lane.run(PartitionJob(group=group, optimized=optimized), PartitionResult)
+            job = Optimize(source=source, settings=group.optimize, folder=optimized[source.name])
+            loading.optimize(job, lane.run)
+        found = lane.run(Partition(group=group, optimized=optimized))
     refuse_unmatched(found.unmatched, where=f"model group {group.name}")
     return GroupPreview(
         target=planned.target, group=group.name, models=found.models, silent=found.silent

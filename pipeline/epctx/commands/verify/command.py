@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from epctx.build.actions.numbers import Verify
 from epctx.cache.digests import FreshDigests
 from epctx.commands.verify.folders import Missing
 from epctx.engine import quantized
@@ -90,7 +91,7 @@ def _verify(
         request = replace(request, group=group)
     try:
         with pool.lane("verify" if _isolated(request) else None) as lane:
-            return lane.run(request, FolderReport)
+            return lane.run(Verify(request=request))
     except CompileError as error:  # the worker crashed, or an EP raised an exception
         policy: PolicyName = "numbers" if request.group is not None else "conformance"
         message = f"cannot be verified: {error.reason}"

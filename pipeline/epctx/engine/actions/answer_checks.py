@@ -10,13 +10,14 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from epctx.build.actions.compile import CompileResult
+from epctx.build.actions.optimize import OptimizeResult
 from epctx.errors import CompileError
 from epctx.files import paths
 from epctx.files import paths as locations
 from epctx.files.digest import of_file
 from epctx.files.outputs import SUMS, OutputFile
 from epctx.manifest import ModelGroup
-from epctx.worker.jobs import CompileResult, OptimizeResult
 
 
 def check_compiled(

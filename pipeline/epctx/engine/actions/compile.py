@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from epctx import codec, limits
+from epctx.build.action import Action
+from epctx.build.actions.compile import MODELS, Compile, CompileResult
+from epctx.build.actions.numbers import Record, RecordResult, Verify
 from epctx.cache import StoredFile
 from epctx.engine.actions import checks, source
 from epctx.engine.actions.answer_checks import check_compiled, check_contents
@@ -31,8 +36,27 @@ from epctx.keys.source_digests import refuse_changed
 from epctx.lockfile.types import LockedCpu
 from epctx.manifest import ModelGroup
 from epctx.stages.report import ModelReport
-from epctx.verification.request import VerifyRequest
-from epctx.worker.jobs import MODELS, CompileJob, CompileResult
+from epctx.verification.findings import FolderReport
+
+
+class _Made(Struct, frozen=True, kw_only=True):
+    """What came of a job that compiles; `checked` None: that is still to come."""
+
+    compiled: CompileResult
+    recording: RecordResult
+    checked: FolderReport | None
+
+    @classmethod
+    def of(cls, results: Sequence[Any]) -> _Made:
+        """What the results of its actions say."""
+        (compiled, *rest) = results
+        recordings = (each for each in rest if isinstance(each, RecordResult))
+        reports = (each for each in rest if isinstance(each, FolderReport))
+        return cls(
+            compiled=compiled,
+            recording=next(recordings, RecordResult(recorded=False)),
+            checked=next(reports, None),
+        )
 
 
 class Compiling:
@@ -131,7 +155,7 @@ class Compiling:
         group, session = progress.planned.group, known.session
         scratch = self._actions.new_folder("s")
         scratch.mkdir(parents=True)
-        job = CompileJob(
+        compile = Compile(
             group=progress.group,
             models=tuple(model.source.name for model in known.models),
             optimized={
@@ -139,101 +163,111 @@ class Compiling:
             },
             folder=folder,
             scratch=scratch,
-            recorded=self.recorded(progress) if lookup.records(group) else None,
-            check=self._check(progress, folder, lane),
         )
+        following = self._following(progress, compile, lane)
         kept = self.computed(progress)
         with source.beside(self._actions, progress, known, kept, lane) as run:
-            result = self._compiled(progress, known, job, lane, run)
+            made = self._compiled(progress, known, compile, following, lane, run)
+            result = made.compiled
             lane.dismiss()
             if lane.own:
                 # While the worker ends. What stays (Windows: files in use) goes with the scratch.
                 shutil.rmtree(scratch, ignore_errors=True)
             lane.close()  # its exit code counts before anything is kept
-            check_compiled(result, group, job.models, folder)
-            if result.checked is not None and not lane.own:
+            check_compiled(result, group, compile.models, folder)
+            if made.checked is not None and not lane.own:
                 check_contents(result, folder)
-            source.judge(run, result)
-        progress.remember(result.peak_memory)
+            source.judge(run, made.recording.unrun)
         for model in known.models:
             for each in (model,) if model.quantized is None else (model, model.origin):
                 assert each.found is not None
                 refuse_changed(each.source, each.found)
         if known.key is None:
             known = lookup.session(group, session, known.models)
-        known = self._stored(progress, known, result, folder)
+        known = self._stored(progress, known, made, folder)
         return Staged(
             compiled=known,
             verified=lookup.verification(group, known),
-            recorded=result.recorded,
+            recorded=made.recording.recorded,
             restored=False,
-            checked=result.checked,
+            checked=made.checked,
         )
 
     def _compiled(
         self,
         progress: GroupProgress,
         known: Compiled,
-        job: CompileJob,
+        compile: Compile,
+        following: Iterable[Action[Any]],
         lane: Lane,
         run: source.SourceRun | None,
-    ) -> CompileResult:
-        """The answer of a compile; a crash on what the source does not run either is the source's.
+    ) -> _Made:
+        """What came of a compile; a crash on what the source does not run either is the source's.
 
         Raises:
             EpctxError: what the job raised; the source does not run.
         """
         entered: list[str] = []
         try:
-            return progress.run(
+            results = progress.run_all(
                 lane,
                 known.session.label,
-                job,
-                CompileResult,
+                [compile, *following],
                 entered=entered.append,
                 pace=self._actions.pace([known]),
             )
+            return _Made.of(results)
         except EpctxError as error:
-            progress.saw(_models(job.scratch))
+            progress.saw(_models(compile.scratch))
             crashed = isinstance(error, CompileError) and entered[-1:] == ["verify"]
             if crashed and run is not None and run.wait().unfed:
                 error.remedy = "its source refuses these inputs: set `verify.inputs.ranges`"
             raise
 
-    def _check(self, progress: GroupProgress, folder: Path, lane: Lane) -> VerifyRequest | None:
-        """What the worker that compiles verifies itself: a group of which nothing is loaded, or
-        whose EPs leave nothing behind in a process.
+    def _following(
+        self, progress: GroupProgress, compile: Compile, lane: Lane
+    ) -> Iterator[Action[Any]]:
+        """What is done in the process that compiles, too: its sessions are run where numbers need
+        them; and a group is verified of which nothing is loaded, or whose EPs leave nothing behind
+        in a process.
         """
-        skips = self._actions.lookup.skips(progress.planned.group)
-        if len(progress.planned.session_groups) > 1 or (lane.own and not skips):
-            return None
-        return checks.request(progress, folder, skips_numbers=skips)
+        lookup, group = self._actions.lookup, progress.planned.group
+        if lookup.records(group):
+            kept = self.recorded(progress)
+            yield Record(group=compile.group, folder=compile.folder, recorded=kept)
+        skips = lookup.skips(group)
+        if len(progress.planned.session_groups) == 1 and (skips or not lane.own):
+            request = checks.request(progress, compile.folder, skips_numbers=skips)
+            yield Verify(request=request, compiled=True)
 
     def _stored(
-        self, progress: GroupProgress, known: Compiled, result: CompileResult, folder: Path
+        self, progress: GroupProgress, known: Compiled, made: _Made, folder: Path
     ) -> Compiled:
         """A session group that was compiled, put into the cache with its recording."""
         assert known.record is not None and known.key is not None
-        group, files = progress.planned.group, result.output.files
+        group, result = progress.planned.group, made.compiled
         action = self._actions.store(
             known.key,
             "compile",
             known.record,
             to_store(result, group, self._cpu(group)),
             folder=folder,
-            files=[StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in files],
+            files=[
+                StoredFile(name=f.name, size=f.size, digest=f.blake3) for f in result.output.files
+            ],
         )
-        return self._with_recording(progress, replace(known, action=action), result)
+        known = replace(known, action=action)
+        return self._with_recording(progress, known, recorded=made.recording.recorded)
 
     def _with_recording(
-        self, progress: GroupProgress, known: Compiled, result: CompileResult
+        self, progress: GroupProgress, known: Compiled, *, recorded: bool
     ) -> Compiled:
         record = known.recording_record
         if record is None:
             return known
         roots: list[Path] = []
         folder = self.recorded(progress)
-        if result.recorded:
+        if recorded:
             roots = [folder / model.source.name for model in known.models]
         else:
             record = replace(record, inputs=None, budget=None)
@@ -242,7 +276,7 @@ class Compiling:
             name,
             "recording",
             record,
-            StoredRecording(recorded=result.recorded),
+            StoredRecording(recorded=recorded),
             folder=folder,
             files=files_in(folder, roots),
         )

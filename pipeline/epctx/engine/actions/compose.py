@@ -6,6 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from epctx.build.actions.compose import Compose
+from epctx.build.actions.numbers import Verify
 from epctx.engine.actions.base import Actions
 from epctx.engine.output.place import Place
 from epctx.engine.plan import PlannedComposition
@@ -16,7 +18,6 @@ from epctx.errors import EpctxError
 from epctx.files import outputs
 from epctx.verification.findings import POLICIES, FolderReport, on_inputs
 from epctx.verification.request import Composed, VerifyRequest
-from epctx.worker.jobs import ComposeJob, ComposeResult
 
 
 class Composing:
@@ -52,10 +53,9 @@ class Composing:
             group: {file: content for s in state.sessions for file, content in s.outputs.items()}
             for group, state in known.groups.items()
         }
-        job = ComposeJob(composed=whole, contents=contents, folder=folder)
+        job = Compose(composed=whole, contents=contents, folder=folder)
         with self._actions.shared_lane() as lane:
-            made = progress.run(lane, name, job, ComposeResult)
-        progress.remember(made.peak_memory)
+            made = progress.run(lane, name, job)
         outputs.write_sums(folder, made.files)
         found = self._verify(planned, whole, folder, progress)
         refuse(found)
@@ -76,7 +76,7 @@ class Composing:
             policies=tuple(p for p in POLICIES if p != "numbers" or runs),
         )
         with self._actions.lane(whole.providers, f"{planned.label}-verify") as lane:
-            found = progress.run(lane, planned.composition.name, request, FolderReport)
+            found = progress.run(lane, planned.composition.name, Verify(request=request))
         return found.with_skipped()
 
     def _folder(self, group: GroupState) -> Path:

@@ -1,4 +1,4 @@
-"""An OptimizeJob carried out, whatever onnx's inference makes of the model.
+"""An Optimize carried out, whatever onnx's inference makes of the model.
 
 A model may be sound to ONNX Runtime, and onnx's inference crash on it or never end. Then less is
 inferred: what is not known of shapes is left to ONNX Runtime, which is the judge.
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.errors import CompileError, ModelError
 from epctx.graph.native import REACHES
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
 
-def optimize(job: OptimizeJob, run: Callable[[OptimizeJob], OptimizeResult]) -> OptimizeResult:
+def optimize(job: Optimize, run: Callable[[Optimize], OptimizeResult]) -> OptimizeResult:
     """Carry out the job by `run`, again with less inference where that ended the process.
 
     Raises:
@@ -36,7 +36,7 @@ def optimize(job: OptimizeJob, run: Callable[[OptimizeJob], OptimizeResult]) -> 
     raise failed
 
 
-def _blamed(error: CompileError, job: OptimizeJob) -> ModelError:
+def _blamed(error: CompileError, job: Optimize) -> ModelError:
     return ModelError(
         f"{error.native} does not get through it: {error.what}",
         model=job.source.name,

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.engine.actions.answer_checks import check_optimized
 from epctx.engine.actions.base import Actions, files_in
@@ -26,7 +27,6 @@ from epctx.graph.optimized import paths
 from epctx.graph.passes import registry
 from epctx.keys.source_digests import SourceDigests, identities
 from epctx.manifest import ModelSource, OptimizeSettings
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
 Ahead = Callable[[], None]
 """Is called before a job is sent."""
@@ -143,15 +143,12 @@ class Optimizing:
         lookup = self._actions.lookup
         folder = self._actions.new_folder("o")
         begun = time.time()
-        job = OptimizeJob(source=source, settings=settings, folder=folder)
+        job = Optimize(source=source, settings=settings, folder=folder)
         # What passes of others leave in a process nobody knows: nothing is compiled there.
         foreign = registry.foreign(settings.passes)
         with self._actions.shared_lane() if foreign else nullcontext(lane) as chosen:
-            result = loading.optimize(
-                job, lambda job: progress.run(chosen, source.name, job, OptimizeResult)
-            )
+            result = loading.optimize(job, lambda job: progress.run(chosen, source.name, job))
         check_optimized(result, source.name)
-        progress.remember(result.peak_memory)
         model.folder = folder
         found = _found(source, result)
         known = lookup.optimized(source, settings, found)

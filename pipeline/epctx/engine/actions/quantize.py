@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from epctx import codec
+from epctx.build.actions.quantize import Quantize, QuantizeResult
 from epctx.engine.actions.base import Actions, files_in
 from epctx.engine.actions.optimize import Ahead, Optimizing, alone
 from epctx.engine.executor import Lane
@@ -23,7 +24,6 @@ from epctx.engine.state import Optimized, Quantized
 from epctx.errors import CompileError
 from epctx.keys import key, make
 from epctx.manifest import ModelSource
-from epctx.worker.jobs import QuantizeJob, QuantizeResult
 
 
 class _Model(Struct):
@@ -116,7 +116,7 @@ class Quantizing:
         assert group.quantize is not None
         self._actions.refuse_to_build(f"quantize of {name}")
         folder = self._actions.new_folder("q")
-        job = QuantizeJob(
+        job = Quantize(
             name=name,
             optimized=self._optimizing.folder(progress, plain, lane),
             settings=group.quantize,
@@ -127,8 +127,7 @@ class Quantizing:
         )
         # Its sessions leave something in a process: nothing is compiled there.
         with self._actions.shared_lane() as chosen:
-            result = progress.run(chosen, name, job, QuantizeResult)
-        progress.remember(result.peak_memory)
+            result = progress.run(chosen, name, job)
         self._check(result, folder, name)
         if result.ranges is not None and job.ranges is None:
             self._calibrated(known, name, result.ranges)

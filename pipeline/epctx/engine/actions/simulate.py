@@ -14,6 +14,7 @@ from concurrent.futures import wait
 
 from msgspec.structs import replace
 
+from epctx.build.actions.numbers import Verify
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.pace import Pace
@@ -68,9 +69,7 @@ class Simulation:
                 return self._job(group, self._request, self._new)
             policies = tuple(name for name in self._request.policies if name != "numbers")
             request = replace(self._request, policies=policies)
-            first = self._progress.run(
-                lane, self._progress.planned.group.name, request, FolderReport
-            )
+            first = self._progress.run(lane, group, Verify(request=request))
             lane.hand_on()
         self._beside_each_other(parts, first)
         ordered = [report for _, report in sorted(self._found, key=lambda each: each[0])]
@@ -132,9 +131,9 @@ class Simulation:
         pace = self._pace(part)
         with checks.lane(self._actions, self._progress) as lane:
             if not lane.own:
-                return self._progress.run(lane, subject, request, FolderReport, pace=pace)
+                return self._progress.run(lane, subject, Verify(request=request), pace=pace)
             with self._actions.room.taken(self._size(pace)):
-                return self._progress.run(lane, subject, request, FolderReport, pace=pace)
+                return self._progress.run(lane, subject, Verify(request=request), pace=pace)
 
     def _size(self, pace: Pace) -> int:
         """The bytes that a process will need: as measured before, else as the compile did."""

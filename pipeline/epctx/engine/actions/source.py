@@ -7,20 +7,20 @@ verify the group and waits for it; what it gives is kept, and verification does 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+from epctx.build.actions.numbers import RunSources, SourceResult
 from epctx.engine.actions import checks
 from epctx.engine.actions.base import Actions
 from epctx.engine.executor import Cancelled, Lane
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import GroupProgress
 from epctx.engine.state import Compiled
-from epctx.errors import CompileError, EpctxError, ModelError
+from epctx.errors import CompileError, EpctxError, Failure, ModelError
 from epctx.manifest import ModelSource
-from epctx.worker.jobs import CompileResult, SourceJob, SourceResult
 
 
 class SourceRun:
@@ -46,7 +46,8 @@ class SourceRun:
         self._session = session
         self._lane = lane
         self._compiling = compiling
-        self._job = SourceJob(sources=sources, settings=progress.planned.group.verify, folder=kept)
+        settings = progress.planned.group.verify
+        self._action = RunSources(sources=sources, settings=settings, folder=kept)
         self._done: Future[SourceResult] = Future()
         self._thread = threading.Thread(target=self._run, name="epctx-source")
 
@@ -72,13 +73,12 @@ class SourceRun:
     def _run(self) -> None:
         try:
             subject = self._session.label
-            result = self._progress.run(self._lane, subject, self._job, SourceResult)
-            self._progress.remember(result.peak_memory)
+            result = self._progress.run(self._lane, subject, self._action)
             self._lane.hand_on()
             self._done.set_result(result)
         except CompileError as error:  # nothing of an EP is in that process
             if error.starved:  # beside the compile; verification has the memory for itself
-                self._done.set_result(SourceResult(unfed={}, peak_memory=0))
+                self._done.set_result(SourceResult(unfed={}))
             else:
                 self._fail(_crashed(error, self._session))
         except Cancelled as error:  # whoever ended it, or the build, has a reason of its own
@@ -93,18 +93,19 @@ class SourceRun:
         self._compiling.cancel(error)
 
 
-def judge(run: SourceRun | None, result: CompileResult) -> None:
+def judge(run: SourceRun | None, unrun: Sequence[Failure]) -> None:
     """Blame the EP for what its generating sessions did not run, if the sources run on that.
 
     Args:
         run: of the sources; None: nobody ran them.
+        unrun: of each model that the generating sessions did not run, why.
 
     Raises:
         CompileError: the EP is to blame.
         EpctxError: as `SourceRun.wait` raises it.
     """
     unfed = {} if run is None else run.wait().unfed
-    for failure in result.unrun:
+    for failure in unrun:
         if failure.model not in unfed:
             raise CompileError.of(failure)
 

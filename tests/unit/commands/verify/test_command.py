@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from epctx.build.actions.numbers import Verify
 from epctx.commands.verify import command
 from epctx.commands.verify.folders import Missing
 from epctx.errors import CompileError, EpctxError, ManifestError
@@ -35,9 +36,8 @@ class FakePool:
         FakePool.own.append(label is not None)
         yield self
 
-    def run(self, request: VerifyRequest, kind: type) -> FolderReport:
-        assert kind is FolderReport
-        return FakePool.answer(request)
+    def run(self, action: Verify) -> FolderReport:
+        return FakePool.answer(action.request)
 
     def cancel(self, reason: EpctxError) -> None: ...
 

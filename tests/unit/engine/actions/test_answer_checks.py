@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from epctx.build.actions.compile import CompileResult
+from epctx.build.actions.optimize import OptimizeResult
 from epctx.engine.actions import answer_checks
 from epctx.errors import CompileError
 from epctx.files import outputs
@@ -17,7 +19,6 @@ from epctx.files.outputs import GroupOutput, OutputFile
 from epctx.graph.model import SourceFile
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
 from epctx.stages.report import ModelReport, PartitionReport
-from epctx.worker.jobs import CompileResult, OptimizeResult
 
 MODELS = tuple(ModelSource(name=name, path=Path(f"/{name}.onnx")) for name in "ab")
 GROUP = ModelGroup(
@@ -41,9 +42,6 @@ def answer(tmp_path: Path) -> CompileResult:
         output=GroupOutput(models={n: f"{n}_ctx.onnx" for n in "ab"}, files=files),
         models=models,
         unmatched=((), ()),
-        recorded=False,
-        checked=None,
-        peak_memory=0,
     )
 
 
@@ -116,7 +114,7 @@ def optimized(*locations: str) -> OptimizeResult:
         SourceFile(path=Path("/m") / each, location=each, digest=of_bytes(b""), size=0)
         for each in locations
     )
-    return OptimizeResult(digest=of_bytes(b""), sources=sources, passes=(), peak_memory=0)
+    return OptimizeResult(digest=of_bytes(b""), sources=sources, passes=())
 
 
 def test_the_data_of_an_optimized_model_lies_in_its_folder() -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from epctx.build.actions.optimize import Optimize, OptimizeResult
 from epctx.engine.actions import loading
 from epctx.errors import CompileError, EpctxError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph.native import Reach
 from epctx.manifest import ModelSource, OptimizeSettings
-from epctx.worker.jobs import OptimizeJob, OptimizeResult
 
-DONE = OptimizeResult(digest=of_bytes(b""), sources=(), passes=(), peak_memory=0)
+DONE = OptimizeResult(digest=of_bytes(b""), sources=(), passes=())
 
 
 class Runner:
@@ -23,7 +23,7 @@ class Runner:
         self.failing = failing
         self.asked: list[Reach] = []
 
-    def __call__(self, job: OptimizeJob) -> OptimizeResult:
+    def __call__(self, job: Optimize) -> OptimizeResult:
         self.asked.append(job.reach)
         job.folder.mkdir()
         if job.reach in self.failing:
@@ -37,9 +37,9 @@ def ended(native: str | None) -> CompileError:
     return error
 
 
-def job(folder: Path) -> OptimizeJob:
+def job(folder: Path) -> Optimize:
     source = ModelSource(name="a", path=folder / "a.onnx")
-    return OptimizeJob(source=source, settings=OptimizeSettings(), folder=folder / "made")
+    return Optimize(source=source, settings=OptimizeSettings(), folder=folder / "made")
 
 
 def test_what_infers_is_not_run_twice(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from epctx.build.actions.quantize import QuantizeResult
 from epctx.engine.actions.quantize import Quantizing
 from epctx.errors import CompileError, LockError, ModelError
 from epctx.files.digest import of_bytes
 from epctx.graph.model import SourceFile
-from epctx.worker.jobs import QuantizeResult
 from tests.kit.projects import Project, flip, ran
 from tests.kit.reports import quantized
 
@@ -109,7 +109,7 @@ def test_a_worker_that_tells_of_other_files_is_not_believed(tmp_path: Path) -> N
     told = SourceFile(
         path=tmp_path / "model.onnx", location="model.onnx", size=5, digest=of_bytes(b"")
     )
-    result = QuantizeResult(sources=(told,), ranges=None, report=quantized(), peak_memory=0)
+    result = QuantizeResult(sources=(told,), ranges=None, report=quantized())
     quantizing = Quantizing.__new__(Quantizing)
     with pytest.raises(CompileError, match="other files than it wrote"):
         quantizing._check(result, tmp_path, "a")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from epctx.build.actions.numbers import Verify
 from epctx.engine.actions import checks
 from epctx.engine.actions.room import Room
 from epctx.engine.actions.simulate import Simulation
@@ -48,8 +49,10 @@ class Lane:
         self.own = own
         self._work = work
 
-    def run(self, job: VerifyRequest, result: object, **_: object) -> FolderReport:
-        return self._work(job)
+    peak_memory = 0
+
+    def run_all(self, job: Sequence[Verify], **_: object) -> list[FolderReport]:
+        return [self._work(each.request) for each in job]
 
     def hand_on(self) -> None:
         """Nothing is its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from epctx.build.actions.numbers import RunSources, SourceResult
 from epctx.engine.actions import checks, source
 from epctx.engine.executor import Cancelled
 from epctx.engine.plan import SessionGroup
 from epctx.engine.progress import Events, GroupProgress
 from epctx.engine.state import Compiled, Optimized
-from epctx.errors import CompileError, EpctxError, ModelError, TimedOut
+from epctx.errors import CompileError, EpctxError, Failure, ModelError, TimedOut
 from epctx.manifest import ModelGroup, ModelSource, ProviderSpec
-from epctx.worker.jobs import CompileResult, SourceJob, SourceResult
 
 M = ModelSource(name="m", path=Path("m.onnx"))
 GROUP = ModelGroup(
@@ -42,9 +42,12 @@ class Lane:
     def start(self) -> None:
         self.did.append("start")
 
-    def run(self, job: object, result: object, **_: object) -> Any:
-        assert isinstance(job, SourceJob) and job.folder == Path("kept")
-        return self._work(self)
+    peak_memory = 0
+
+    def run_all(self, job: Sequence[object], **_: object) -> list[Any]:
+        (action,) = job
+        assert isinstance(action, RunSources) and action.folder == Path("kept")
+        return [self._work(self)]
 
     def hand_on(self) -> None:
         self.did.append("hand on")
@@ -68,7 +71,7 @@ def until_cancelled(lane: Lane) -> None:
 
 
 def ran(**unfed: str) -> Callable[[Lane], SourceResult]:
-    return lambda lane: SourceResult(unfed=unfed, peak_memory=7)
+    return lambda lane: SourceResult(unfed=unfed)
 
 
 @contextmanager
@@ -92,8 +95,8 @@ def beside(
         yield run
 
 
-def compiled(*unrun: EpctxError) -> CompileResult:
-    return cast(CompileResult, SimpleNamespace(unrun=tuple(error.failure for error in unrun)))
+def compiled(*unrun: EpctxError) -> tuple[Failure, ...]:
+    return tuple(error.failure for error in unrun)
 
 
 def test_a_source_that_fails_ends_the_compile(monkeypatch: pytest.MonkeyPatch) -> None:

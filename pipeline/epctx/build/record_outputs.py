@@ -19,7 +19,7 @@ from epctx.errors import CompileError, Failure
 from epctx.files.outputs import context_file
 from epctx.graph.inputs import Array
 from epctx.graph.model import Partition
-from epctx.manifest import ModelSource
+from epctx.manifest import ModelGroup, ModelSource
 from epctx.providers.base import (
     ExecutionProvider,
     Generating,
@@ -39,7 +39,6 @@ from epctx.verification.numbers.record import Turn
 from epctx.verification.numbers.recordings import Variant
 from epctx.verification.numbers.runs import Budget, Pause
 from epctx.verification.numbers.tasks import obstacle
-from epctx.worker.jobs import CompileJob
 
 Values = Mapping[str, ort.OrtValue]
 _JOINT = (
@@ -63,7 +62,9 @@ def prepare(
 def record(
     models: Mapping[str, GeneratingModel],
     compiled: CompiledGroup,
-    job: CompileJob,
+    group: ModelGroup,
+    folder: Path,
+    recorded: Path,
     started: Callable[[str, str], None],
     pausing: Callable[[Pause], None],
 ) -> tuple[Failure, ...] | None:
@@ -73,6 +74,10 @@ def record(
     instead.
 
     Args:
+        models: as `prepare` gave them.
+        group: the model group.
+        folder: where the compile has put its outputs.
+        recorded: where what they compute is kept.
         started: hears which model runs on which EP, before it does: native code may crash.
         pausing: hears of each pause before a run on an input set.
 
@@ -92,10 +97,10 @@ def record(
         if not isinstance(workspace, Generating) or workspace.cannot_run() is not None:
             return None
         workspaces[index] = workspace
-    if job.group.verify.numbers == "full" and _loadable(job):
+    if group.verify.numbers == "full" and _loadable(group, list(models), folder):
         return None
 
-    names = [spec.provider for spec in job.group.execution_providers]
+    names = [spec.provider for spec in group.execution_providers]
 
     def run(name: str, feeds: Feeds) -> dict[str, Array]:
         def run_partition(partition: Partition, feeds: Values) -> Values:
@@ -110,21 +115,20 @@ def record(
         named = values.flat(list(computed), found, [models[name].kinds[each] for each in computed])
         return {key: np.asarray(value) for key, value in named}
 
-    assert job.recorded is not None
     for name in compiled.joint:
-        recordings.refuse(job.recorded, name, _JOINT)
+        recordings.refuse(recorded, name, _JOINT)
     sources = [
         source
-        for source in job.group.models
-        if source.name in job.models and source.name not in compiled.joint
+        for source in group.models
+        if source.name in models and source.name not in compiled.joint
     ]
-    budget = Budget(job.group.verify.budget, pausing=pausing)
+    budget = Budget(group.verify.budget, pausing=pausing)
     made = list(workspaces.values())
     failures: list[Failure] = []
     turns = _turns(made)
     variants = [Variant(name=turn.name, place="", begun=False) for turn in turns]
     for turn in turns:
-        _tell_variants(job.recorded, sources, turns, variants)
+        _tell_variants(recorded, sources, turns, variants)
         if turn.name:
             budget.pause(Pause(model=turn.name))
             if budget.used_up:
@@ -135,11 +139,9 @@ def record(
             failures.append(error.failure)
             break
         variants[turn.index] = replace(variants[turn.index], begun=True, misfit=misfit)
-        _tell_variants(job.recorded, sources, turns, variants)
-        _tell_boundaries(job, made, turn)
-        failures += recording.record(
-            sources, job.folder, job.recorded, job.group.verify, run, budget, turn
-        )
+        _tell_variants(recorded, sources, turns, variants)
+        _tell_boundaries(list(models), recorded, made, turn)
+        failures += recording.record(sources, folder, recorded, group.verify, run, budget, turn)
     return tuple(failures)
 
 
@@ -160,12 +162,13 @@ def _choose(workspaces: Sequence[Generating], turn: Turn) -> str | None:
     return None
 
 
-def _tell_boundaries(job: CompileJob, workspaces: Sequence[Generating], turn: Turn) -> None:
-    assert job.recorded is not None
+def _tell_boundaries(
+    models: Sequence[str], recorded: Path, workspaces: Sequence[Generating], turn: Turn
+) -> None:
     telling = [each for each in workspaces if isinstance(each, TellsBoundaries)]
-    for name in job.models if len(telling) == len(workspaces) else ():
+    for name in models if len(telling) == len(workspaces) else ():
         told = [each for workspace in telling for each in workspace.boundaries(name)]
-        recordings.write_boundaries(job.recorded, turn.place(name), told)
+        recordings.write_boundaries(recorded, turn.place(name), told)
 
 
 def _tell_variants(
@@ -183,12 +186,12 @@ def _tell_variants(
         recordings.write_variants(recorded, source.name, placed)
 
 
-def _loadable(job: CompileJob) -> bool:
+def _loadable(group: ModelGroup, models: Sequence[str], folder: Path) -> bool:
     """Whether this host can load what was written, as far as its EPs know before it is tried."""
-    folder = open_folder(
-        job.folder,
-        providers=Providers.of_group(job.group.execution_providers),
-        models=[context_file(name) for name in job.models],
+    built = open_folder(
+        folder,
+        providers=Providers.of_group(group.execution_providers),
+        models=[context_file(name) for name in models],
     )
-    sharing = len(job.models) > 1
-    return all(obstacle(folder, model, sharing=sharing) is None for model in folder.models)
+    sharing = len(models) > 1
+    return all(obstacle(built, model, sharing=sharing) is None for model in built.models)

@@ -1,0 +1,145 @@
+"""An action: what one worker process is asked to do, what comes of it, and how it is done.
+
+A job is an ordered list of actions for one process. Each result is sent when it is finished, so
+what ends the process later does not take it away. An action that is *within* another finds open
+what that one had opened; what is open is closed before the first action that is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import psutil
+from msgspec import Struct
+
+from epctx.files import outputs
+
+if sys.platform != "win32":
+    import resource
+
+R = TypeVar("R")
+T = TypeVar("T")
+Settle = Callable[[Any, float | None], None]
+"""Hears what an action's result is if it is ended so many seconds later; None: it is not to be."""
+
+
+class StageStarted(Struct, frozen=True, kw_only=True):
+    """A worker has begun a stage, of a model where the stage goes model by model.
+
+    Attributes:
+        provider: the EP that works on it now, by ONNX Runtime's name of it: its code may crash.
+        number: of the input set that it is run on, from 1 on; 0: it is not run on one, or the stage
+            is no run.
+        of: how many input sets it is run on.
+        peak_memory: of the process so far, in bytes, if it runs.
+        ago: seconds since, if it is told later.
+    """
+
+    stage: Literal[
+        "load",
+        "optimize",
+        "quantize",
+        "source",
+        "partition",
+        "compile",
+        "dump",
+        "verify",
+        "compose",
+        "golden",
+    ]
+    model: str | None = None
+    provider: str | None = None
+    number: int = 0
+    of: int = 0
+    peak_memory: int = 0
+    ago: float = 0.0
+
+
+class Action(Struct, Generic[R], frozen=True, kw_only=True):
+    """A request, as it crosses to a worker; `kinds.KINDS` has all of them.
+
+    Attributes:
+        result: the type of what comes of it.
+        writes: the fields that name folders which it writes to.
+        failed: of such a field, the one file that counts if the action fails.
+        within: the action that it must follow, and whose open sessions it uses; None: none.
+        isolates: what an EP leaves in the process may change what comes later: how the process
+            ends counts.
+    """
+
+    result: ClassVar[type[Any]]
+    writes: ClassVar[tuple[str, ...]] = ()
+    failed: ClassVar[dict[str, str]] = {}
+    within: ClassVar[type[Action[Any]] | None] = None
+    isolates: ClassVar[bool] = False
+
+    def run(self, worker: WorkerContext) -> R:
+        """Carry it out. Raises EpctxError, as its class says."""
+        raise NotImplementedError
+
+
+class WorkerContext:
+    """What an action has of the process that carries it out.
+
+    Args:
+        started: hears of each stage before it begins.
+        settle: hears what the result is, should the process be ended.
+
+    Attributes:
+        sessions: what stays open for the actions that are within this one.
+        live: likewise, what those want to know of it.
+        done: the results of the job so far.
+        kept_open: the next action is within this one.
+    """
+
+    def __init__(self, started: Callable[[StageStarted], None], settle: Settle) -> None:
+        self.started = started
+        self.settle = settle
+        self.sessions = ExitStack()
+        self.live: Any = None
+        self.done: list[Any] = []
+        self.kept_open = False
+
+    def close(self) -> None:
+        """Close what was left open."""
+        self.live = None
+        self.sessions.close()
+
+    def last(self, kind: type[T]) -> T:
+        """Return the last result of a kind in this job."""
+        return next(each for each in reversed(self.done) if isinstance(each, kind))
+
+
+def _unsettled(result: object, left: float | None) -> None:
+    """Nobody ends the process."""
+
+
+def carry_out(
+    actions: Sequence[Action[Any]],
+    started: Callable[[StageStarted], None],
+    settle: Settle = _unsettled,
+) -> Iterator[Any]:
+    """Carry out a job in this process, and give the result of each action when it is finished.
+
+    Raises:
+        EpctxError: what an action raises; what the system refuses is a StorageError.
+    """
+    worker = WorkerContext(started, settle)
+    with outputs.refusals(), worker.sessions:
+        for number, action in enumerate(actions, start=1):
+            if action.within is None:
+                worker.close()
+            worker.kept_open = any(each.within is type(action) for each in actions[number:][:1])
+            worker.done.append(action.run(worker))
+            yield worker.done[-1]
+
+
+def peak_memory() -> int:
+    """Return the largest resident size of this process so far, in bytes."""
+    if sys.platform != "win32":
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return int(psutil.Process().memory_info().peak_wset)

@@ -1,0 +1,1 @@
+"""The actions, one module each; those that run models share one until they have one runner."""

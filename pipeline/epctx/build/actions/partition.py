@@ -1,0 +1,83 @@
+"""Partition: who would take which part of a model, as a compile would, and nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from epctx.build.action import Action, StageStarted, WorkerContext
+from epctx.build.actions.compile import model_report
+from epctx.manifest import ModelGroup
+from epctx.stages.exclusion import Unmatched
+from epctx.stages.report import ModelReport
+
+
+class PartitionResult(Struct, frozen=True, kw_only=True):
+    """Who would take which part of each model; `unmatched` as in CompileResult.
+
+    Attributes:
+        silent: EPs, by alias, that do not say before a compile what of it they would leave.
+    """
+
+    models: tuple[ModelReport, ...]
+    unmatched: tuple[tuple[Unmatched, ...], ...]
+    silent: tuple[str, ...] = ()
+
+
+class Partition(Action[PartitionResult], frozen=True, kw_only=True):
+    """Partition optimized models.
+
+    Attributes:
+        group: the model group that they belong to.
+        optimized: model name to the folder that Optimize wrote.
+    """
+
+    result = PartitionResult
+
+    group: ModelGroup
+    optimized: Mapping[str, Path]
+
+    def run(self, worker: WorkerContext) -> PartitionResult:
+        """Raises what `stages.partition` raises, but where limits are missed: those are for builds,
+        and who asks for a preview wants to see why.
+        """
+        from epctx.graph.optimized import store
+        from epctx.providers import registry
+        from epctx.stages import partition
+
+        group = self.group
+        providers = [registry.create(spec) for spec in group.execution_providers]
+        reports, unmatched = [], []
+        silent: frozenset[int] = frozenset()
+        sources = {source.name: source.path for source in group.models}
+        for name, folder in self.optimized.items():
+            worker.started(StageStarted(stage="partition", model=name))
+            optimized = replace(store.read(folder), name=name)
+            foreseen, silent = partition.foresee(optimized, providers, group.partition)
+            report = model_report(group, optimized, foreseen, providers)
+            reports.append(_located(report, sources[name]))
+            unmatched.append(partition.unmatched(optimized, group.partition))
+        aliases = [spec.alias for spec in group.execution_providers]
+        return PartitionResult(
+            models=tuple(reports),
+            unmatched=tuple(unmatched),
+            silent=tuple(aliases[index] for index in sorted(silent)),
+        )
+
+
+def _located(report: ModelReport, source: Path) -> ModelReport:
+    """The report, with where in the source what is left to the default EP comes from."""
+    from epctx.graph import locations
+
+    if not report.declined:
+        return report
+    found = locations.locations(source, {each.node for each in report.declined})
+    return replace(
+        report,
+        declined=tuple(
+            replace(each, location=found.get(each.node, "")) for each in report.declined
+        ),
+    )

@@ -1,0 +1,23 @@
+"""All actions there are: what a worker, here or on another machine, can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from epctx.build.action import Action
+from epctx.build.actions.compile import Compile
+from epctx.build.actions.compose import Compose
+from epctx.build.actions.numbers import Golden, Record, RunSources, Trial, Verify
+from epctx.build.actions.optimize import Optimize
+from epctx.build.actions.partition import Partition
+from epctx.build.actions.quantize import Quantize
+
+KINDS: Final[Mapping[str, type[Action[Any]]]] = {
+    kind.__name__: kind
+    for kind in (
+        *(Optimize, Quantize, Partition, Compile, Compose),
+        *(Record, RunSources, Verify, Golden, Trial),
+    )
+}
+"""By name: what a worker is asked for by another name it does not do."""
