@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 DEFAULT_EP: Final = "CPUExecutionProvider"
 """ONNX Runtime's own EP: it runs what no other takes."""
@@ -210,7 +211,7 @@ class QuantizeSettings(Struct, frozen=True, kw_only=True):
 
 
 class PartitionSettings(Struct, frozen=True, kw_only=True):
-    """`partition`: what the partitioner must honour.
+    """`partition`: what the partitioner must honour. The excluded are sets: sorted, each once.
 
     Attributes:
         exclude_op_types: op types kept off every EP (`Op` of the default domain, or `domain::Op`).
@@ -225,6 +226,10 @@ class PartitionSettings(Struct, frozen=True, kw_only=True):
     min_nodes: int = 1
     require_coverage: float | None = None
     max_partitions: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("exclude_op_types", "exclude_nodes"):
+            force_setattr(self, name, tuple(sorted(set(getattr(self, name)))))
 
 
 class VerifyInputs(Struct, frozen=True, kw_only=True):

@@ -60,7 +60,7 @@ def test_the_first_pair_does_not_count_and_the_others_are_in_turn() -> None:
 
 @pytest.mark.needs("Linux", "only Linux tells it")
 def test_memory_is_that_of_all_processes_and_is_looked_at_once(tmp_path: Path) -> None:
-    child = "import time; kept = bytearray(b'x' * 50_000_000); time.sleep(0.5)"
+    child = "import time; kept = b'x' * 50_000_000; time.sleep(0.5)"
     code = (
         f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}]); "
         f"{child}; p.wait()"

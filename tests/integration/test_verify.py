@@ -20,7 +20,8 @@ from epctx import api, codec
 from epctx import lockfile as locks
 from epctx.errors import LockError, UsageError
 from epctx.files.digest import of_file
-from epctx.lockfile.types import Lock, LockedFile, LockedGroup, LockedPartition, LockedSession
+from epctx.lockfile.types import Lock, LockedFile, LockedGroup, LockedSession
+from epctx.manifest import PartitionSettings
 from epctx.parsing.schema import apply as schema
 from epctx.stages import verify
 from epctx.verification.findings import Finding, VerifyReport
@@ -310,7 +311,7 @@ def locked(root: Path) -> Lock:
             models={},
             node_name_prefix="",
             optimize="basic",
-            partition=LockedPartition(
+            partition=PartitionSettings(
                 exclude_nodes=(),
                 exclude_op_types=(),
                 max_partitions=None,

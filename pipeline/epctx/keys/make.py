@@ -22,14 +22,11 @@ from epctx.keys.records import (
     ComposedModel,
     ComposeRecord,
     FolderRecord,
-    InitializersRecord,
     InputsRecord,
     OptimizeRecord,
-    PartitionRecord,
     QuantizeRecord,
     RecordingRecord,
     ReferenceRecord,
-    ToleranceRecord,
     VerifiedModel,
     VerifyRecord,
 )
@@ -39,13 +36,10 @@ from epctx.manifest import (
     Calibration,
     Composition,
     CompositionPart,
-    ExternalInitializers,
     ModelGroup,
     ModelSource,
     OptimizeSettings,
-    PartitionSettings,
     QuantizeSettings,
-    Tolerance,
     VerifyInputs,
 )
 
@@ -153,9 +147,9 @@ def compile(
         ),
         embed_mode=group.embed_mode,
         node_name_prefix=group.node_name_prefix,
-        partition=_partition(group.partition),
+        partition=group.partition,
         session_options=dict(group.session_options),
-        external_initializers=_initializers(group.external_initializers),
+        external_initializers=group.external_initializers,
         providers=tuple(toolchain.provider(spec) for spec in group.execution_providers),
         toolchain=toolchain.of("compile"),
     )
@@ -228,7 +222,7 @@ def verify(
         outputs={name: str(content) for name, content in outputs.items()},
         models=tuple(_verified(source, found, references) for source, found in models),
         inputs=inputs,
-        tolerance=_tolerance(settings.tolerance),
+        tolerance=settings.tolerance,
         numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
         budget=None if inputs is None else settings.budget,
         allow_nonfinite=settings.allow_nonfinite,
@@ -260,7 +254,7 @@ def compose(
         outputs=None if outputs is None else {n: (o.part, o.output) for n, o in outputs.items()},
         embed_mode=composition.embed_mode,
         given=inputs,
-        tolerance=_tolerance(settings.tolerance),
+        tolerance=settings.tolerance,
         numbers="skipped" if inputs is None and settings.numbers != "off" else settings.numbers,
         devices=devices,
         toolchain=toolchain.of("compose"),
@@ -326,22 +320,6 @@ def _given(path: Path, digests: FileDigests, key: str) -> Digest:
         return digests.of(path)
 
 
-def _partition(settings: PartitionSettings) -> PartitionRecord:
-    return PartitionRecord(
-        exclude_op_types=tuple(sorted(set(settings.exclude_op_types))),
-        exclude_nodes=tuple(sorted(set(settings.exclude_nodes))),
-        min_nodes=settings.min_nodes,
-        require_coverage=settings.require_coverage,
-        max_partitions=settings.max_partitions,
-    )
-
-
-def _initializers(settings: ExternalInitializers | None) -> InitializersRecord | None:
-    if settings is None:
-        return None
-    return InitializersRecord(file=settings.file, size_threshold=settings.size_threshold)
-
-
 def _verified(
     source: ModelSource, found: SourceDigests, references: Mapping[str, SourceDigests]
 ) -> VerifiedModel:
@@ -357,19 +335,6 @@ def _verified(
         else ReferenceRecord(
             model=str(reference.model),
             data=tuple(map(str, reference.data)),
-            tolerance=_tolerance(asked.tolerance),
+            tolerance=asked.tolerance,
         ),
-    )
-
-
-def _tolerance(settings: Tolerance) -> ToleranceRecord:
-    return ToleranceRecord(
-        cosine_min=settings.cosine_min,
-        max_abs=settings.max_abs,
-        max_rel=settings.max_rel,
-        sqnr_min=settings.sqnr_min,
-        top_k_min=settings.top_k_min,
-        gain_max=settings.gain_max,
-        floor=settings.floor,
-        saturates_at=settings.saturates_at,
     )

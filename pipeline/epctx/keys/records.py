@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.manifest import OptionValue
+from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings, Tolerance
 
 
 class OptimizeRecord(Struct, frozen=True, kw_only=True):
@@ -116,23 +116,6 @@ class CompiledModel(Struct, frozen=True, kw_only=True):
     optimized: str
 
 
-class PartitionRecord(Struct, frozen=True, kw_only=True):
-    """`partition` of the model group; the excluded are sets, so they are sorted."""
-
-    exclude_op_types: tuple[str, ...]
-    exclude_nodes: tuple[str, ...]
-    min_nodes: int
-    require_coverage: float | None
-    max_partitions: int | None
-
-
-class InitializersRecord(Struct, frozen=True, kw_only=True):
-    """`external_initializers` of the model group; `file` as it stands there, with `{model}`."""
-
-    file: str
-    size_threshold: int
-
-
 class ProviderRecord(Struct, frozen=True, kw_only=True):
     """An EP of the model group, bound to its options.
 
@@ -168,9 +151,9 @@ class CompileRecord(Struct, frozen=True, kw_only=True):
     models: tuple[CompiledModel, ...]
     embed_mode: int
     node_name_prefix: str
-    partition: PartitionRecord
+    partition: PartitionSettings
     session_options: Mapping[str, str]
-    external_initializers: InitializersRecord | None
+    external_initializers: ExternalInitializers | None
     providers: tuple[ProviderRecord, ...]
     toolchain: Mapping[str, str]
 
@@ -220,7 +203,7 @@ class ReferenceRecord(Struct, frozen=True, kw_only=True):
 
     model: str
     data: tuple[str, ...]
-    tolerance: ToleranceRecord
+    tolerance: Tolerance
 
 
 class VerifiedModel(Struct, frozen=True, kw_only=True):
@@ -237,19 +220,6 @@ class VerifiedModel(Struct, frozen=True, kw_only=True):
     dimensions: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     reference: ReferenceRecord | None
-
-
-class ToleranceRecord(Struct, frozen=True, kw_only=True):
-    """`verify.tolerance`; None: the default of the EP and precision."""
-
-    cosine_min: float | None
-    max_abs: float | None
-    max_rel: float | None
-    sqnr_min: float | None
-    top_k_min: float | None
-    gain_max: float | None
-    floor: float | None
-    saturates_at: float | None
 
 
 class VerifyRecord(Struct, frozen=True, kw_only=True):
@@ -269,7 +239,7 @@ class VerifyRecord(Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str]
     models: tuple[VerifiedModel, ...]
     inputs: InputsRecord | None
-    tolerance: ToleranceRecord
+    tolerance: Tolerance
     numbers: str
     budget: float | None
     allow_nonfinite: bool
@@ -335,7 +305,7 @@ class ComposeRecord(Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, tuple[str, str]] | None
     embed_mode: int | None
     given: InputsRecord | None
-    tolerance: ToleranceRecord
+    tolerance: Tolerance
     numbers: str
     devices: Mapping[str, str]
     toolchain: Mapping[str, str]

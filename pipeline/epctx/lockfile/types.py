@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from epctx.manifest import OptionValue
+from epctx.manifest import ExternalInitializers, OptionValue, PartitionSettings
 
 VERSION = 2
 
@@ -103,23 +103,6 @@ class LockedSession(Struct, frozen=True, kw_only=True):
     sharing: str | None
 
 
-class LockedPartition(Struct, frozen=True, kw_only=True):
-    """`partition` of a group; see epctx.keys.records.PartitionRecord."""
-
-    exclude_nodes: tuple[str, ...]
-    exclude_op_types: tuple[str, ...]
-    max_partitions: int | None
-    min_nodes: int
-    require_coverage: float | None
-
-
-class LockedInitializers(Struct, frozen=True, kw_only=True):
-    """`external_initializers` of a group."""
-
-    file: str
-    size_threshold: int
-
-
 class LockedGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model group for one target: every setting that can change bytes, and what came out.
 
@@ -133,11 +116,11 @@ class LockedGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     embed_mode: Literal[0, 1]
     execution_providers: tuple[LockedProvider, ...]
-    external_initializers: LockedInitializers | None
+    external_initializers: ExternalInitializers | None
     models: Mapping[str, LockedModel]
     node_name_prefix: str
     optimize: str
-    partition: LockedPartition
+    partition: PartitionSettings
     passes: tuple[str, ...]
     passes_of_others: Mapping[str, str]
     session_groups: Mapping[str, LockedSession]

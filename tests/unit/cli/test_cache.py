@@ -16,7 +16,8 @@ from epctx.cli.cache import seconds, size_of
 from epctx.errors import UsageError
 from epctx.files import digest
 from epctx.files.digest import Digest
-from epctx.lockfile.types import Lock, LockedGroup, LockedPartition, LockedSession
+from epctx.lockfile.types import Lock, LockedGroup, LockedSession
+from epctx.manifest import PartitionSettings
 
 
 def run(*args: str | Path) -> Result:
@@ -45,7 +46,7 @@ def there(key: Digest) -> bool:
 
 def lock_of(key: Digest, path: Path) -> Path:
     session = LockedSession(cpu=None, key=str(key), models=("m",), outputs={}, sharing=None)
-    partition = LockedPartition(
+    partition = PartitionSettings(
         exclude_nodes=(),
         exclude_op_types=(),
         max_partitions=None,

@@ -11,9 +11,9 @@ from epctx.keys.records import (
     ComposedModel,
     InputsRecord,
     ProviderRecord,
-    ToleranceRecord,
     VerifiedModel,
 )
+from epctx.manifest import Tolerance
 
 SOURCE = VerifiedModel(
     name="head", model="blake3:1", data=(), dimensions={}, shapes={}, reference=None
@@ -35,7 +35,7 @@ RECORD = ComposeRecord(
     outputs=None,
     embed_mode=None,
     given=InputsRecord(seed=0, count=1, ranges={}, dimensions={}, files=()),
-    tolerance=ToleranceRecord(
+    tolerance=Tolerance(
         cosine_min=None,
         max_abs=None,
         max_rel=None,

@@ -8,11 +8,9 @@ from epctx.lockfile.types import (
     LockedCpu,
     LockedFile,
     LockedGroup,
-    LockedInitializers,
     LockedModel,
     LockedPackage,
     LockedPart,
-    LockedPartition,
     LockedProvider,
     LockedRuntime,
     LockedSession,
@@ -20,6 +18,7 @@ from epctx.lockfile.types import (
     LockedToolchain,
     LockedVariant,
 )
+from epctx.manifest import ExternalInitializers, PartitionSettings
 
 
 def digest(letter: str) -> str:
@@ -48,7 +47,7 @@ def lock() -> Lock:
                 provider="QNNExecutionProvider",
             ),
         ),
-        external_initializers=LockedInitializers(file="{model}.data", size_threshold=0),
+        external_initializers=ExternalInitializers(file="{model}.data", size_threshold=0),
         models={
             name: LockedModel(
                 data={"tiny.data": "models/tiny.data"},
@@ -64,7 +63,7 @@ def lock() -> Lock:
         },
         node_name_prefix="",
         optimize="basic",
-        partition=LockedPartition(
+        partition=PartitionSettings(
             exclude_nodes=("/head/*",),
             exclude_op_types=("TopK",),
             max_partitions=None,

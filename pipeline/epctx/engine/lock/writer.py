@@ -25,10 +25,8 @@ from epctx.lockfile.types import (
     LockedCpu,
     LockedFile,
     LockedGroup,
-    LockedInitializers,
     LockedModel,
     LockedPart,
-    LockedPartition,
     LockedProvider,
     LockedSession,
     LockedSource,
@@ -129,28 +127,17 @@ class _Lock:
     def group(self, planned: PlannedGroup, sessions: Sequence[Compiled]) -> LockedGroup:
         group = planned.group
         models = {m.source.name: m for session in sessions for m in session.models}
-        initializers = group.external_initializers
         records = [self._toolchain.provider(spec) for spec in group.execution_providers]
         origins = [model.origin.record for model in models.values()]
         first = next((record for record in origins if record is not None), None)
         return LockedGroup(
             embed_mode=group.embed_mode,
             execution_providers=tuple(map(self._provider, records)),
-            external_initializers=None
-            if initializers is None
-            else LockedInitializers(
-                file=initializers.file, size_threshold=initializers.size_threshold
-            ),
+            external_initializers=group.external_initializers,
             models={name: self._model(model) for name, model in models.items()},
             node_name_prefix=group.node_name_prefix,
             optimize=group.optimize.level,
-            partition=LockedPartition(
-                exclude_nodes=tuple(sorted(set(group.partition.exclude_nodes))),
-                exclude_op_types=tuple(sorted(set(group.partition.exclude_op_types))),
-                max_partitions=group.partition.max_partitions,
-                min_nodes=group.partition.min_nodes,
-                require_coverage=group.partition.require_coverage,
-            ),
+            partition=group.partition,
             passes=group.optimize.passes,
             passes_of_others={} if first is None else first.extensions,
             session_groups={s.session.models[0].name: self._session(s) for s in sessions},

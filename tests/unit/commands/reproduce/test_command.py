@@ -13,11 +13,10 @@ from epctx.lockfile import hosts
 from epctx.lockfile.types import (
     Lock,
     LockedGroup,
-    LockedPartition,
     LockedProvider,
     LockedToolchain,
 )
-from epctx.manifest import Manifest
+from epctx.manifest import Manifest, PartitionSettings
 
 PLAN = Plan(manifest=Manifest(name="m", path=Path("m.yaml"), targets=()), groups=(), whole=True)
 EP = "OpenVINOExecutionProvider"
@@ -34,7 +33,7 @@ def lock(*, isa: str = "avx2", version: str = "1", code: str = "1") -> Lock:
         models={},
         node_name_prefix="",
         optimize="basic",
-        partition=LockedPartition(
+        partition=PartitionSettings(
             exclude_nodes=(),
             exclude_op_types=(),
             max_partitions=None,
